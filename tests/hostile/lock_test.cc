@@ -1,7 +1,5 @@
 // The broker's lock, and its folders, in somebody else's hands.
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 
 #include "sim/machine/machine.h"
 #include "tests/hostile/as_user.h"
@@ -20,28 +18,6 @@ TEST_F(LockFile, CannotBeOpenedByOthers) {
   const AsUser user(10'002, BrokerProcess::kGroup);
   const UniqueFd file(::open(path().c_str(), O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(file.valid());
-}
-
-TEST_F(LockFile, LeftOpenToAllIsTheBrokersAloneAfterTheNextStart) {
-  EXPECT_EQ(broker_.stop(), 0);
-  ::chmod(path().c_str(), 0666);
-  broker_.start_again();
-  EXPECT_EQ(std::filesystem::status(path()).permissions(), std::filesystem::perms(0600));
-}
-
-TEST_F(LockFile, HeldByAnotherProcessIsSaidToBeHeldByThatOne) {
-  EXPECT_EQ(broker_.stop(), 0);
-  write_file(path(), "4711");
-  const UniqueFd held(::open(path().c_str(), O_RDONLY | O_CLOEXEC));
-  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
-  const Outcome outcome = run({.program = gpumemd_program(),
-                               .arguments = {"--simulate", "1x64MiB", "--runtime-dir", broker_.folder()},
-                               .environment = {},
-                               .user = {}});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.output.find("process " + std::to_string(::getpid()) + " ("), std::string::npos)
-      << outcome.output;
-  EXPECT_EQ(outcome.output.find("4711"), std::string::npos) << "what is written there is nobody's word";
 }
 
 struct OpenFolder : LockFile {

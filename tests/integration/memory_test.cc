@@ -52,20 +52,6 @@ TEST_F(Memory, PastTheSlicesLimitIsRefused) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(16))));
 }
 
-TEST_F(Memory, OfAWholePoolCanBeLentInOnePiece) {
-  auto one = client_with(kPool);
-  EXPECT_EQ(broker_.device().free(), 0U);
-  EXPECT_TRUE(succeeded(one->write("a", 1)));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
-}
-
-TEST_F(Memory, IsGivenBackByAProcessThatEndsInGoodOrder) {
-  auto one = client_with(mebibytes(32));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
-}
-
 TEST_F(Memory, FiguresInTheSharedPageAgreeWithTheStatus) {
   auto one = client_with(mebibytes(32));
   auto two = client_with(mebibytes(8));

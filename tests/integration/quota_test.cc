@@ -114,12 +114,6 @@ TEST_F(QuotasByRoot, AreRecordedWithTheirAuthor) {
   EXPECT_TRUE(eventually([&] { return broker_.log().find("priority 5 -> 9") != std::string::npos; }));
 }
 
-TEST_F(QuotasByRoot, AreNotChangedOnAnOldRevision) {
-  EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB", "--revision", "0"}).status, 0);
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "90MiB", "--revision", "0"}), 1, "at revision 1, not 0"));
-  EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(100).count);
-}
-
 TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
   const auto& [refused, words] =
       std::pair{gpumem({"set", "bob", "--guarantee", "200MiB"}), "on top of 64MiB"};
@@ -181,16 +175,6 @@ TEST_F(QuotasByRoot, ThatAreBrokenKeepTheBrokerFromStarting) {
   std::filesystem::remove(state() / "quotas.toml");
   broker_.start_again();
   EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(128).count);
-}
-
-TEST_F(QuotasByRoot, OfTenantsThatAreGoneAreKeptAndNotApplied) {
-  EXPECT_EQ(gpumem({"set", "bob", "--limit", "100MiB"}).status, 0);
-  broker_.reload(kShared);
-  EXPECT_TRUE(eventually(
-      [&] { return broker_.log().find("for tenant 'bob' are kept but not applied") != std::string::npos; }));
-  EXPECT_EQ(broker_.tenant("bob").tenant(), "");
-  broker_.reload(config());
-  EXPECT_EQ(broker_.tenant("bob").limit(), mebibytes(100).count);
 }
 
 }  // namespace

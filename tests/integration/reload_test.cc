@@ -53,14 +53,6 @@ TEST_F(Reload, OfAnotherReserveIsRefused) {
   EXPECT_EQ(broker_.device().pool(), kPool.count);
 }
 
-TEST_F(Reload, OfTooManyGuaranteesIsRefused) {
-  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"128MiB\"\n" +
-                 "[[tenant]]\nname = \"bob\"\nuser = 2\nguarantee = \"128MiB\"\n");
-  EXPECT_TRUE(eventually([&] { return broker_.log().find("the guarantees on") != std::string::npos; }));
-  EXPECT_EQ(broker_.device().guaranteed(), 0U);
-  auto one = client_with(mebibytes(64));
-}
-
 TEST_F(Reload, AddsAndRemovesTenants) {
   broker_.reload(with_limit("64MiB") + "[[tenant]]\nname = \"ann\"\nuser = 4242\nguarantee = \"16MiB\"\n");
   EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(16).count);
@@ -90,17 +82,6 @@ TEST_F(Reload, NamesKeysThatNeedARestart) {
       eventually([&] { return broker_.log().find("'/elsewhere' needs a restart") != std::string::npos; }));
   EXPECT_EQ(broker_.log().find("runtime_dir stays"), std::string::npos) << "the command line named it";
   EXPECT_FALSE(std::filesystem::exists("/elsewhere"));
-}
-
-TEST_F(Reload, OfParentsThatCannotBeIsRefused) {
-  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 4242\nparent = \"lab\"\n");
-  EXPECT_TRUE(eventually([&] {
-    return broker_.log().find("tenant 'ann' names the parent 'lab', which is no tenant") != std::string::npos;
-  }));
-  broker_.reload(std::string(kSomeSpare) + "[[tenant]]\nname = \"ann\"\nuser = 4242\nparent = \"lab\"\n" +
-                 "[[tenant]]\nname = \"lab\"\nlimit = \"64MiB\"\n");
-  EXPECT_EQ(broker_.tenant("ann").parent(), "lab");
-  EXPECT_EQ(broker_.tenant("lab").limit(), mebibytes(64).count);
 }
 
 TEST_F(Reload, CanBeRepeatedWhileClientsComeAndGo) {

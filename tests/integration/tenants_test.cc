@@ -4,8 +4,6 @@
 namespace gpumem::test {
 namespace {
 
-using std::chrono::minutes;
-
 constexpr const char* kTenants = R"(
 [[tenant]]
 name = "ann"
@@ -39,16 +37,6 @@ TEST_F(Tenants, HaveTheirGuaranteeWhileAnotherBursts) {
   EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(64)))) << "without waiting";
   EXPECT_TRUE(succeeded(ann->check("a", 0)));
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(66)), "RESOURCE_EXHAUSTED")) << "nothing is left";
-}
-
-TEST_F(Tenants, WaitForMemoryOfOthersBeyondTheirGuarantee) {
-  auto bob = client_with(kPool - mebibytes(64), kBob);
-  auto ann = client_with(mebibytes(64), kAnn);
-  ann->begin_to_grow("a", mebibytes(96), minutes(10));
-  await_waiters(1);
-  bob->kill();
-  EXPECT_EQ(ann->answer()["committed"], mebibytes(96).count);
-  EXPECT_TRUE(succeeded(ann->check("a", 0)));
 }
 
 TEST_F(Tenants, NeverPassTheirLimitEvenWhereAllIsFree) {

@@ -36,12 +36,6 @@ TEST_F(Waiting, EndsWhenAnotherProcessShrinks) {
   expect_granted();
 }
 
-TEST_F(Waiting, EndsWhenAnotherProcessExits) {
-  begin();
-  EXPECT_EQ(holder_->leave(), 0);
-  expect_granted();
-}
-
 TEST_F(Waiting, EndsWhenAnotherProcessIsKilled) {
   EXPECT_TRUE(succeeded(holder_->write("a", 0x77)));
   begin();
@@ -73,50 +67,6 @@ TEST_F(Waiting, InVainIsAnsweredWithFigures) {
   EXPECT_TRUE(succeeded(waiter_->grow("a", mebibytes(4)))) << "the session goes on";
 }
 
-TEST_F(Waiting, IsNotDoneByARequestThatMayNotWait) {
-  const Json answer = waiter_->grow("a", mebibytes(64));
-  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED"));
-  EXPECT_EQ(answer["denial"]["reason"], kNoMemory);
-  EXPECT_EQ(answer["denial"]["waited_ms"], 0);
-  EXPECT_EQ(broker_.device().waiting(), 0U);
-}
-
-TEST_F(Waiting, IsDoneInTheOrderOfArrivalWhereSharesAreEqual) {
-  begin();
-  auto third = client({}, kCat);
-  const Json later = third->grow("a", mebibytes(64), milliseconds(20));
-  EXPECT_TRUE(failed_with(later, "DEADLINE_EXCEEDED"));
-  EXPECT_EQ(later["denial"]["waiters_ahead"], 1);
-  third->begin_to_grow("a", mebibytes(64), minutes(10));
-  await_waiters(2);
-  EXPECT_EQ(holder_->leave(), 0);
-  expect_granted();
-  EXPECT_TRUE(succeeded(third->answer()));
-}
-
-TEST_F(Waiting, LetsASmallerShareGoFirst) {
-  begin();
-  auto third = client({}, kCat);
-  EXPECT_TRUE(succeeded(third->grow("a", mebibytes(2))));
-  EXPECT_EQ(broker_.device().waiting(), 1U);
-}
-
-TEST_F(Waiting, ServesTheFirstWhenThereIsEnoughForOneOnly) {
-  EXPECT_EQ(holder_->leave(), 0);
-  auto one = client_with(mebibytes(64), kAnn);
-  auto two = client_with(mebibytes(64), kAnn);
-  auto rest = client_with(kPool - mebibytes(128), kAnn);
-  begin();
-  auto third = client({}, kCat);
-  third->begin_to_grow("a", mebibytes(64), minutes(10));
-  await_waiters(2);
-  one->kill();
-  expect_granted();
-  await_waiters(1);
-  two->kill();
-  EXPECT_TRUE(succeeded(third->answer()));
-}
-
 TEST_F(Waiting, DoesNotHoldUpTheRestOfTheSession) {
   begin();
   const auto sessions = broker_.sessions();
@@ -142,26 +92,6 @@ TEST_F(Limited, TenantIsRefusedWithTheHoldersOfTheRest) {
   EXPECT_EQ(denial["holders"][0]["pid"], one->pid());
   EXPECT_NE(answer["message"].get<std::string>().find("limit of 64MiB"), std::string::npos) << answer;
   EXPECT_TRUE(succeeded(two->grow("a", mebibytes(24))));
-}
-
-TEST_F(Limited, TenantWaitsForItsOwnProcesses) {
-  auto one = client_with(mebibytes(40));
-  auto two = client();
-  EXPECT_TRUE(failed_with(two->grow("a", mebibytes(66), minutes(1)), "RESOURCE_EXHAUSTED"))
-      << "waiting could not help";
-  two->begin_to_grow("a", mebibytes(32), minutes(10));
-  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
-  one->kill();
-  EXPECT_TRUE(succeeded(two->answer()));
-}
-
-TEST_F(Limited, TenantIsChargedForAllItsProcessesTogether) {
-  std::vector<std::unique_ptr<ClientProcess>> clients;
-  for (int i = 0; i < 4; ++i) clients.push_back(client_with(mebibytes(16)));
-  auto late = client();
-  EXPECT_TRUE(failed_with(late->grow("a", mebibytes(2)), "RESOURCE_EXHAUSTED"));
-  kill_and_reclaim(*clients[0]);
-  EXPECT_TRUE(succeeded(late->grow("a", mebibytes(16), minutes(1))));
 }
 
 TEST_F(Limited, SliceWithoutALimitHasTheRoomOfThePoolAndItsTenantsLimit) {

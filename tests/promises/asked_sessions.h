@@ -3,7 +3,7 @@
 #include <optional>
 #include <set>
 
-#include "tests/promises/broker_adapter.h"
+#include "tests/promises/watched_broker.h"
 
 namespace gpumem::core::promises {
 

@@ -19,55 +19,11 @@ class Borrower : public Situation {
     begin(ending_policy({user("ann", kAnn, {quota(gibibytes(4), gibibytes(8))}),
                          user("bob", kBob, {quota({}, gibibytes(8))})}));
   }
-  void expect_claim_is_granted() {
-    Process& ann = come(kAnn);
-    const RequestId claim = world->grow(ann, gibibytes(4));
-    world->pass(kPromised);
-    EXPECT_TRUE(world->is_granted(claim));
-  }
   void expect_ended(std::int64_t pid) {
     EXPECT_FALSE(world->lives(pid));
     EXPECT_THAT(signalled(), ElementsAre(pid));
   }
 };
-
-TEST_F(Borrower, BorrowerThatGivesBackIsNotEnded) {
-  const std::int64_t bob = come_with(gibibytes(8), kBob).pid;
-  expect_claim_is_granted();
-  EXPECT_TRUE(world->lives(bob));
-  EXPECT_THAT(signalled(), IsEmpty());
-}
-
-TEST_F(Borrower, BorrowerThatIgnoresEverythingIsEnded) {
-  const std::int64_t bob =
-      come_with(gibibytes(8), kBob, {.ignores_pressure = true, .ignores_sigterm = true}).pid;
-  expect_claim_is_granted();
-  expect_ended(bob);
-}
-
-TEST_F(Borrower, SuspendedBorrowerIsEnded) {
-  Process& bob = come_with(gibibytes(8), kBob, {.suspends = true});
-  const std::int64_t pid = bob.pid;
-  world->suspend(bob);
-  expect_claim_is_granted();
-  expect_ended(pid);
-}
-
-TEST_F(Borrower, BorrowerThatClosesItsLaneAndLivesOnIsEnded) {
-  Process& bob = come_with(gibibytes(8), kBob, {.leaves_lane = true});
-  const std::int64_t pid = bob.pid;
-  world->close_lane(bob, LaneEnd::kLost, false);
-  expect_claim_is_granted();
-  expect_ended(pid);
-}
-
-TEST_F(Borrower, BorrowerThatSaysItHasUnmappedAllAndHasNotIsEnded) {
-  Process& bob = come_with(gibibytes(8), kBob, {.leaves_lane = true});
-  const std::int64_t pid = bob.pid;
-  world->close_lane(bob, LaneEnd::kReleased, false);
-  expect_claim_is_granted();
-  expect_ended(pid);
-}
 
 TEST_F(Borrower, BorrowerThatLeavesWhenItIsAskedIsEnded) {
   Process& bob = come_with(gibibytes(8), kBob, {.ignores_pressure = true, .leaves_lane = true});
@@ -75,16 +31,10 @@ TEST_F(Borrower, BorrowerThatLeavesWhenItIsAskedIsEnded) {
   Process& ann = come(kAnn);
   const RequestId claim = world->grow(ann, gibibytes(4));
   world->pass(kDeadline - std::chrono::milliseconds(100));
-  world->close_lane(bob, LaneEnd::kLost, false);
+  world->close_lane(bob, SessionEnd::kLost, false);
   world->pass(kPromised - kDeadline);
   EXPECT_TRUE(world->is_granted(claim));
   expect_ended(pid);
-}
-
-TEST_F(Borrower, BorrowerThatReturnsButKeepsIsEnded) {
-  const std::int64_t bob = come_with(gibibytes(8), kBob, {.keeps_returned = true}).pid;
-  expect_claim_is_granted();
-  expect_ended(bob);
 }
 
 // What it gave back is still being proved free when the next claim comes, and when its deadline passes.
@@ -105,12 +55,6 @@ TEST_F(Borrower, BorrowerThatGaveBackInTimeIsAskedAnewForTheNextClaim) {
   world->give_back(bob, 0, gibibytes(2));
   world->pass(std::chrono::seconds(30));
   EXPECT_THAT(signalled(), IsEmpty());
-}
-
-TEST_F(Borrower, BorrowerThatSaysItHasNothingToGiveIsEnded) {
-  const std::int64_t bob = come_with(gibibytes(8), kBob, {.says_spent = true}).pid;
-  expect_claim_is_granted();
-  expect_ended(bob);
 }
 
 TEST_F(Borrower, MemoryThatWasKeptIsThereAsSoonAsItsProcessHasEnded) {

@@ -4,7 +4,7 @@
 
 namespace gpumem::core::promises {
 
-std::string ClaimClock::update(const BrokerAdapter& broker, const std::map<RequestId, OpenRequest>& open,
+std::string ClaimClock::update(const WatchedBroker& broker, const std::map<RequestId, OpenRequest>& open,
                                const Accounts& accounts, const std::vector<bool>& excused, TimePoint now) {
   std::map<std::pair<std::string, DeviceIndex>, Bytes> unmet;
   std::erase_if(since_, [&](const auto& entry) { return !open.contains(entry.first); });

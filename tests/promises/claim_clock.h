@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "daemon/core/store.h"
-#include "tests/promises/broker_adapter.h"
+#include "tests/promises/watched_broker.h"
 
 namespace gpumem::core::promises {
 
@@ -30,7 +30,7 @@ class ClaimClock {
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
   /// `excused`  devices on which memory is physically taken past the broker.
   /// Answers what is broken; empty: nothing.
-  std::string update(const BrokerAdapter& broker, const std::map<RequestId, OpenRequest>& open,
+  std::string update(const WatchedBroker& broker, const std::map<RequestId, OpenRequest>& open,
                      const Accounts& accounts, const std::vector<bool>& excused, TimePoint now);
   /// Whether the request is promised at present.
   bool is_promised(RequestId request) const { return since_.contains(request); }

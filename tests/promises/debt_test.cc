@@ -57,23 +57,6 @@ class TwoDebts : public Situation {
   }
 };
 
-TEST_F(TwoDebts, EachDebtHasItsOwnDeadlineAndVictim) {
-  begin(policy(gibibytes(4), gibibytes(4)));
-  come_with(gibibytes(2), 1, {.ignores_pressure = true});
-  come_with(gibibytes(2), 1, {.ignores_pressure = true});
-  Process& second = come_with(gibibytes(4), 2, {.ignores_pressure = true});
-  ASSERT_TRUE(world->apply(policy(gibibytes(3), gibibytes(4))));
-  world->pass(kDeadline / 2);
-  ASSERT_TRUE(world->apply(policy(gibibytes(3), gibibytes(1))));
-  EXPECT_EQ(world->asked(second), gibibytes(3));
-  world->pass(kDeadline - std::chrono::milliseconds(1));
-  world->give_back(second, 0, gibibytes(3));
-  world->pass(std::chrono::seconds(60));
-  EXPECT_TRUE(world->lives(second.pid)) << "it gave back before its deadline";
-  EXPECT_EQ(signalled().size(), 1u) << "one session of the first suffices";
-  EXPECT_FALSE(signalled().contains(second.pid));
-}
-
 TEST_F(TwoDebts, OneThatIsSlowToEndDoesNotDelayTheOther) {
   begin(policy(gibibytes(4), gibibytes(4)));
   const Traits stubborn{.ignores_pressure = true, .ignores_sigterm = true};
@@ -142,24 +125,6 @@ class Renamed : public Situation {
     return ending_policy({user(name, 1000, {quota({}, limit)})});
   }
 };
-
-TEST_F(Renamed, RenamedRuleKeepsItsLimitOnLivingSessions) {
-  begin(policy("ann", gibibytes(4)));
-  Process& process = come_with(gibibytes(3), 1000);
-  ASSERT_TRUE(world->apply(policy("anna", gibibytes(5))));
-  EXPECT_EQ(world->broker().tenant_of(process.session), "anna");
-  const auto accounts = world->broker().accounts();
-  ASSERT_TRUE(accounts.contains({"anna", 0}));
-  EXPECT_EQ(accounts.at({"anna", 0}).leases, gibibytes(3));
-  EXPECT_FALSE(accounts.contains({"ann", 0})) << "nobody is left of it";
-  Process& another = come(1000);
-  const RequestId too_much = world->grow(another, gibibytes(3), std::chrono::milliseconds(100));
-  const RequestId fitting = world->grow(another, gibibytes(1));
-  world->pass(std::chrono::seconds(1));
-  EXPECT_FALSE(world->is_granted(too_much)) << "6 of 5 GiB";
-  EXPECT_TRUE(world->is_granted(fitting));
-  EXPECT_THAT(signalled(), IsEmpty());
-}
 
 TEST_F(Renamed, RenamedRuleWithALowerLimitAsksLivingSessions) {
   begin(policy("ann", gibibytes(4)));

@@ -99,7 +99,7 @@ TEST_F(KeptRegion, SuspendedReaderOfAnotherTenantIsEnded) {
 TEST_F(KeptRegion, ReaderThatLeavesItsLaneAndKeepsItIsEnded) {
   Process& cid = reader(kCid, kept(gibibytes(8)), {.leaves_lane = true});
   const std::int64_t pid = cid.pid;
-  world->close_lane(cid, LaneEnd::kReleased, false);
+  world->close_lane(cid, SessionEnd::kReleased, false);
   expect_claim_is_granted();
   EXPECT_THAT(signalled(), ElementsAre(pid));
 }

@@ -54,7 +54,7 @@ std::string Promises::check_books(const Accounts& accounts, const State& state) 
       sums[device] += charges[device];
     }
   }
-  const auto views = broker_.views();
+  const auto views = broker_.devices();
   for (DeviceIndex device = 0; device < views.size(); ++device) {
     if (views[device].charges.total() > views[device].policy.pool)
       return "P1: charges over the pool" + on(device);
@@ -253,7 +253,7 @@ std::string Promises::check_refusal(RequestId id, const OpenRequest& request, co
 
 std::string Promises::check_end() const {
   if (broker_.session_count() != 0) return "P5: sessions are left";
-  for (const DeviceView& view : broker_.views()) {
+  for (const DeviceView& view : broker_.devices()) {
     if (!view.charges.total().is_zero()) return "P5: charges are left";
     if (!view.outside.is_zero()) return "P5: declared memory is left";
     if (!view.asked_back.is_zero()) return "P5: somebody is asked for memory";

@@ -36,7 +36,7 @@ struct Happened {
 /// happened; nothing here acts.
 class Promises {
  public:
-  Promises(const BrokerAdapter& broker, const Books& books) : broker_(broker), books_(books) {}
+  Promises(const WatchedBroker& broker, const Books& books) : broker_(broker), books_(books) {}
 
   struct State {
     const std::map<SessionId, SessionFacts>& sessions;
@@ -80,7 +80,7 @@ class Promises {
   bool waits_long(DeviceIndex device, Duration time, const State& state) const;
   std::string check_kill(TimePoint terminated, TimePoint now) const;
 
-  const BrokerAdapter& broker_;
+  const WatchedBroker& broker_;
   const Books& books_;
   AskedSessions asked_;
   ClaimClock claims_;

@@ -68,7 +68,7 @@ void Workload::act(Process& process) {
     case 2: return world_.give_back(process, some_device(), some_of(mebibytes(32)));
     case 3: return world_.close_slice(process, some_device());
     case 4:
-      if (one_in(4)) world_.close_lane(process, LaneEnd::kReleased, true);
+      if (one_in(4)) world_.close_lane(process, SessionEnd::kReleased, true);
       return;
     case 5:
       if (one_in(4)) world_.exit(process);
@@ -92,7 +92,7 @@ void Workload::grow(Process& process) {
   const DeviceIndex device = some_device();
   if (!world_.slice(process, device)) return;
   const auto accounts = world_.broker().accounts();
-  const Account& account = accounts.at({world_.broker().tenant_of(process.session), device});
+  const Account& account = accounts.at({world_.broker().tenant_name(process.session), device});
   const Bytes unmet = account.quota.guarantee.minus(account.used()).rounded_down(kPiece);
   Bytes least{kPiece.count * (1 + below(24))};
   if (one_in(2) && !unmet.is_zero())
@@ -141,7 +141,7 @@ void Workload::misbehave(Process& process) {
   }
   if (traits.suspends && one_in(8)) return world_.suspend(process);
   if (traits.leaves_lane && one_in(8))
-    return world_.close_lane(process, one_in(2) ? LaneEnd::kLost : LaneEnd::kReleased, false);
+    return world_.close_lane(process, one_in(2) ? SessionEnd::kLost : SessionEnd::kReleased, false);
   if (traits.declares && one_in(4)) {
     const DeviceIndex device = some_device();
     return world_.declare(process, device, some_of(world_.broker().device(device).total));
@@ -165,7 +165,7 @@ void Workload::take_past(Process& process) {
 }
 
 void Workload::churn(Process& process) {
-  if (one_in(3)) return world_.close_lane(process, LaneEnd::kReleased, true);
+  if (one_in(3)) return world_.close_lane(process, SessionEnd::kReleased, true);
   if (!process.session) {
     world_.connect(process);
     return;

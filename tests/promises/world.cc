@@ -97,6 +97,7 @@ void World::absorb() {
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
   }
+  broker_.take_touched();
   for (Effect& effect : broker_.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
   FreedBytes freed;
   for (const Event& event : events) {
@@ -116,7 +117,7 @@ void World::absorb() {
     for (DeviceIndex device = 0; device < stolen.size(); ++device)
       if (!process->stolen[device].is_zero()) stolen[device] = true;
   }
-  const auto views = broker_.views();
+  const auto views = broker_.devices();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
     if (!views[device].missing.is_zero()) stolen[device] = true;
   fail(promises_.check(happened_, {sessions_, open_, honest, stolen, keepers(), entangled(), now_}));
@@ -261,7 +262,7 @@ void World::start_regular_looks() {
 }
 
 void World::look(DeviceIndex device, bool regular) {
-  broker_.begin_look(device, now_);
+  broker_.begin_observation(device);
   absorb();
   after(kLookTakes, [this, device, regular] { observe(device, regular); });
 }
@@ -298,7 +299,7 @@ void World::observe(DeviceIndex device, bool regular) {
 
 Result<void> World::apply(const Policy& policy) {
   auto applied = broker_.apply(policy, now_);
-  for (auto& [session, facts] : sessions_) facts.tenant = broker_.tenant_of(session);
+  for (auto& [session, facts] : sessions_) facts.tenant = broker_.tenant_name(session);
   for (auto& [id, request] : open_) request.tenant = sessions_.at(request.session).tenant;
   absorb();
   return applied;

@@ -66,7 +66,7 @@ class World {
   /// False: it has none of the device.
   bool unmap_one_region(Process& process, DeviceIndex device);
   /// `unmaps`  before it does, all of it.
-  void close_lane(Process& process, LaneEnd end, bool unmaps);
+  void close_lane(Process& process, SessionEnd end, bool unmaps);
   void exit(Process& process);
   void suspend(Process& process) { process.suspended = true; }
   void resume(Process& process);
@@ -87,7 +87,7 @@ class World {
   const std::string& fault() const { return fault_; }
   /// The broker's latest events, one a line.
   std::string history() const;
-  const BrokerAdapter& broker() const { return broker_; }
+  const WatchedBroker& broker() const { return broker_; }
   const Books& books() const { return books_; }
   const Promises& promises() const { return promises_; }
   std::uint64_t events() const { return events_; }
@@ -159,7 +159,7 @@ class World {
   }
 
   std::mt19937_64 random_;
-  BrokerAdapter broker_;
+  WatchedBroker broker_;
   FakeDriver driver_;
   Books books_;
   Promises promises_;

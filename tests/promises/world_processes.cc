@@ -56,13 +56,13 @@ bool World::connect(Process& process) {
     peer.started = 0;
     peer.can_be_ended = false;
   }
-  const auto session = broker_.open_session(peer, now_);
+  const auto session = broker_.open_session(peer, "", now_);
   if (session) {
     process.session = *session;
     process.sessions.push_back(*session);
     clients_.insert(*session);
     SessionFacts& facts = sessions_[*session];
-    facts = {process.pid, broker_.tenant_of(*session), process.traits.honest()};
+    facts = {process.pid, broker_.tenant_name(*session), process.traits.honest()};
     for (DeviceIndex device = 0; device < jobs_.size(); ++device)
       if (!process.past[device].is_zero()) facts.outside.insert(device);
   }
@@ -73,10 +73,10 @@ bool World::connect(Process& process) {
 std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
   if (!process.session) return std::nullopt;
   if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
-  const auto slice = broker_.open_slice(process.session, device, {}, now_);
-  if (slice) process.slices[device] = *slice;
+  const auto slice = broker_.open_slice(process.session, broker_.device(device).uuid, {}, "");
+  if (slice) process.slices[device] = slice->id;
   absorb();
-  return slice ? std::optional(*slice) : std::nullopt;
+  return slice ? std::optional(slice->id) : std::nullopt;
 }
 
 void World::close_slice(Process& process, DeviceIndex device) {
@@ -87,7 +87,7 @@ void World::close_slice(Process& process, DeviceIndex device) {
 }
 
 RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration wait) {
-  std::vector<BrokerAdapter::Part> asked;
+  std::vector<Broker::Part> asked;
   OpenRequest request;
   for (const Part& part : parts) {
     const auto of = slice(process, part.device);
@@ -170,7 +170,7 @@ void World::accept_offers(std::int64_t pid) {
   Process* process = find(pid);
   if (process == nullptr || process->suspended) return;
   for (const auto& [session, grant] : std::exchange(process->offers, {})) {
-    if (session == process->session) static_cast<void>(broker_.accept(session, grant, now_));
+    if (session == process->session) static_cast<void>(broker_.accept(session, grant));
     absorb();
   }
   const Traits& traits = process->traits;
@@ -183,7 +183,7 @@ void World::accept_offers(std::int64_t pid) {
 void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
   if (!process.session) return;
   sessions_.at(process.session).outside.insert(device);
-  static_cast<void>(broker_.declare(process.session, device, bytes, now_));
+  static_cast<void>(broker_.charge(process.session, broker_.device(device).uuid, bytes, now_));
   absorb();
 }
 
@@ -238,7 +238,7 @@ void World::lose_lane(SessionId session) {
   std::erase_if(open_, [&](const auto& entry) { return entry.second.session == session; });
 }
 
-void World::close_lane(Process& process, LaneEnd end, bool unmaps) {
+void World::close_lane(Process& process, SessionEnd end, bool unmaps) {
   const SessionId session = std::exchange(process.session, {});
   if (!session) return;
   process.slices.clear();
@@ -246,7 +246,7 @@ void World::close_lane(Process& process, LaneEnd end, bool unmaps) {
   lose_lane(session);
   for (auto& [extent, mapping] : process.mapped) mapping.returned = true;
   if (unmaps) unmap_all(process);
-  broker_.end_lane(session, end, now_);
+  broker_.session_ended(session, end, now_);
   absorb();
 }
 

@@ -9,7 +9,8 @@ namespace gpumem::core::promises {
 std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Bytes bytes, bool keep) {
   const auto slice = process.slices.find(device);
   if (!process.session || slice == process.slices.end()) return std::nullopt;
-  RegionFacts facts{broker_.tenant_of(process.session), "region " + std::to_string(++last_region_), keep, {}};
+  RegionFacts facts{broker_.tenant_name(process.session), "region " + std::to_string(++last_region_), keep,
+                    {}};
   std::vector<LeaseId> leases;
   Bytes sum;
   for (const auto& [extent, one] : process.mapped) {
@@ -19,7 +20,11 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
     facts.extents.push_back(extent);
     sum += one.size;
   }
-  const auto region = broker_.publish(process.session, slice->second, leases, facts.name, keep, now_);
+  RegionTerms terms;
+  terms.name = facts.name;
+  terms.sharing = Sharing::kPublic;
+  terms.keep = keep;
+  const auto region = broker_.publish(process.session, slice->second, leases, terms, now_);
   if (region) {
     for (std::size_t i = 0; i < leases.size(); ++i) {
       const auto part = Published{leases[i], facts.owner, {process.pid}, false};
@@ -35,11 +40,12 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
 std::optional<ImportId> World::map_region(Process& process, RegionId region) {
   if (!process.session) return std::nullopt;
   const RegionFacts& facts = regions_.at(region);
-  const auto imported = broker_.map_region(process.session, facts.owner, facts.name, now_);
-  if (imported) {
-    RegionMapping& mapping = process.regions[imported->id];
-    mapping = {process.session, imported->device, {}, broker_.tenant_of(process.session), false};
-    for (const auto& [lease, extent] : imported->leases) {
+  const auto mapped = broker_.map_region(process.session, facts.owner, facts.name, Regions::kNewest, now_);
+  if (mapped) {
+    const Imported& imported = mapped->imported;
+    RegionMapping& mapping = process.regions[imported.id];
+    mapping = {process.session, imported.device, {}, broker_.tenant_name(process.session), false};
+    for (const auto& [lease, extent] : imported.leases) {
       driver_.hold(extent.id);
       books_.mapped(extent.id);
       published_.at(extent.id).pids.insert(process.pid);
@@ -47,7 +53,7 @@ std::optional<ImportId> World::map_region(Process& process, RegionId region) {
     }
   }
   absorb();
-  return imported ? std::optional(imported->id) : std::nullopt;
+  return mapped ? std::optional(mapped->imported.id) : std::nullopt;
 }
 
 void World::unmap_region(Process& process, ImportId import) {
@@ -78,7 +84,8 @@ bool World::unmap_one_region(Process& process, DeviceIndex device) {
 
 void World::remove_region(RegionId region) {
   const RegionFacts facts = regions_.at(region);
-  if (!broker_.remove_region(facts.owner, facts.name, now_)) fail("a region that there is cannot be removed");
+  if (!broker_.remove_region_of(facts.owner, facts.name, Regions::kNewest, now_))
+    fail("a region that there is cannot be removed");
   absorb();
 }
 

@@ -77,20 +77,6 @@ TEST_F(AsyncTest, LimitHoldsForEveryWayToAskAndTheErrorIsTheDrivers) {
   expect("AsyncBeyondTheLimit", {{"GPUMEM_LIMIT", "64MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
-SCENE_TEST(AsyncTest, EitherFreeTakesEitherMemory) {
-  start();
-  const CUstream stream = new_stream();
-  CUdeviceptr plain = 0, ordered = 0;
-  ASSERT_CU(calls::cuMemAlloc_v2(&plain, 8 * kMiB));
-  ASSERT_CU(calls::cuMemAllocAsync(&ordered, 8 * kMiB, stream));
-  EXPECT_CU(calls::cuMemFreeAsync(plain, stream));
-  EXPECT_CU(calls::cuMemFree_v2(ordered));
-  EXPECT_EQ(free_memory(), kPool);
-  EXPECT_EQ(calls::cuMemFreeAsync(plain, stream), CUDA_ERROR_INVALID_VALUE) << "twice";
-  EXPECT_EQ(calls::cuMemFreeAsync(ordered + 512, stream), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(calls::cuMemFreeAsync(0x1234, stream), CUDA_ERROR_INVALID_VALUE) << "the driver's answer";
-}
-
 void CUDA_CB hold_stream(void* released) {
   while (!static_cast<std::atomic<bool>*>(released)->load()) std::this_thread::yield();
 }
@@ -166,18 +152,6 @@ SCENE_TEST(AsyncTest, PoolsHaveTheirOwnSizeAndFigures) {
   EXPECT_EQ(reuse, 1);
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
   EXPECT_NE(calls::cuMemAllocFromPoolAsync(&at, kMiB, pool, stream), CUDA_SUCCESS);
-}
-
-SCENE_TEST(AsyncTest, BlocksOutliveTheirPool) {
-  start();
-  const CUstream stream = new_stream();
-  const CUmemoryPool pool = new_pool();
-  CUdeviceptr at = 0;
-  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB, pool, stream));
-  EXPECT_CU(calls::cuMemPoolDestroy(pool));
-  byte_at(at) = 1;
-  EXPECT_CU(calls::cuMemFreeAsync(at, stream));
-  EXPECT_EQ(free_memory(), kPool);
 }
 
 SCENE_TEST(AsyncTest, CurrentPoolOfTheDeviceIsTheOneThatServes) {

@@ -34,37 +34,6 @@ TEST_F(BlocksTest, MemoryIsChargedByTheBrokerAndGivenBack) {
   EXPECT_TRUE(one.succeeds()) << one.output();
 }
 
-SCENE_TEST(BlocksTest, BlocksAreApartAlignedAndUsable) {
-  start();
-  std::vector<std::pair<CUdeviceptr, std::size_t>> all;
-  for (const std::size_t size : {std::size_t{1}, std::size_t{255}, std::size_t{513}, std::size_t{4608},
-                                 std::size_t{5000}, std::size_t{70'000}, std::size_t{3'000'000}}) {
-    for (int i = 0; i < 3; ++i) {
-      CUdeviceptr at = 0;
-      ASSERT_CU(calls::cuMemAlloc_v2(&at, size));
-      EXPECT_EQ(at % 512, 0U) << size;
-      std::memset(reinterpret_cast<void*>(at), static_cast<int>(all.size()), size);
-      all.emplace_back(at, size);
-    }
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto [at, size] = all[i];
-    EXPECT_EQ(byte_at(at), i);
-    EXPECT_EQ(byte_at(at + size - 1), i);
-    EXPECT_CU(calls::cuMemFree_v2(at));
-  }
-}
-
-SCENE_TEST(BlocksTest, ArgumentsAreCheckedAsTheDriverDoes) {
-  EXPECT_CU(calls::cuInit(0));
-  CUdeviceptr at = 0;
-  EXPECT_EQ(calls::cuMemAlloc_v2(&at, 0), CUDA_ERROR_INVALID_CONTEXT) << "the context comes first";
-  EXPECT_EQ(calls::cuMemGetInfo_v2(nullptr, nullptr), CUDA_ERROR_INVALID_CONTEXT);
-  start();
-  EXPECT_EQ(calls::cuMemAlloc_v2(&at, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(calls::cuMemAlloc_v2(nullptr, 1), CUDA_ERROR_INVALID_VALUE);
-}
-
 SCENE_TEST(BlocksTest, FreeOfNullForeignInteriorAndFreedPointers) {
   start();
   EXPECT_CU(calls::cuMemFree_v2(0));

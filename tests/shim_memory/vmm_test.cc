@@ -198,22 +198,6 @@ SCENE_TEST(VmmTest, WholePoolCanBeOneHandle) {
   ASSERT_CU(calls::cuMemCreate(&handle, kPool, &wanted, 0)) << "what lies idle in blocks serves";
 }
 
-SCENE_TEST(VmmTest, UnmappingSpansWholeMappingsOnly) {
-  start();
-  const CUmemAllocationProp wanted = device_memory();
-  Handle one = 0, two = 0;
-  ASSERT_CU(calls::cuMemCreate(&one, 6 * kMiB, &wanted, 0));
-  ASSERT_CU(calls::cuMemCreate(&two, 6 * kMiB, &wanted, 0));
-  const CUdeviceptr at = reserve(12 * kMiB);
-  ASSERT_CU(calls::cuMemMap(at, 6 * kMiB, 0, one, 0));
-  ASSERT_CU(calls::cuMemMap(at + 6 * kMiB, 6 * kMiB, 0, two, 0));
-  EXPECT_EQ(calls::cuMemUnmap(at, 8 * kMiB), CUDA_ERROR_INVALID_VALUE) << "inside of the second";
-  EXPECT_CU(calls::cuMemRelease(one));
-  EXPECT_CU(calls::cuMemRelease(two));
-  EXPECT_CU(calls::cuMemUnmap(at, 12 * kMiB));
-  EXPECT_EQ(free_memory(), kPool);
-}
-
 SCENE_TEST(VmmTest, MappingIsAllOrNothing) {
   start();
   const CUmemAllocationProp wanted = device_memory();

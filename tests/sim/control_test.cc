@@ -102,27 +102,27 @@ TEST_F(ControlPage, AllProcessesCountTogether) {
   };
   std::vector<std::unique_ptr<Process>> processes;
   for (int i = 0; i < 4; ++i) {
-    processes.push_back(std::make_unique<Process>([&](Peer&) {
+    processes.push_back(std::make_unique<Process>([&](Channel&) {
       std::thread other(count_some);
       count_some();
       other.join();
     }));
   }
-  for (auto& process : processes) EXPECT_EQ(process->join(), 0);
+  for (auto& process : processes) process->join();
   EXPECT_EQ(only_fault().matches, 400U);
   EXPECT_EQ(only_fault().hits, 40U);
 }
 
 TEST_F(ControlPage, ARuleOfOneProcessNeitherHitsNorCountsOthers) {
-  Process process([this](Peer& peer) {
-    peer.await();
+  Process process([this](Channel& channel) {
+    channel.await();
     const auto reader = control();
     EXPECT_EQ(reader->consult("cuMemMap", 1).error, 205);
   });
   add("cuMemMap fail MAP_FAILED pid " + std::to_string(process.pid()));
   EXPECT_EQ(control()->consult("cuMemMap", 1).error, 0);
-  process.peer().signal();
-  EXPECT_EQ(process.join(), 0);
+  process.channel().signal();
+  process.join();
   EXPECT_EQ(only_fault().matches, 1U);
 }
 
@@ -160,7 +160,7 @@ TEST_F(ControlPage, NewRuleStartsAtZero) {
 
 TEST_F(ControlPage, EditorKilledInTheMiddleChangesNothingAndStopsNobody) {
   add("cuMemCreate fail 2");
-  Process editor([this](Peer&) {
+  Process editor([this](Channel&) {
     const auto page = file();
     (void)page->edit([&](ControlContents& contents) -> Result<void> {
       auto& spoiled = page->raw().banks[(contents.state & layout::kStateBank) ^ 1];
@@ -170,7 +170,7 @@ TEST_F(ControlPage, EditorKilledInTheMiddleChangesNothingAndStopsNobody) {
       return {};
     });
   });
-  EXPECT_TRUE(WIFSIGNALED(editor.join()));
+  EXPECT_TRUE(WIFSIGNALED(editor.wait()));
   const auto reader = control();
   EXPECT_EQ(reader->consult("cuMemCreate", 1).error, 2);
   add("cuMemMap fail 205");
@@ -216,8 +216,8 @@ TEST_F(ControlPage, ForeignOrDamagedFileIsRefusedWithAMessage) {
 TEST_F(ControlPage, FileIsForEveryUserAndItsMakersLeaveNothingElse) {
   std::vector<std::unique_ptr<Process>> makers;
   for (int i = 0; i < 8; ++i)
-    makers.push_back(std::make_unique<Process>([this](Peer&) { add("cuInit delay 1ns"); }));
-  for (auto& maker : makers) EXPECT_EQ(maker->join(), 0);
+    makers.push_back(std::make_unique<Process>([this](Channel&) { add("cuInit delay 1ns"); }));
+  for (auto& maker : makers) maker->join();
   EXPECT_EQ(faults(machine()).value().size(), 8U);
   const auto folder = machine().data_folder();
   EXPECT_EQ(std::filesystem::status(folder / "control").permissions(), std::filesystem::perms(0666));

@@ -57,11 +57,11 @@ TEST_F(Gates, VariantsOfACallAreTheCall) {
 }
 
 TEST_F(Gates, CallerIsKilledAtTheCallAndLeavesNothing) {
-  Process process([](Peer& peer) {
+  Process process([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     const auto handle = create(kPage);
     const CUdeviceptr address = reserve(kPage);
-    peer.await();
+    channel.await();
     cuMemMap(address, kPage, 0, handle, 0);
     ADD_FAILURE() << "not reached";
   });
@@ -70,8 +70,8 @@ TEST_F(Gates, CallerIsKilledAtTheCallAndLeavesNothing) {
     ASSERT_CU(cuInit(0));
     mapped(create(kPage), kPage);  // of another process
   });
-  process.peer().signal();
-  const int status = process.join();
+  process.channel().signal();
+  const int status = process.wait();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   EXPECT_EQ(used(), 0U);
 }

@@ -1,7 +1,5 @@
 // Legacy sharing between processes: memory and events by handles of 64 bytes.
 #include <cuda.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 
@@ -12,31 +10,15 @@ namespace {
 
 class Ipc : public SimTest {};
 
-/// Sends 64 bytes to the other side in a file of their own.
-template <class Handle>
-void send(Peer& peer, const Handle& handle) {
-  const UniqueFd file(::memfd_create("handle", MFD_CLOEXEC));
-  ASSERT_EQ(::pwrite(file.get(), &handle, sizeof handle, 0), static_cast<ssize_t>(sizeof handle));
-  peer.send(file.get());
-}
-
-template <class Handle>
-Handle receive(Peer& peer) {
-  const UniqueFd file = peer.receive();
-  Handle handle{};
-  EXPECT_EQ(::pread(file.get(), &handle, sizeof handle, 0), static_cast<ssize_t>(sizeof handle));
-  return handle;
-}
-
 /// A process that shares `size` bytes filled with 7.
-void share_memory(Peer& peer, std::size_t size) {
+void share_memory(Channel& channel, std::size_t size) {
   enter_primary();
   CUdeviceptr memory = 0;
   ASSERT_CU(cuMemAlloc(&memory, size));
   ASSERT_CU(cuMemsetD8(memory, 7, size));
   CUipcMemHandle handle{};
   ASSERT_CU(cuIpcGetMemHandle(&handle, memory));
-  send(peer, handle);
+  channel.tell_value(handle);
 }
 
 class IpcOfTwoDevices : public SimTest {
@@ -45,11 +27,11 @@ class IpcOfTwoDevices : public SimTest {
 };
 
 TEST_F(IpcOfTwoDevices, PeerOpensMemoryIfItAsksForPeerAccess) {
-  Process owner([](Peer& peer) {
-    share_memory(peer, kPage);
-    peer.await();
+  Process owner([](Channel& channel) {
+    share_memory(channel, kPage);
+    channel.await();
   });
-  const auto handle = receive<CUipcMemHandle>(owner.peer());
+  const auto handle = owner.channel().hear_value<CUipcMemHandle>();
   in_process([&] {
     enter_primary(1);
     CUdeviceptr memory = 0, own = 0;
@@ -60,29 +42,29 @@ TEST_F(IpcOfTwoDevices, PeerOpensMemoryIfItAsksForPeerAccess) {
     EXPECT_EQ(*bytes_at(own), 7);
     EXPECT_CU(cuIpcCloseMemHandle(memory));
   });
-  owner.peer().signal();
-  EXPECT_EQ(owner.join(), 0);
+  owner.channel().signal();
+  owner.join();
 }
 
 TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
-  Process owner([](Peer& peer) {
-    share_memory(peer, kPage);
-    peer.await();
+  Process owner([](Channel& channel) {
+    share_memory(channel, kPage);
+    channel.await();
   });
-  const auto handle = receive<CUipcMemHandle>(owner.peer());
-  Process opener([&](Peer& peer) {
+  const auto handle = owner.channel().hear_value<CUipcMemHandle>();
+  Process opener([&](Channel& channel) {
     enter_primary();
     CUdeviceptr memory = 0;
     ASSERT_CU(cuIpcOpenMemHandle(&memory, handle, 0));
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
     EXPECT_EQ(*bytes_at(memory + kPage - 1), 7);
   });
-  opener.peer().await();
+  opener.channel().await();
   owner.kill();
   EXPECT_GE(used(), kPage);
-  opener.peer().signal();
-  EXPECT_EQ(opener.join(), 0);
+  opener.channel().signal();
+  opener.join();
   EXPECT_EQ(used(), 0U);
   in_process([&] {
     enter_primary();
@@ -92,11 +74,11 @@ TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
 }
 
 TEST_F(Ipc, HandleOfAKilledOwnerIsRefusedThoughNobodyHasLookedSince) {
-  Process owner([](Peer& peer) {
-    share_memory(peer, kPage);
-    peer.await();
+  Process owner([](Channel& channel) {
+    share_memory(channel, kPage);
+    channel.await();
   });
-  const auto handle = receive<CUipcMemHandle>(owner.peer());
+  const auto handle = owner.channel().hear_value<CUipcMemHandle>();
   owner.kill();
   in_process([&] {
     enter_primary();
@@ -129,22 +111,22 @@ TEST_F(Ipc, HandlesThatAreNoneAreRefused) {
 }
 
 TEST_F(Ipc, EventOrdersTheWorkOfTwoProcesses) {
-  Process recorder([](Peer& peer) {
+  Process recorder([](Channel& channel) {
     enter_primary();
     CUevent event = nullptr;
     ASSERT_CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     CUstream stream = nullptr;
     ASSERT_CU(cuStreamCreate(&stream, 0));
     ASSERT_CU(cuLaunchHostFunc(
-        stream, [](void* other) { static_cast<Peer*>(other)->await(); }, &peer));
+        stream, [](void* other) { static_cast<Channel*>(other)->await(); }, &channel));
     ASSERT_CU(cuEventRecord(event, stream));
     CUipcEventHandle handle{};
     ASSERT_CU(cuIpcGetEventHandle(&handle, event));
-    send(peer, handle);
+    channel.tell_value(handle);
     ASSERT_CU(cuStreamSynchronize(stream));
-    peer.await();
+    channel.await();
   });
-  const auto handle = receive<CUipcEventHandle>(recorder.peer());
+  const auto handle = recorder.channel().hear_value<CUipcEventHandle>();
   in_process([&] {
     enter_primary();
     CUevent event = nullptr;
@@ -154,39 +136,39 @@ TEST_F(Ipc, EventOrdersTheWorkOfTwoProcesses) {
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     EXPECT_CU(cuStreamWaitEvent(stream, event, 0));
     EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    recorder.peer().signal();  // lets the recorder's work go on
+    recorder.channel().signal();  // lets the recorder's work go on
     EXPECT_CU(cuStreamSynchronize(stream));
     EXPECT_CU(cuEventQuery(event));
     EXPECT_CU(cuEventDestroy(event));
   });
-  recorder.peer().signal();
-  EXPECT_EQ(recorder.join(), 0);
+  recorder.channel().signal();
+  recorder.join();
 }
 
 TEST_F(Ipc, EventOfAKilledRecorderHoldsNobodyUp) {
-  Process recorder([](Peer& peer) {
+  Process recorder([](Channel& channel) {
     enter_primary();
     CUevent event = nullptr;
     ASSERT_CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     ASSERT_CU(cuLaunchHostFunc(
-        nullptr, [](void* other) { static_cast<Peer*>(other)->await(); }, &peer));
+        nullptr, [](void* other) { static_cast<Channel*>(other)->await(); }, &channel));
     ASSERT_CU(cuEventRecord(event, nullptr));
     CUipcEventHandle handle{};
     ASSERT_CU(cuIpcGetEventHandle(&handle, event));
-    send(peer, handle);
+    channel.tell_value(handle);
     ASSERT_CU(cuCtxSynchronize());
   });
-  const auto handle = receive<CUipcEventHandle>(recorder.peer());
-  Process waiter([&](Peer& peer) {
+  const auto handle = recorder.channel().hear_value<CUipcEventHandle>();
+  Process waiter([&](Channel& channel) {
     enter_primary();
     CUevent event = nullptr;
     ASSERT_CU(cuIpcOpenEventHandle(&event, handle));
-    peer.signal();
+    channel.signal();
     EXPECT_CU(cuEventSynchronize(event));
   });
-  waiter.peer().await();
+  waiter.channel().await();
   recorder.kill();
-  EXPECT_EQ(waiter.join(), 0);
+  waiter.join();
 }
 
 }  // namespace

@@ -87,21 +87,21 @@ TEST_F(Machines, RemovedMachineLeavesNothing) {
 }
 
 TEST_F(Machines, OwnerKilledHoldingTheMutexLeavesAConsistentTable) {
-  Process holder([](Peer& peer) {
+  Process holder([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     create(10 * kMiB);
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
   });
-  holder.peer().await();
-  Process breaker([&](Peer&) {
+  holder.channel().await();
+  Process breaker([&](Channel&) {
     const auto table = table_of(folder_);
     const Table::Lock lock(*table);
     table->raw().devices[0].used = 77;     // in the middle of a change
     table->raw().first_free = 0xffffffff;  // and of the list
     ::raise(SIGKILL);
   });
-  breaker.join();
+  breaker.wait();
   in_process([] {
     ASSERT_CU(cuInit(0));
     create(4 * kMiB);
@@ -148,7 +148,7 @@ TEST_F(Machines, SlotsAreUsedAgain) {
 TEST_F(Machines, ManyProcessesAndThreadsNeverExceedTheDevice) {
   std::vector<std::unique_ptr<Process>> processes;
   for (int p = 0; p < 4; ++p) {
-    processes.push_back(std::make_unique<Process>([](Peer&) {
+    processes.push_back(std::make_unique<Process>([](Channel&) {
       ASSERT_CU(cuInit(0));
       const auto work = [] {
         const auto prop = properties();
@@ -167,26 +167,26 @@ TEST_F(Machines, ManyProcessesAndThreadsNeverExceedTheDevice) {
       other.join();
     }));
   }
-  for (auto& process : processes) EXPECT_EQ(process->join(), 0);
+  for (auto& process : processes) process->join();
   EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Machines, ProcessesKilledAtAnyInstantLeaveNothing) {
   const auto data = load_machine(folder_).value().data_folder();
   for (int round = 0; round < 40; ++round) {
-    Process process([&](Peer& peer) {
+    Process process([&](Channel& channel) {
       ASSERT_CU(cuInit(0));
       const CUdeviceptr address = reserve(kPage);
       for (int i = 0;; ++i) {
         const auto handle = create(kPage);
         if (i % 3 == 0) exported(handle).reset();
         EXPECT_CU(cuMemMap(address, kPage, 0, handle, 0));
-        if (i == round % 7) peer.signal();
+        if (i == round % 7) channel.signal();
         EXPECT_CU(cuMemUnmap(address, kPage));
         EXPECT_CU(cuMemRelease(handle));
       }
     });
-    process.peer().await();
+    process.channel().await();
     process.kill();
     ASSERT_EQ(used(), 0U) << "round " << round;
     for (const auto& entry : std::filesystem::directory_iterator(data)) {

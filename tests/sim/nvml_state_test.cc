@@ -74,13 +74,13 @@ TEST_F(NvmlState, OlderPciInfoWritesNothingPastItsEnd) {
 }
 
 TEST_F(NvmlState, EveryFormOfTheProcessListIsSizedFirst) {
-  Process process([](Peer& peer) {
+  Process process([](Channel& channel) {
     enter_primary();
     create(kPage);
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
   });
-  process.peer().await();
+  process.channel().await();
   unsigned first = 0, second = 0, third = 0;
   EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses(device(), &first, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
   EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v2(device(), &second, nullptr),

@@ -31,33 +31,20 @@ CUresult import_pool(int fd, CUmemoryPool* pool) {
                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
-void send(Peer& peer, const CUmemPoolPtrExportData& data) {
-  const UniqueFd file(::memfd_create("data", MFD_CLOEXEC));
-  ASSERT_EQ(::pwrite(file.get(), &data, sizeof data, 0), static_cast<ssize_t>(sizeof data));
-  peer.send(file.get());
-}
-
-CUmemPoolPtrExportData receive(Peer& peer) {
-  const UniqueFd file = peer.receive();
-  CUmemPoolPtrExportData data{};
-  EXPECT_EQ(::pread(file.get(), &data, sizeof data, 0), static_cast<ssize_t>(sizeof data));
-  return data;
-}
-
 /// Sends a pool and two allocations in it, of 1000 bytes with 1 and of 3 pages with 2; then waits, and ends.
-void share(Peer& peer) {
+void share(Channel& channel) {
   enter_primary();
   const CUmemoryPool pool = create_shareable();
-  peer.send(exported_pool(pool).get());
+  channel.send(exported_pool(pool).get());
   const std::uint64_t sizes[] = {1000, 3 * kPage};
   for (unsigned char i = 0; i < 2; ++i) {
     const CUdeviceptr memory = allocate(pool, sizes[i], nullptr);
     EXPECT_CU(cuMemsetD8(memory, static_cast<unsigned char>(i + 1), sizes[i]));
     CUmemPoolPtrExportData data{};
     EXPECT_CU(cuMemPoolExportPointer(&data, memory));
-    send(peer, data);
+    channel.tell_value(data);
   }
-  peer.await();
+  channel.await();
 }
 
 /// What share() sends, as another process imports it.
@@ -65,7 +52,9 @@ struct Shared {
   UniqueFd fd;
   CUmemPoolPtrExportData data[2];
 
-  explicit Shared(Peer& peer) : fd(peer.receive()), data{receive(peer), receive(peer)} {}
+  explicit Shared(Channel& channel) : fd(channel.receive()) {
+    for (CUmemPoolPtrExportData& one : data) one = channel.hear_value<CUmemPoolPtrExportData>();
+  }
   CUmemoryPool import() const {
     CUmemoryPool pool = nullptr;
     EXPECT_CU(import_pool(fd.get(), &pool));
@@ -81,7 +70,7 @@ struct Shared {
 
 TEST_F(PoolSharing, PointerImportedTwiceIsFreedTwice) {
   Process owner(share);
-  const Shared shared(owner.peer());
+  const Shared shared(owner.channel());
   in_process([&] {
     enter_primary();
     const CUmemoryPool pool = shared.import();
@@ -98,33 +87,33 @@ TEST_F(PoolSharing, PointerImportedTwiceIsFreedTwice) {
 
 TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
   Process owner(share);
-  Shared shared(owner.peer());
-  Process importer([&](Peer& peer) {
+  Shared shared(owner.channel());
+  Process importer([&](Channel& channel) {
     enter_primary();
     const CUmemoryPool pool = shared.import();
     const CUdeviceptr memory = shared.import(pool, 1);
     EXPECT_CU(cuMemPoolDestroy(pool));  // lives on with its allocation
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
     EXPECT_EQ(*bytes_at(memory), 2);
     EXPECT_CU(cuMemFree(memory));
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
   });
-  importer.peer().await();
+  importer.channel().await();
   owner.kill();
   EXPECT_EQ(used(), kContext + 3 * kPage);
-  importer.peer().signal();
-  importer.peer().await();
+  importer.channel().signal();
+  importer.channel().await();
   EXPECT_EQ(used(), kContext);
-  importer.peer().signal();
-  EXPECT_EQ(importer.join(), 0);
+  importer.channel().signal();
+  importer.join();
   EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(PoolSharing, NothingIsImportedOnceItIsGone) {
   Process owner(share);
-  const Shared shared(owner.peer());
+  const Shared shared(owner.channel());
   owner.kill();
   in_process([&] {
     enter_primary();
@@ -198,7 +187,7 @@ TEST_F(PoolSharing, DescriptorsThatAreNoPoolAreRefused) {
 
 TEST_F(PoolSharing, PoolOfAnotherMachineIsRefused) {
   Process owner(share);
-  const Shared shared(owner.peer());
+  const Shared shared(owner.channel());
   const std::filesystem::path other = folder_.string() + ".other";
   ASSERT_TRUE(create_machine(other, "1x64MiB", SIM_LIBRARIES).has_value());
   in_process([&] {
@@ -212,7 +201,7 @@ TEST_F(PoolSharing, PoolOfAnotherMachineIsRefused) {
 
 TEST_F(PoolSharing, DataThatIsNoAllocationOfThePoolIsRefused) {
   Process owner(share), stranger(share);
-  const Shared shared(owner.peer()), foreign(stranger.peer());
+  const Shared shared(owner.channel()), foreign(stranger.channel());
   in_process([&] {
     enter_primary();
     const CUmemoryPool pool = shared.import();

@@ -15,13 +15,13 @@ namespace {
 using Sharing = SimTest;
 
 TEST_F(Sharing, MemoryOfTheDeadIsFoundWhenItIsNeeded) {
-  Process process([](Peer& peer) {
+  Process process([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     const UniqueFd fd = exported(create(64 * kMiB));
-    peer.signal();
-    peer.await();
+    channel.signal();
+    channel.await();
   });
-  process.peer().await();
+  process.channel().await();
   process.kill();
   in_process([] {
     ASSERT_CU(cuInit(0));
@@ -53,7 +53,7 @@ TEST_F(Sharing, DescriptorsThatAreNoMemoryAreRefused) {
 }
 
 TEST_F(Sharing, WriteThroughReadOnlyMappingEndsTheProcess) {
-  Process process([](Peer&) {
+  Process process([](Channel&) {
     std::signal(SIGSEGV, SIG_DFL);
     ASSERT_CU(cuInit(0));
     volatile unsigned char* const bytes =
@@ -61,12 +61,12 @@ TEST_F(Sharing, WriteThroughReadOnlyMappingEndsTheProcess) {
     EXPECT_EQ(*bytes, 0);
     *bytes = 1;
   });
-  const int status = process.join();
+  const int status = process.wait();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
 TEST_F(Sharing, ForkedChildIsNotInitialisedAndPinsNothing) {
-  Process parent([](Peer& peer) {
+  Process parent([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     const auto handle = create(kPage);
     mapped(handle, kPage);
@@ -75,17 +75,17 @@ TEST_F(Sharing, ForkedChildIsNotInitialisedAndPinsNothing) {
       int count = 0;
       const bool refused = cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED &&
                            cuInit(0) == CUDA_ERROR_NOT_INITIALIZED && cuMemRelease(handle) != CUDA_SUCCESS;
-      if (refused) peer.signal();
-      peer.await();
+      if (refused) channel.signal();
+      channel.await();
       ::_exit(0);
     }
     ::pause();
   });
-  parent.peer().await();
+  parent.channel().await();
   EXPECT_EQ(used(), kPage);
   parent.kill();
   EXPECT_EQ(used(), 0U);  // the child still runs
-  parent.peer().signal();
+  parent.channel().signal();
 }
 
 }  // namespace

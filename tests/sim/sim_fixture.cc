@@ -1,99 +1,12 @@
 #include "tests/sim/sim_fixture.h"
 
 #include <nvml.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 
 #include "sim/machine/machine.h"
 
 namespace gpumem::sim::test {
-
-void Peer::send(int fd) {
-  char byte = 1;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  EXPECT_EQ(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 1);
-}
-
-void Peer::finish() { ::shutdown(socket_.get(), SHUT_WR); }
-
-UniqueFd Peer::receive() {
-  if (testing::Test::HasFatalFailure()) {
-    ADD_FAILURE() << "nothing is awaited after a fatal failure";
-    return {};
-  }
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  EXPECT_EQ(::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC), 1) << "the other process ended";
-  int fd = -1;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  }
-  return UniqueFd(fd);
-}
-
-Process::Process(std::function<void(Peer&)> body) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    ::close(ends[0]);
-    Peer peer{UniqueFd(ends[1])};
-    body(peer);
-    std::fflush(nullptr);
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  ::close(ends[1]);
-  peer_ = Peer(UniqueFd(ends[0]));
-}
-
-Process::~Process() {
-  if (pid_ > 0) kill();
-}
-
-int Process::join() {
-  peer_.finish();
-  return wait();
-}
-
-int Process::wait() {
-  int status = -1;
-  ::waitpid(std::exchange(pid_, -1), &status, 0);
-  return status;
-}
-
-void Process::kill() {
-  ::kill(pid_, SIGKILL);
-  wait();
-}
-
-void in_process(const std::function<void()>& body) {
-  Process process([&](Peer&) { body(); });
-  EXPECT_EQ(process.join(), 0);
-}
 
 void SimTest::SetUp() {
   std::string pattern = std::filesystem::temp_directory_path() / "gpumem-sim-test.XXXXXX";

@@ -4,61 +4,18 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "tests/contract/driver/process.h"
 
 namespace gpumem::sim::test {
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kPage = 2 * kMiB;  ///< the simulated granularity
 
-/// One end of a channel between the test and a process of it. A side that has failed fatally waits no more:
-/// what it left out may be what the other side waits for.
-class Peer {
- public:
-  explicit Peer(UniqueFd socket) : socket_(std::move(socket)) {}
-
-  void signal() { send(-1); }
-  /// Blocks until the other side signals or sends; fails the test if it ended instead.
-  void await() { receive(); }
-  /// Sends nothing more: what the other side still awaits fails there. Holds for copies in other processes
-  /// too.
-  void finish();
-  /// Sends a copy of `fd`.
-  void send(int fd);
-  UniqueFd receive();
-
- private:
-  UniqueFd socket_;
-};
-
-/// A process of its own that runs `body` and then ends, successfully if no expectation failed in it.
-class Process {
- public:
-  explicit Process(std::function<void(Peer&)> body);
-  ~Process();
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  Peer& peer() { return peer_; }
-  pid_t pid() const { return pid_; }
-  /// Waits for the end and tells it as wait(2) does. Finishes the channel first, so that a process which
-  /// still awaits something ends as well.
-  int join();
-  /// Ends it with SIGKILL and waits. The channel stays, for processes that it has started.
-  void kill();
-
- private:
-  int wait();
-
-  Peer peer_{UniqueFd()};
-  pid_t pid_ = -1;
-};
-
-/// Runs `body` in a process of its own and expects it to succeed.
-void in_process(const std::function<void()>& body);
+using contract::Channel;
+using contract::in_process;
+using contract::Process;
 
 /// A machine of `spec` for one test. The test's own process never initialises CUDA (its forks could not), but
 /// looks at the machine through NVML.

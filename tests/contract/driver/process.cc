@@ -42,6 +42,8 @@ std::string Channel::try_hear() {
   return packet ? packet->bytes : std::string();
 }
 
+void Channel::finish() { ::shutdown(socket_.get(), SHUT_WR); }
+
 Process::Process(std::function<void(Channel&)> body) {
   int ends[2] = {-1, -1};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -65,6 +67,7 @@ Process::~Process() {
 }
 
 int Process::wait() {
+  channel_.finish();
   int status = -1;
   ::waitpid(std::exchange(pid_, -1), &status, 0);
   return status;

@@ -25,6 +25,8 @@ class Channel {
   std::string hear();
   /// Empty if the other side has ended.
   std::string try_hear();
+  /// Sends nothing more: the other side fails where it still awaits something.
+  void finish();
 
   /// A plain value, as bytes. Both ends are the same program.
   template <class Value>

@@ -45,11 +45,6 @@ INSTANTIATE_TEST_SUITE_P(InEveryManner, BrokerEnd,
                          testing::Values(End::kGoodbye, End::kLaneLostThenDeath, End::kDeath,
                                          End::kDeathThenLaneLost));
 
-TEST_P(BrokerEnd, OfAnIdleSessionLeavesNothing) {
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
 TEST_P(BrokerEnd, WhileARequestWaitsLeavesNothing) {
   get(ann, mebibytes(60));
   const RequestId id = machine.grow(ann, slice, mebibytes(4));
@@ -78,52 +73,6 @@ TEST_P(BrokerEnd, OfAWaiterDropsItsRequests) {
   machine.pass(std::chrono::seconds(9));
   EXPECT_FALSE(machine.is_answered(waiting));
   EXPECT_TRUE(machine.is_as_new());
-}
-
-TEST_P(BrokerEnd, WhileAGrantIsAssembledLeavesNothing) {
-  machine.use_up_stock(ann, slice);
-  const RequestId id = machine.grow(ann, slice, Machine::kGrowthWithJob);
-  ASSERT_FALSE(machine.is_answered(id)) << "needs a job";
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
-TEST_P(BrokerEnd, WithAnOfferNotYetAcceptedLeavesNothing) {
-  get(ann, mebibytes(10));
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
-TEST_P(BrokerEnd, WithMemoryInUseLeavesNothing) {
-  const Grant grant = get(ann, mebibytes(10));
-  ASSERT_TRUE(machine.broker.accept(ann, grant.id));
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
-TEST_P(BrokerEnd, WhileMemoryIsReturningLeavesNothing) {
-  const Grant grant = get(ann, mebibytes(10));
-  ASSERT_TRUE(machine.give_back(ann, slice, grant));
-  EXPECT_EQ(machine.charges("ann")[Charge::kReturning], mebibytes(10));
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
-TEST_P(BrokerEnd, WithMemoryHeldOnToLeavesNothing) {
-  const Grant grant = get(ann, mebibytes(10));
-  ASSERT_TRUE(machine.keep_but_give_back(ann, slice, grant));
-  machine.run_jobs();
-  EXPECT_EQ(machine.charges("ann")[Charge::kQuarantined], mebibytes(10));
-  end(ann);
-  expect_nothing_left_of(ann);
-}
-
-TEST_P(BrokerEnd, AfterItsSliceWasClosedLeavesNothing) {
-  const Grant grant = get(ann, mebibytes(10));
-  ASSERT_TRUE(machine.give_back(ann, slice, grant));
-  ASSERT_TRUE(machine.broker.close_slice(ann, slice, machine.now));
-  end(ann);
-  expect_nothing_left_of(ann);
 }
 
 TEST_P(BrokerEnd, IsToldOnceAndThenIgnored) {

@@ -26,34 +26,6 @@ TEST_F(BrokerGrow, GrantsWholePieces) {
   EXPECT_EQ(machine.charged("ann"), mebibytes(8));
 }
 
-TEST_F(BrokerGrow, IsOfferedUntilItIsAcceptedOnce) {
-  const RequestId id = machine.grow(ann, slice, mebibytes(10));
-  const GrantId grant = machine.answers.at(id)->id;
-  EXPECT_EQ(machine.charges("ann")[Charge::kOffered], mebibytes(10));
-  EXPECT_EQ(machine.broker.accept(machine.connect(1), grant).error().code, Code::kNotFound) << "not its own";
-  EXPECT_TRUE(machine.broker.accept(ann, grant));
-  EXPECT_EQ(machine.charges("ann")[Charge::kActive], mebibytes(10));
-  EXPECT_EQ(machine.broker.accept(ann, grant).error().code, Code::kNotFound);
-  EXPECT_EQ(machine.broker.accept(ann, GrantId{99}).error().code, Code::kNotFound);
-}
-
-TEST_F(BrokerGrow, RefusesSizesThatCannotBe) {
-  EXPECT_EQ(machine.code(machine.grow(ann, slice, {})), Code::kInvalidArgument);
-  EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL})), Code::kInvalidArgument)
-      << "cannot be rounded up";
-  EXPECT_EQ(machine.code(machine.grow(ann, slice, {1ULL << 63})), Code::kResourceExhausted);
-  machine.get(ann, slice, mebibytes(4));
-  EXPECT_EQ(machine.code(machine.grow(ann, slice, {~0ULL - (2 << 20) + 1})), Code::kResourceExhausted);
-  EXPECT_EQ(granted(machine.grow(ann, {{slice, {~0ULL - (2 << 20) + 1}, kPiece}})), mebibytes(60))
-      << "content with less";
-}
-
-TEST_F(BrokerGrow, RefusesWhomAndWhatItDoesNotKnow) {
-  EXPECT_EQ(machine.code(machine.grow(SessionId{99}, slice, kPiece)), Code::kUnauthenticated);
-  EXPECT_EQ(machine.code(machine.grow(ann, SliceId{99}, kPiece)), Code::kNotFound);
-  EXPECT_EQ(machine.code(machine.grow(ann, SliceId{}, kPiece)), Code::kNotFound);
-}
-
 TEST_F(BrokerGrow, RefusesAtOnceWhatTheSliceMayNotHold) {
   const SliceId small = machine.slice(ann, mebibytes(8));
   machine.get(ann, small, mebibytes(6));
@@ -123,18 +95,6 @@ TEST(BrokerGrowLimits, RefuseAtOnceWhatTheGuaranteesOfOthersNeverLeaveRoomFor) {
   ASSERT_TRUE(machine.is_answered(id)) << "it would wait in vain, and hold up everybody";
   EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kPoolSize);
   EXPECT_EQ(machine.denial(id).guaranteed_to_others, mebibytes(16));
-}
-
-TEST(BrokerGrowLimits, CountDevicesApart) {
-  Policy policy = small_policy();
-  policy.devices.push_back(device("GPU-1", mebibytes(64)));
-  policy.tenants = {user("ann", 1, {{{}, mebibytes(4)}, {{}, mebibytes(8)}})};
-  Machine machine(policy);
-  const SessionId ann = machine.connect(1);
-  machine.get(ann, machine.slice(ann, {}, "GPU-1"), mebibytes(8));
-  machine.get(ann, machine.slice(ann), mebibytes(4));
-  EXPECT_EQ(machine.charges("ann", 0).total(), mebibytes(4));
-  EXPECT_EQ(machine.charges("ann", 1).total(), mebibytes(8));
 }
 
 TEST(BrokerGrowLimits, BoundTheRequestsThatASessionHasWaiting) {

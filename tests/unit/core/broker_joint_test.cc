@@ -78,14 +78,6 @@ TEST_F(BrokerJoint, HoldsNothingWhileItWaits) {
   EXPECT_TRUE(machine.is_granted(id));
 }
 
-TEST_F(BrokerJoint, MayGetLessThanItWantsOnEitherDevice) {
-  machine.get(bob, machine.slice(bob), mebibytes(50));
-  const RequestId id =
-      machine.grow(ann, {{first, mebibytes(40), kPiece}, {second, mebibytes(12), kOtherPiece}});
-  ASSERT_TRUE(machine.is_granted(id)) << machine.why(id);
-  EXPECT_EQ(granted(id), (Sums{{0, mebibytes(14)}, {1, mebibytes(12)}}));
-}
-
 TEST_F(BrokerJoint, ThatTheDriverDoesNotGiveOnOneDeviceChargesNothingOnTheOther) {
   machine.jobs_run_at_once = false;
   machine.driver.fails = [](const Extent&) { return true; };
@@ -102,34 +94,6 @@ TEST_F(BrokerJoint, ThatTheDriverDoesNotGiveOnOneDeviceChargesNothingOnTheOther)
   machine.jobs_run_at_once = true;
   machine.pass_in_steps(seconds(10));
   EXPECT_TRUE(machine.is_granted(grow(mebibytes(18), mebibytes(64))));
-}
-
-TEST_F(BrokerJoint, IsUndoneWhenItIsCancelledInBetween) {
-  machine.jobs_run_at_once = false;
-  machine.get(bob, machine.slice(bob), mebibytes(40));
-  machine.get(bob, machine.slice(bob), mebibytes(6));
-  const RequestId id = grow(Machine::kGrowthWithJob, mebibytes(8), seconds(9));
-  ASSERT_FALSE(machine.is_answered(id));
-  machine.cancel(id);
-  machine.run_jobs();
-  EXPECT_FALSE(machine.is_answered(id));
-  EXPECT_EQ(machine.charged("ann", 0) + machine.charged("ann", 1), Bytes{});
-}
-
-TEST_F(BrokerJoint, IsUndoneWhenItsSessionEndsInBetween) {
-  machine.jobs_run_at_once = false;
-  machine.get(bob, machine.slice(bob), mebibytes(40));
-  machine.get(bob, machine.slice(bob), mebibytes(6));
-  const RequestId id = grow(Machine::kGrowthWithJob, mebibytes(8));
-  ASSERT_FALSE(machine.is_answered(id));
-  machine.die(ann);
-  machine.die(bob);
-  machine.run_jobs();
-  machine.pass_in_steps(seconds(10));
-  EXPECT_FALSE(machine.is_answered(id));
-  expect_nothing_charged();
-  EXPECT_EQ(machine.driver.handled(1), mebibytes(64));
-  EXPECT_EQ(machine.forgotten.size(), 2u);
 }
 
 TEST_F(BrokerJoint, RunsOutOfTimeOnAllDevicesAtOnce) {

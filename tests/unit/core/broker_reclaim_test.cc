@@ -7,19 +7,6 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST(HostileHolder, IsChargedForWhatItKeepsAndNobodyElseIs) {
-  Machine machine;
-  const SessionId bob = machine.connect(2);
-  const SliceId slice = machine.slice(bob);
-  const Grant grant = machine.get(bob, slice, mebibytes(48));
-  ASSERT_TRUE(machine.keep_but_give_back(bob, slice, grant));
-  machine.pass_in_steps(seconds(60));
-  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(48));
-  EXPECT_EQ(machine.broker.devices()[0].missing, Bytes{0});
-  const SessionId ann = machine.connect(1);
-  EXPECT_TRUE(machine.is_granted(machine.grow(ann, machine.slice(ann), mebibytes(16))));
-}
-
 TEST(HostileHolder, ThatSaysGoodbyeStaysChargedUntilItDies) {
   Machine machine;
   const SessionId bob = machine.connect(2);
@@ -33,31 +20,6 @@ TEST(HostileHolder, ThatSaysGoodbyeStaysChargedUntilItDies) {
   machine.pass_in_steps(seconds(5));
   EXPECT_TRUE(machine.is_as_new());
   EXPECT_EQ(machine.forgotten, std::vector{bob});
-}
-
-TEST(Thief, TakesFromWhatIsFreeAndIsSeenAsMissing) {
-  Machine machine(small_policy(), Machine::Start::kEmpty);
-  machine.driver.steal(0, mebibytes(20));
-  machine.pass({});
-  machine.pass_in_steps(seconds(10));
-  EXPECT_EQ(machine.broker.devices()[0].missing, mebibytes(20));
-  EXPECT_EQ(machine.free(), mebibytes(44));
-  EXPECT_TRUE(machine.broker.settled()) << "as good as it gets";
-  const SessionId ann = machine.connect(1);
-  EXPECT_TRUE(machine.is_granted(machine.grow(ann, machine.slice(ann), mebibytes(44))));
-}
-
-TEST(Thief, ThatGivesBackLetsTheWaitersGo) {
-  Machine machine(small_policy(), Machine::Start::kEmpty);
-  machine.driver.steal(0, mebibytes(20));
-  machine.pass({});
-  machine.pass_in_steps(seconds(10));
-  const SessionId ann = machine.connect(1);
-  const RequestId id = machine.grow(ann, machine.slice(ann), mebibytes(46), seconds(60));
-  ASSERT_FALSE(machine.is_answered(id));
-  machine.driver.restore(0);
-  machine.pass_in_steps(seconds(5));
-  EXPECT_TRUE(machine.is_granted(id));
 }
 
 TEST(Thief, ThatTakesMemoryWhileItIsReshapedMakesTheGrowthUnavailable) {

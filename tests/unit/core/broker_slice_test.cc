@@ -79,45 +79,5 @@ TEST_F(BrokerSlice, BelongsToItsSessionOnly) {
   EXPECT_EQ(machine.code(machine.grow(other, slice, kPiece)), Code::kNotFound);
 }
 
-TEST_F(BrokerSlice, StaysOpenWhileItHoldsMemory) {
-  const SliceId slice = open({})->id;
-  const Grant grant = machine.get(ann, slice, mebibytes(6));
-  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
-  ASSERT_TRUE(machine.give_back(ann, slice, grant));
-  EXPECT_EQ(closed(ann, slice), Code{0});
-}
-
-TEST_F(BrokerSlice, StaysOpenWhileItAwaitsMemory) {
-  const SessionId bob = machine.connect(2);
-  machine.get(bob, machine.slice(bob), mebibytes(48));
-  const SliceId slice = open({})->id;
-  const RequestId request = machine.grow(ann, slice, mebibytes(20), std::chrono::seconds(1));
-  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
-  machine.cancel(request);
-  EXPECT_EQ(closed(ann, slice), Code{0});
-}
-
-TEST_F(BrokerSlice, StaysOpenWhileAGrantIsAssembled) {
-  machine.jobs_run_at_once = false;
-  const SliceId slice = open({})->id;
-  machine.use_up_stock(ann, machine.slice(ann));
-  const RequestId request = machine.grow(ann, slice, Machine::kGrowthWithJob);
-  ASSERT_FALSE(machine.is_answered(request));
-  EXPECT_EQ(closed(ann, slice), Code::kFailedPrecondition);
-}
-
-TEST_F(BrokerSlice, MayCloseBeforeItsReturnedMemoryIsFree) {
-  machine.jobs_run_at_once = false;
-  const SliceId slice = open({})->id;
-  const RequestId request = machine.grow(ann, slice, mebibytes(4));
-  machine.run_jobs();
-  const Grant grant = machine.answers.at(request).value();
-  ASSERT_TRUE(machine.give_back(ann, slice, grant));
-  EXPECT_EQ(machine.charges("ann")[Charge::kReturning], mebibytes(4));
-  EXPECT_EQ(closed(ann, slice), Code{0});
-  machine.run_jobs();
-  EXPECT_TRUE(machine.is_as_new());
-}
-
 }  // namespace
 }  // namespace gpumem::core

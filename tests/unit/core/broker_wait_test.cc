@@ -99,50 +99,5 @@ TEST_F(BrokerWait, OnWhatTheTenantItselfHoldsNamesTheShortageInTheEnd) {
   EXPECT_EQ(machine.denial(id).reason, Denial::Reason::kNoMemory);
 }
 
-TEST_F(BrokerWait, EndsUnansweredWhenItIsCancelled) {
-  const RequestId id = machine.grow(ann, anns, mebibytes(18), seconds(9));
-  machine.cancel(id);
-  ASSERT_TRUE(machine.give_back(bob, bobs, large));
-  machine.pass(seconds(10));
-  EXPECT_FALSE(machine.is_answered(id));
-  EXPECT_EQ(machine.charged("ann"), Bytes{0});
-}
-
-TEST_F(BrokerWait, LetsTheNextInLineGoWhenTheFirstIsCancelled) {
-  ASSERT_TRUE(machine.give_back(bob, bobs, small));
-  const SessionId other = machine.connect(1);
-  const RequestId first = machine.grow(ann, anns, mebibytes(26), seconds(9));
-  const RequestId second = machine.grow(other, machine.slice(other), mebibytes(20), seconds(9));
-  EXPECT_FALSE(machine.is_answered(first) || machine.is_answered(second));
-  machine.cancel(first);
-  EXPECT_TRUE(machine.is_granted(second));
-}
-
-TEST(BrokerCancel, OfAGrantThatIsBeingAssembledChargesNobody) {
-  Machine machine(small_policy(), Machine::Start::kEmpty);
-  machine.jobs_run_at_once = false;
-  machine.pass({});
-  machine.run_job();  // the pool exists, but is not tidied
-  const SessionId ann = machine.connect(1);
-  const RequestId id = machine.grow(ann, machine.slice(ann), mebibytes(50), seconds(9));
-  ASSERT_FALSE(machine.is_answered(id));
-  ASSERT_EQ(machine.charges("ann")[Charge::kOffered], mebibytes(50));
-  machine.cancel(id);
-  EXPECT_EQ(machine.charged("ann"), Bytes{0});
-  machine.run_jobs();
-  EXPECT_FALSE(machine.is_answered(id));
-  EXPECT_TRUE(machine.is_as_new());
-}
-
-TEST_F(BrokerWait, IsOverAndACancelChangesNothingOnceItIsGranted) {
-  const RequestId id = machine.grow(ann, anns, mebibytes(4));
-  ASSERT_TRUE(machine.is_granted(id));
-  machine.cancel(id);
-  machine.cancel(RequestId{99});
-  EXPECT_EQ(machine.charged("ann"), mebibytes(4));
-  EXPECT_TRUE(machine.give_back(ann, anns, machine.answers.at(id).value()));
-  EXPECT_EQ(machine.charged("ann"), Bytes{0});
-}
-
 }  // namespace
 }  // namespace gpumem::core
