@@ -17,12 +17,8 @@ class Arbiter {
   /// `granularity`  of each device: what is granted beyond the least is a multiple of it.
   Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration aging);
 
-  /// `request`  with a larger id than all before, or one whose place is kept.
+  /// `request`  was not added before. Requests go in the order of their ids.
   void add(Request request);
-  /// Keeps the place of a request that waited at the broker before. In the order of the ids, before any
-  /// request is added.
-  void keep_place(RequestId id) { waiting_.keep_place(id); }
-  void release_place(RequestId id) { waiting_.release_place(id); }
   /// The request waits, and the next broker is told so.
   void set_recorded(RequestId id) { waiting_.set_recorded(id); }
   /// Grants, and charges, all that can be granted now.
@@ -86,6 +82,8 @@ class Arbiter {
   std::vector<RequestId> requests_of(SessionId session) const { return waiting_.of(session); }
 
  private:
+  /// The first request that is not overdue.
+  const Request* next_to_age() const { return waiting_.first_after(last_overdue_); }
   Request take_out(RequestId id);
   void refresh(TenantId tenant, DeviceIndex device);
   void refresh(const Request& request);

@@ -1,16 +1,12 @@
 #pragma once
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <ext/pb_ds/assoc_container.hpp>
-#include <ext/pb_ds/tree_policy.hpp>
-#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/core/ledger.h"
+#include "daemon/core/request_queue.h"
 #include "daemon/core/waiting_requests.h"
 
 namespace gpumem::core {
@@ -44,26 +40,10 @@ class Claims {
 
  private:
   static constexpr std::size_t kKeys = 4;
-  /// What it asks for, by device of the group; zero beyond the group.
-  using Leasts = std::array<Bytes, kKeys>;
-
-  // Keeps for every node of a tree the smallest of each device in what is below.
-  template <class ConstIterator, class Iterator, class Compare, class Allocator>
-  struct Smallest {
-    using metadata_type = Leasts;
-    void operator()(Iterator node, ConstIterator end) const {
-      Leasts smallest = (*node)->second;
-      for (const Iterator& child : {node.get_l_child(), node.get_r_child()}) {
-        if (child == end) continue;
-        for (std::size_t i = 0; i < kKeys; ++i) smallest[i] = std::min(smallest[i], child.get_metadata()[i]);
-      }
-      const_cast<Leasts&>(node.get_metadata()) = smallest;
-    }
-    virtual ~Smallest() = default;
-  };
-  using Tree = __gnu_pbds::tree<RequestId, Leasts, std::less<>, __gnu_pbds::rb_tree_tag, Smallest>;
+  /// The claims for one set of devices. The amounts are by device of the set, in its order; zero beyond it.
+  using Group = RequestQueue<kKeys>;
   using DeviceSet = std::vector<DeviceIndex>;
-  using Groups = std::map<DeviceSet, Tree>;
+  using Groups = std::map<DeviceSet, Group>;
   struct OnDevice {
     std::unordered_map<RequestId, int> entitled;  ///< on the device alone; how many nodes say so
     std::map<RequestId, Bytes> claims;
@@ -75,12 +55,6 @@ class Claims {
 
   void add(const Request& request);
   void remove(RequestId id);
-  static bool within(const Leasts& leasts, const Leasts& most) {
-    return std::ranges::equal(leasts, most, std::less_equal<>());
-  }
-  static std::optional<RequestId> first_at_most(const Tree& tree, const Leasts& most, RequestId after);
-  template <class Node>
-  static std::optional<RequestId> first_below(Node node, Node end, const Leasts& most, RequestId after);
 
   const WaitingRequests& requests_;
   std::vector<OnDevice> devices_;

@@ -3,10 +3,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <set>
 
 #include "daemon/core/claims.h"
-#include "daemon/core/indexed_heap.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/request_queue.h"
 
@@ -41,7 +40,7 @@ class DeviceOrder {
   /// Everybody's may have.
   void refresh_all();
 
-  const Candidate& first() const { return nodes_.front().candidate; }
+  const Candidate& first() const { return nodes_.begin()->second.candidate; }
   std::size_t waiting(TenantId tenant) const;
   /// The same with the tenants below it.
   std::size_t waiting_below(TenantId tenant) const;
@@ -53,53 +52,50 @@ class DeviceOrder {
   std::uint64_t revision() const { return revision_; }
 
  private:
-  using Index = std::uint32_t;
-  static constexpr Index kNone = HeapPositions::kNone;
-
-  // Where a node stands among its siblings.
+  // The position of a node among its siblings.
   struct Rank {
     std::uint32_t level = 0;  ///< 0: overdue; else the higher the priority the smaller
-    Index item = kNone;       ///< the node
     double share = 0;         ///< after the grant of its candidate; 0, if overdue
     RequestId request;
+    TenantId tenant;
     bool operator==(const Rank&) const = default;
     bool operator<(const Rank& other) const {
       if (level != other.level) return level < other.level;
       return share != other.share ? share < other.share : request < other.request;
     }
   };
+  using Queue = RequestQueue<1>;
   // A leaf has queues, an inner node an order of its children.
   struct Node {
     TenantId tenant;
-    RequestQueue queue;                         ///< for this device alone
-    std::unique_ptr<RequestQueue> joint_queue;  ///< for several; none, if it is empty
+    Queue queue;        ///< for this device alone
+    Queue joint_queue;  ///< for several
     Candidate candidate;
-    RequestId claim;        ///< the node's own
-    RequestId joint_claim;  ///< of a leaf: a request for several devices, which may be one on all of them
-    RequestId full;         ///< of a leaf: its place in full_
-    IndexedHeap<Rank> children;
-    bool empty() const { return queue.empty() && !joint_queue && children.empty(); }
+    std::optional<Rank> rank;  ///< among the children of the parent; none: it has no candidate
+    RequestId claim;           ///< the node's own
+    RequestId joint_claim;     ///< of a leaf: a request for several devices, which may be one on all of them
+    RequestId full;            ///< of a leaf: its place in full_
+    std::set<Rank> children;
+    bool is_idle() const { return queue.empty() && joint_queue.empty(); }
+    bool empty() const { return is_idle() && children.empty(); }
   };
 
-  Index find(TenantId tenant) const;
-  Index find_or_add(TenantId tenant);
-  void drop(Index index);
+  Node* find(TenantId tenant);
+  Node& find_or_add(TenantId tenant);
   void renew(Node& node);
   Candidate candidate_of_leaf(Node& leaf);
   Candidate first_of(const Node& leaf, Bytes most) const;
   Candidate candidate_of_inner(Node& node);
   void set_claims_of_leaf(Node& leaf);
   void set_claim(RequestId& own, RequestId claim);
-  void rank(Index index, TenantId parent);
+  std::optional<Rank> rank_of(const Node& node) const;
+  void rank(Node& node, TenantId parent);
 
   const Ledger& ledger_;
   DeviceIndex device_;
   Claims& claims_;
   const RequestId& last_overdue_;
-  std::vector<Node> nodes_;  ///< the first is the top
-  std::vector<Index> vacant_;
-  std::vector<Index> by_tenant_;  ///< by the ledger's slot
-  HeapPositions ranks_;           ///< of every node in its parent's order
+  std::map<TenantId, Node> nodes_;  ///< the top comes first and is always there
   std::map<TenantId, RequestId> held_back_;
   std::map<RequestId, TenantId> full_;
   std::uint64_t revision_ = 0;

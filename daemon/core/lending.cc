@@ -85,11 +85,16 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
   if (!parts) return answer(id, parts.error()), false;
   const auto since = places_.since(session.id, id);
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
-  Request request{id,  session.id, session.tenant, std::move(*parts),
-                  now, wait,       now + wait,     session.peer.can_be_ended};
-  if (since) request.asked = *since;
+  Request request{.id = id,
+                  .session = session.id,
+                  .tenant = session.tenant,
+                  .parts = std::move(*parts),
+                  .asked = since.value_or(now),
+                  .wait = wait,
+                  .deadline = now + wait,
+                  .may_borrow = session.peer.can_be_ended};
   if (join(std::move(request), now)) return true;
-  leave(session.id, id);
+  places_.release(session.id, id);
   return false;
 }
 
@@ -112,12 +117,6 @@ bool Lending::join(Request request, TimePoint now) {
   state_.arbiter.add(std::move(request));
   if (is_late) state_.arbiter.age(now);
   return true;
-}
-
-// The place of a request that is answered, or is not asked for any more.
-void Lending::leave(SessionId session, RequestId id) {
-  places_.release(session, id);
-  state_.arbiter.release_place(id);
 }
 
 Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const GrowthPart> asked) const {

@@ -26,8 +26,7 @@ class WaitingPlaces {
   void forget(const Request& request);
   /// A place of the broker before is nobody's. Nothing, if there is none.
   void release(SessionId session, RequestId request);
-  /// Answers those that were released.
-  std::vector<RequestId> release_all_of(SessionId session);
+  void release_all_of(SessionId session);
   /// A recorded request is answered since this broker ends. The next one keeps its place.
   void leave_to_next(const Request& request);
 
