@@ -73,6 +73,8 @@ class Arbiter {
   }
   Bytes waiting_bytes(SliceId slice) const { return waiting_.wanted_for(slice); }
   std::size_t waiting_of(SessionId session) const { return waiting_.count_of(session); }
+  /// The requests of a user or a pod (Peer::account).
+  std::size_t waiting_of_account(std::uint64_t account) const { return waiting_.count_of_account(account); }
   /// Whether a request of the session for the device is `id`, or came before that.
   bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {
     return waiting_.waits_up_to(id, session, device);

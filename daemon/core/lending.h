@@ -255,6 +255,7 @@ class Lending {
 
  private:
   bool join(Request request, TimePoint now);
+  Result<void> check_room(const Request& request) const;
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;

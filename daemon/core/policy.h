@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -81,6 +82,10 @@ struct Policy {
   std::size_t max_sessions_per_tenant = 4096;
   std::size_t max_slices_per_session = 64;
   std::size_t max_requests_per_session = 64;  ///< waiting at the same time
+  /// Waiting at the same time, of all sessions. A user that has none waiting may always have one.
+  std::size_t max_requests = 16'384;
+  /// An eighth of them for each user and each pod, at least one.
+  std::size_t max_requests_per_user() const { return std::max<std::size_t>(max_requests / 8, 1); }
   /// Longest time a request may wait; longer wishes are cut down to it.
   Duration max_wait = std::chrono::hours(1);
   /// While memory is on its way back, even a request that may not wait is given this long: nobody holds

@@ -12,6 +12,7 @@ const Request& WaitingRequests::add(Request request) {
   const Request& added = place->second;
   deadlines_.emplace(added.deadline, added.id);
   by_session_[added.session].insert(added.id);
+  ++by_account_[added.account];
   for (const Request::Part& part : added.parts) {
     on_device_[part.device].insert(added.id);
     by_slice_[part.slice] += part.wanted;
@@ -25,6 +26,8 @@ Request WaitingRequests::take(RequestId id) {
   const auto session = by_session_.find(request.session);
   session->second.erase(id);
   if (session->second.empty()) by_session_.erase(session);
+  const auto account = by_account_.find(request.account);
+  if (--account->second == 0) by_account_.erase(account);
   for (const Request::Part& part : request.parts) {
     on_device_[part.device].erase(id);
     const auto slice = by_slice_.find(part.slice);
@@ -52,6 +55,11 @@ std::vector<RequestId> WaitingRequests::of(SessionId session) const {
 std::size_t WaitingRequests::count_of(SessionId session) const {
   const auto found = by_session_.find(session);
   return found == by_session_.end() ? 0 : found->second.size();
+}
+
+std::size_t WaitingRequests::count_of_account(std::uint64_t account) const {
+  const auto found = by_account_.find(account);
+  return found == by_account_.end() ? 0 : found->second;
 }
 
 bool WaitingRequests::waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {

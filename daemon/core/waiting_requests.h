@@ -12,7 +12,7 @@
 
 namespace gpumem::core {
 
-/// The requests that wait: by id, by device, by session and by deadline. Ids are in the order of
+/// The requests that wait: by id, by device, by session, by user and by deadline. Ids are in the order of
 /// arrival. Each operation takes logarithmic time at most, but those that give all requests of a session.
 class WaitingRequests {
  public:
@@ -48,6 +48,8 @@ class WaitingRequests {
   void set_tenant(SessionId session, TenantId tenant);
   std::vector<RequestId> of(SessionId session) const;
   std::size_t count_of(SessionId session) const;
+  /// The requests of a user or a pod (Peer::account).
+  std::size_t count_of_account(std::uint64_t account) const;
   /// Whether a request of the session for the device is `id`, or arrived before it.
   bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const;
   Bytes wanted_for(SliceId slice) const;
@@ -60,6 +62,7 @@ class WaitingRequests {
   std::vector<Ranks> on_device_;
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
   std::unordered_map<SessionId, std::set<RequestId>> by_session_;
+  std::unordered_map<std::uint64_t, std::size_t> by_account_;
   std::unordered_map<SliceId, Bytes> by_slice_;
 };
 
