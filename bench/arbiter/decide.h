@@ -4,7 +4,7 @@ namespace gpumem::bench {
 
 /// Registers the benchmarks of one decision: by the ledger and the arbiter alone.
 void register_decide();
-/// The same through the whole core of the broker.
+/// Registers the benchmarks of one decision through the whole core of the broker.
 void register_decide_broker();
 
 }  // namespace gpumem::bench

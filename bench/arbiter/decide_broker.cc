@@ -15,9 +15,8 @@ constexpr Bytes kExtent = mebibytes(2);
 constexpr std::int64_t kEvents = 10'000;
 constexpr std::int64_t kWarmUp = 1'000;
 
-// The same full device behind the broker's door: one session and one slice for each tenant. What is asked
-// back is not given, so every decision is a release, its proof, the grant of the first in the order, and a
-// newcomer.
+// A full device behind the broker, with one session and one slice for each tenant. Sessions ignore reclaim
+// requests, so every decision is a release, its proof, the grant of the first in the order, and a newcomer.
 class FullBroker {
  public:
   FullBroker(std::uint32_t tenants, std::size_t waiters)

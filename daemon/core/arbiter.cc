@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-// What waits, and what changes it. Granting is in arbiter_admit.cc.
+// The waiting requests, and all changes of them but grants, which are in arbiter_admit.cc.
 
 namespace gpumem::core {
 
@@ -30,7 +30,7 @@ void Arbiter::add(Request request) {
   }
 }
 
-// Out of everything but the order, which the caller refreshes.
+// Removes the request. The caller refreshes the order.
 Request Arbiter::take_out(RequestId id) {
   Request request = waiting_.take(id);
   for (const Request::Part& part : request.parts)

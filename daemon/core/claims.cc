@@ -9,7 +9,7 @@ Claims::Claims(const WaitingRequests& requests, std::size_t devices)
 
 void Claims::entitle(RequestId id, DeviceIndex device) {
   if (++devices_[device].entitled[id] > 1) return;
-  // A request that is not one on all its devices may neither pass others nor have memory held for it.
+  // Only a request that is entitled on all its devices may overtake others and have memory held for it.
   const Request& request = requests_.at(id);
   const auto is_entitled = [&](const Request::Part& part) {
     return devices_[part.device].entitled.contains(id);

@@ -66,7 +66,7 @@ DeviceOrder::Node& DeviceOrder::find_or_add(TenantId tenant) {
 
 // ---- The order ----
 
-// A change of a tenant's queue or charge reaches the nodes on its way to the top, and no others.
+// A change of a tenant's queue or charge affects only the nodes on the way to the top.
 void DeviceOrder::refresh(TenantId tenant) {
   ++revision_;
   for (TenantId at = tenant;;) {
@@ -109,7 +109,7 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   return candidate;
 }
 
-// Of both queues, the first that is content with so much.
+// The first request of both queues that accepts at most `most`.
 Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
   auto first = leaf.queue.first_at_most({most});
   const auto joint = leaf.joint_queue.first_at_most({most});
@@ -124,7 +124,7 @@ Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
           .is_joint = is_joint};
 }
 
-// The first for this device alone; and the first for several, if that came before.
+// Entitles the first request for this device alone, and the first for several devices if it arrived earlier.
 void DeviceOrder::set_claims_of_leaf(Node& leaf) {
   std::optional<Queue::Entry> single;
   std::optional<Queue::Entry> joint;
