@@ -153,18 +153,18 @@ TEST(BrokerGrowLimits, BoundTheRequestsThatASessionHasWaiting) {
   EXPECT_FALSE(machine.is_answered(machine.grow(ann, more, kPiece, std::chrono::seconds(9))));
 }
 
-// A full device, two requests of each user at most, and sixteen of all.
+// No memory left for anybody but ann; two requests of each user at most, and sixteen of all.
 class BrokerGrowUsers : public testing::Test {
  protected:
   static Policy policy() {
     Policy policy = small_policy();
     policy.max_requests = 16;
-    policy.others = {{{{}, mebibytes(64)}}};
+    policy.others = {{{}, mebibytes(64)}};
     return policy;
   }
   void SetUp() override {
     const SessionId bob = machine.connect(2);
-    machine.get(bob, machine.slice(bob), mebibytes(64));
+    machine.get(bob, machine.slice(bob), mebibytes(48));
   }
   /// From a session of its own.
   RequestId ask(std::uint32_t uid) {
