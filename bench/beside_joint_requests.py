@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much slower a growth and its return become beside 3,072 requests of another tenant for two devices at once.
+"""How much slower a growth and its return become beside 2,048 requests of another tenant for two devices at once.
 
     bench/beside_joint_requests.py [--build build/dev] [--runs 5] [--strict]
 

@@ -55,7 +55,6 @@ int run(int argc, char** argv) {
   register_through_c(world);
   register_decide();
   register_decide_broker();
-  register_tenant_idle();
   run_registered(to_file);
   return 0;
 }

@@ -2,10 +2,9 @@
 
 namespace gpumem::bench {
 
-/// Registers what a decision costs: by the ledger and the arbiter alone, by the whole core of the broker; and
-/// what an idle tenant takes of memory.
+/// Registers the benchmarks of one decision: by the ledger and the arbiter alone.
 void register_decide();
+/// Registers the benchmarks of one decision through the whole core of the broker.
 void register_decide_broker();
-void register_tenant_idle();
 
 }  // namespace gpumem::bench

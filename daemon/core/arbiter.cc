@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-// What waits, and what changes it. Granting is in arbiter_admit.cc.
+// The waiting requests, and all changes of them but grants, which are in arbiter_admit.cc.
 
 namespace gpumem::core {
 
@@ -30,7 +30,7 @@ void Arbiter::add(Request request) {
   }
 }
 
-// Out of everything but the order, which the caller refreshes.
+// Removes the request. The caller refreshes the order.
 Request Arbiter::take_out(RequestId id) {
   Request request = waiting_.take(id);
   for (const Request::Part& part : request.parts)
@@ -60,9 +60,8 @@ std::vector<Request> Arbiter::remove_expired(TimePoint now) {
 }
 
 void Arbiter::age(TimePoint now) {
-  for (const Request* one; (one = waiting_.next_to_age()) != nullptr && one->asked + aging_ <= now;) {
-    waiting_.mark_overdue();
-    last_overdue_ = std::max(last_overdue_, one->id);
+  for (const Request* one; (one = next_to_age()) != nullptr && one->asked + aging_ <= now;) {
+    last_overdue_ = one->id;
     refresh(*one);
   }
 }
@@ -70,7 +69,6 @@ void Arbiter::age(TimePoint now) {
 void Arbiter::set_aging(Duration aging, TimePoint now) {
   aging_ = aging;
   last_overdue_ = {};
-  waiting_.unmark_all();
   rebuild();
   age(now);
 }
@@ -111,7 +109,7 @@ void Arbiter::refresh(const Request& request) {
 std::optional<TimePoint> Arbiter::next_deadline() const {
   std::optional<TimePoint> next;
   if (const Request* one = waiting_.most_urgent()) next = one->deadline;
-  if (const Request* one = waiting_.next_to_age(); one != nullptr && (!next || one->asked + aging_ < *next))
+  if (const Request* one = next_to_age(); one != nullptr && (!next || one->asked + aging_ < *next))
     next = one->asked + aging_;
   return next;
 }

@@ -17,51 +17,47 @@ class Arbiter {
   /// `granularity`  of each device: what is granted beyond the least is a multiple of it.
   Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration aging);
 
-  /// `request`  with a larger id than all before, or one whose place is kept.
+  /// `request`  was not added before. Requests go in the order of their ids.
   void add(Request request);
-  /// Keeps the place of a request that waited at the broker before. In the order of the ids, before any
-  /// request is added.
-  void keep_place(RequestId id) { waiting_.keep_place(id); }
-  void release_place(RequestId id) { waiting_.release_place(id); }
-  /// The request waits, and the next broker is told so.
+  /// The request waits, and is recorded for the next broker.
   void set_recorded(RequestId id) { waiting_.set_recorded(id); }
   /// Grants, and charges, all that can be granted now.
   std::vector<Granted> admit();
-  /// Takes a request out; nothing, if it does not wait.
+  /// Takes a request out. None: it does not wait.
   std::optional<Request> remove(RequestId id);
   std::vector<Request> remove_all_of(SessionId session);
-  /// Takes every request whose deadline has come.
+  /// Takes out every request whose deadline has come.
   std::vector<Request> remove_expired(TimePoint now);
-  /// What has waited long is not overtaken any more.
+  /// Makes the requests overdue that have waited long: only claims overtake them from now on.
   void age(TimePoint now);
-  /// The tree or many quotas have changed: everything is put in order anew.
+  /// Orders all requests anew, after a change of the tree or of many quotas.
   void rebuild();
   void set_aging(Duration aging, TimePoint now);
-  /// The requests of the session are another tenant's from now on; rebuild() follows.
+  /// Moves the requests of the session to another tenant. The caller calls rebuild() afterwards.
   void set_tenant(SessionId session, TenantId tenant);
 
   std::optional<TimePoint> next_deadline() const;
   const Request* find(RequestId id) const { return waiting_.find(id); }
-  /// Whether the request waits by right: within guarantees on every device that it asks for.
+  /// Whether the request is a claim: within guarantees on every device that it asks for.
   bool is_claim(RequestId id, DeviceIndex device) const { return claims_.contains(id, device); }
-  /// The claims that wait on a device, in the order they came, with their least, and the sum of that.
+  /// The claims that wait on a device, in the order of arrival, each with its least amount; and their sum.
   const std::map<RequestId, Bytes>& claims(DeviceIndex device) const { return claims_.of(device); }
   Bytes claimed(DeviceIndex device) const { return claims_.sum(device); }
-  /// What other claims than this request wait for, where the device lends idle guarantees.
+  /// The sum of all claims but this request, if the device lends idle guarantees; else zero.
   Bytes spoken_for(RequestId id, DeviceIndex device) const;
   GrantTerms terms_of(const Request& request, DeviceIndex device) const;
-  /// The request that is next, claims apart; it does not fit at present.
+  /// The first request that is not a claim. It does not fit at present.
   std::optional<RequestId> next(DeviceIndex device) const;
 
-  /// Another number than before: the requests for the device or their order have changed.
+  /// Changes whenever the requests for the device or their order change.
   std::uint64_t revision(DeviceIndex device) const {
     return orders_[device].revision() + claims_.revision(device);
   }
-  /// Tenants whose own limit holds back whoever would be first below them, and that request.
+  /// Tenants whose own limit holds back the first request below them, with that request.
   const std::map<TenantId, RequestId>& held_back(DeviceIndex device) const {
     return orders_[device].held_back();
   }
-  /// The first requests of leaves that have no room for them.
+  /// The first requests of leaves that have no room for them, with the leaf.
   const std::map<RequestId, TenantId>& full(DeviceIndex device) const { return orders_[device].full(); }
 
   template <class See>
@@ -71,21 +67,25 @@ class Arbiter {
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t waiting(DeviceIndex device) const { return waiting_.size(device); }
   std::size_t waiting(DeviceIndex device, TenantId tenant) const { return orders_[device].waiting(tenant); }
-  /// The same with the tenants below it.
+  /// The requests of the tenant and of all tenants below it.
   std::size_t waiting_below(DeviceIndex device, TenantId tenant) const {
     return orders_[device].waiting_below(tenant);
   }
   Bytes waiting_bytes(SliceId slice) const { return waiting_.wanted_for(slice); }
   std::size_t waiting_of(SessionId session) const { return waiting_.count_of(session); }
-  /// Whether a request of the session for the device is `id`, or came before that.
+  /// The requests of a user or a pod (Peer::account).
+  std::size_t waiting_of_account(std::uint64_t account) const { return waiting_.count_of_account(account); }
+  /// Whether a request of the session for the device is `id`, or arrived before it.
   bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {
     return waiting_.waits_up_to(id, session, device);
   }
-  /// Requests for the device that came before, whether this one waits or not.
+  /// The requests for the device that arrived before `id`, which need not wait itself.
   std::size_t waiting_before(RequestId id, DeviceIndex device) const { return waiting_.before(id, device); }
   std::vector<RequestId> requests_of(SessionId session) const { return waiting_.of(session); }
 
  private:
+  /// The first request that is not overdue.
+  const Request* next_to_age() const { return waiting_.first_after(last_overdue_); }
   Request take_out(RequestId id);
   void refresh(TenantId tenant, DeviceIndex device);
   void refresh(const Request& request);
@@ -103,13 +103,13 @@ class Arbiter {
   std::vector<Bytes> granularities_;
   Duration aging_;
   WaitingRequests waiting_;
-  RequestId last_overdue_;  ///< it and those that came before
+  RequestId last_overdue_;  ///< this request and all that arrived before it are overdue
   Claims claims_;
   std::vector<DeviceOrder> orders_;           ///< by device
-  std::vector<bool> changed_;                 ///< by device: something may be possible that was not
-  std::vector<std::uint64_t> claims_seen_;    ///< by device: the revision of claims_
-  std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's revision
-  Ledger::Changes changes_;                   ///< being taken
+  std::vector<bool> changed_;                 ///< by device: a request may fit that did not
+  std::vector<std::uint64_t> claims_seen_;    ///< by device: the revision of claims_ at the last look
+  std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's promises_revision at the last look
+  Ledger::Changes changes_;                   ///< a buffer for take_changes()
 };
 
 }  // namespace gpumem::core

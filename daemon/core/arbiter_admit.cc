@@ -2,7 +2,7 @@
 
 #include "daemon/core/arbiter.h"
 
-// Who is granted what.
+// Granting.
 
 namespace gpumem::core {
 
@@ -22,8 +22,8 @@ std::vector<Granted> Arbiter::admit() {
   return granted;
 }
 
-// What has changed on one device may end a claim on another, and may be what a request for several devices
-// has waited for that could be granted on the other.
+// A change on one device can end a claim on another. It can also let a request for several devices fit, which
+// is first on another device.
 bool Arbiter::is_to_be_looked_at(DeviceIndex device, bool any_changed) const {
   if (changed_[device] || claims_seen_[device] != claims_.revision(device)) return true;
   return any_changed && (orders_[device].first().is_joint || claims_.any_joint(device));
@@ -31,7 +31,7 @@ bool Arbiter::is_to_be_looked_at(DeviceIndex device, bool any_changed) const {
 
 bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
   if (waiting_.size(device) == 0 || ledger_.free(device) < granularities_[device]) return false;
-  // A claim for which there is memory is passed over only where a limit was lowered below what is used.
+  // A claim for which there is memory is passed over only if a limit was lowered below the use.
   for (auto claim = claims_.first_at_most_free(device, ledger_, {}); claim;
        claim = claims_.first_at_most_free(device, ledger_, *claim)) {
     if (!fits(waiting_.at(*claim))) continue;
@@ -45,7 +45,7 @@ bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
 }
 
 bool Arbiter::fits(const Candidate& candidate, DeviceIndex device) const {
-  // Where nothing is lent that others are guaranteed, the candidate tells all that the terms are made of.
+  // If the device does not lend guarantees, the terms depend on the candidate alone.
   if (candidate.is_joint || ledger_.lends(device)) return fits(waiting_.at(candidate.request));
   return ledger_.verdict(candidate.tenant, device, candidate.least) == Ledger::Verdict::kFits;
 }
@@ -57,7 +57,7 @@ bool Arbiter::fits(const Request& request) const {
   });
 }
 
-// A request for several devices that is first here may not pass one on another that has waited long already.
+// A request for several devices that is first here must not overtake an overdue request on another device.
 bool Arbiter::overtakes(const Candidate& candidate, DeviceIndex device) const {
   if (!candidate.is_joint) return false;
   const Request& request = waiting_.at(candidate.request);
@@ -80,7 +80,7 @@ Granted Arbiter::grant(RequestId id) {
   return granted;
 }
 
-// What it is content with; more, if nobody else waits for the device.
+// The least amount that the request accepts; more, if no other request waits for the device.
 Bytes Arbiter::amount(const Request& request, const Request::Part& part) const {
   if (waiting_.size(part.device) > 1 || part.wanted == part.least) return part.least;
   const Bytes available = ledger_.available(request.tenant, part.device, terms_of(request, part.device));
@@ -92,8 +92,7 @@ GrantTerms Arbiter::terms_of(const Request& request, DeviceIndex device) const {
   return {spoken_for(request.id, device), request.may_borrow};
 }
 
-// Where the device lends idle guarantees, nothing else keeps for the claims that wait what they are waiting
-// for.
+// On a device that lends idle guarantees, only this amount keeps memory free for the waiting claims.
 Bytes Arbiter::spoken_for(RequestId id, DeviceIndex device) const {
   return ledger_.lends(device) ? claims_.sum_without(id, device) : Bytes{};
 }

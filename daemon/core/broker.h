@@ -258,7 +258,6 @@ class Broker {
   void serve(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
-  RequestId keep_places(const Checkpoint& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
   void forget_if_done(SessionId id);
   // Its sessions, less those without a process.

@@ -71,18 +71,13 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     if (!awaits(id)) continue;
     for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);
   }
-  restored.last_request = keep_places(from);
+  for (const auto& [key, waiting] : from.waiting) {
+    if (!awaits(waiting.session)) continue;
+    lending_.restore(waiting);
+    restored.last_request = std::max(restored.last_request, waiting.id);
+  }
   restored.sessions = settle_restored(now);
   return restored;
-}
-
-// The checkpoint has them by session, the arbiter takes them in their order.
-RequestId Broker::keep_places(const Checkpoint& from) {
-  std::map<RequestId, const Checkpoint::Waiting*> in_order;
-  for (const auto& [key, waiting] : from.waiting)
-    if (awaits(waiting.session)) in_order.emplace(waiting.id, &waiting);
-  for (const auto& [id, waiting] : in_order) lending_.restore(*waiting);
-  return in_order.empty() ? RequestId{} : in_order.rbegin()->first;
 }
 
 // Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.

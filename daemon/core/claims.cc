@@ -9,7 +9,7 @@ Claims::Claims(const WaitingRequests& requests, std::size_t devices)
 
 void Claims::entitle(RequestId id, DeviceIndex device) {
   if (++devices_[device].entitled[id] > 1) return;
-  // A request that is not one on all its devices may neither pass others nor have memory held for it.
+  // Only a request that is entitled on all its devices may overtake others and have memory held for it.
   const Request& request = requests_.at(id);
   const auto is_entitled = [&](const Request::Part& part) {
     return devices_[part.device].entitled.contains(id);
@@ -44,7 +44,7 @@ void Claims::add(const Request& request) {
   DeviceSet set;
   for (const Request::Part& part : request.parts) set.push_back(part.device);
   std::ranges::sort(set);
-  Leasts leasts{};
+  Group::Amounts leasts{};
   for (const Request::Part& part : request.parts) {
     OnDevice& on = devices_[part.device];
     on.claims.emplace(request.id, part.least);
@@ -58,7 +58,7 @@ void Claims::add(const Request& request) {
   if (is_new) {
     for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
   }
-  group->second.insert({request.id, leasts});
+  group->second.add(request.id, leasts);
   group_of_.emplace(request.id, group);
 }
 
@@ -75,7 +75,7 @@ void Claims::remove(RequestId id) {
     on.joint -= group->first.size() > 1 ? 1 : 0;
     on.claims.erase(claim);
   }
-  group->second.erase(id);
+  group->second.remove(id);
   if (!group->second.empty()) return;
   for (const DeviceIndex device : group->first) std::erase(devices_[device].groups, &*group);
   groups_.erase(group);
@@ -85,28 +85,13 @@ std::optional<RequestId> Claims::first_at_most_free(DeviceIndex device, const Le
                                                     RequestId after) const {
   std::optional<RequestId> first;
   for (const auto* group : devices_[device].groups) {
-    Leasts free{};
+    Group::Amounts free{};
     for (std::size_t i = 0; i < std::min(kKeys, group->first.size()); ++i)
       free[i] = ledger.free(group->first[i]);
-    const auto found = first_at_most(group->second, free, after);
-    if (found && (!first || *found < *first)) first = found;
+    const auto found = group->second.first_at_most(free, after);
+    if (found && (!first || found->request < *first)) first = found->request;
   }
   return first;
-}
-
-std::optional<RequestId> Claims::first_at_most(const Tree& tree, const Leasts& most, RequestId after) {
-  return first_below(tree.node_begin(), tree.node_end(), most, after);
-}
-
-template <class Node>
-std::optional<RequestId> Claims::first_below(Node node, Node end, const Leasts& most, RequestId after) {
-  if (node == end || !within(node.get_metadata(), most)) return std::nullopt;
-  const auto& [id, leasts] = **node;
-  if (after < id) {
-    if (const auto left = first_below(node.get_l_child(), end, most, after)) return left;
-    if (within(leasts, most)) return id;
-  }
-  return first_below(node.get_r_child(), end, most, after);
 }
 
 }  // namespace gpumem::core

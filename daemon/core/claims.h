@@ -1,86 +1,60 @@
 #pragma once
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <ext/pb_ds/assoc_container.hpp>
-#include <ext/pb_ds/tree_policy.hpp>
-#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/core/ledger.h"
+#include "daemon/core/request_queue.h"
 #include "daemon/core/waiting_requests.h"
 
 namespace gpumem::core {
 
-/// The requests that wait by right: on every device that they ask for they are within guarantees. Finding the
-/// first for which the free memory suffices takes time by the logarithm of the claims for the same devices,
-/// and by how many such sets of devices there are.
+/// The waiting claims: requests that are within guarantees on every device that they ask for. The search for
+/// the first claim that the free memory suffices for takes logarithmic time for each set of devices that
+/// claims ask for.
 class Claims {
  public:
   Claims(const WaitingRequests& requests, std::size_t devices);
 
-  /// On the device the request, which waits, is one; or not any more, and it may have left. Counted, since
-  /// several nodes may say so of one.
+  /// The request is within a guarantee on the device. It waits. Counted, since several nodes may entitle it.
   void entitle(RequestId id, DeviceIndex device);
+  /// Takes back one entitle(). The request need not wait any more.
   void disentitle(RequestId id, DeviceIndex device);
   void clear();
 
   bool contains(RequestId id, DeviceIndex device) const { return devices_[device].claims.contains(id); }
-  /// In the order they came, with their least; and the sum of that.
+  /// In the order of arrival, each with its least amount; and their sum.
   const std::map<RequestId, Bytes>& of(DeviceIndex device) const { return devices_[device].claims; }
   Bytes sum(DeviceIndex device) const { return devices_[device].sum; }
   Bytes sum_without(RequestId id, DeviceIndex device) const;
-  /// Another number than before: the claims on the device are others.
+  /// Changes whenever the claims on the device change.
   std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
   bool any_joint(DeviceIndex device) const { return devices_[device].joint != 0; }
 
-  /// The first of those after `after` that does not ask for more than is free on the first kKeys of its
+  /// The first claim after `after` that asks for no more than is free on each of the first kKeys of its
   /// devices.
   std::optional<RequestId> first_at_most_free(DeviceIndex device, const Ledger& ledger,
                                               RequestId after) const;
 
  private:
   static constexpr std::size_t kKeys = 4;
-  /// What it asks for, by device of the group; zero beyond the group.
-  using Leasts = std::array<Bytes, kKeys>;
-
-  // Keeps for every node of a tree the smallest of each device in what is below.
-  template <class ConstIterator, class Iterator, class Compare, class Allocator>
-  struct Smallest {
-    using metadata_type = Leasts;
-    void operator()(Iterator node, ConstIterator end) const {
-      Leasts smallest = (*node)->second;
-      for (const Iterator& child : {node.get_l_child(), node.get_r_child()}) {
-        if (child == end) continue;
-        for (std::size_t i = 0; i < kKeys; ++i) smallest[i] = std::min(smallest[i], child.get_metadata()[i]);
-      }
-      const_cast<Leasts&>(node.get_metadata()) = smallest;
-    }
-    virtual ~Smallest() = default;
-  };
-  using Tree = __gnu_pbds::tree<RequestId, Leasts, std::less<>, __gnu_pbds::rb_tree_tag, Smallest>;
+  /// The claims for one set of devices. The amounts are by device of the set, in its order; zero beyond it.
+  using Group = RequestQueue<kKeys>;
   using DeviceSet = std::vector<DeviceIndex>;
-  using Groups = std::map<DeviceSet, Tree>;
+  using Groups = std::map<DeviceSet, Group>;
   struct OnDevice {
-    std::unordered_map<RequestId, int> entitled;  ///< on the device alone; how many nodes say so
+    std::unordered_map<RequestId, int> entitled;  ///< on this device; the number of nodes that entitle it
     std::map<RequestId, Bytes> claims;
     Bytes sum;
     std::uint64_t revision = 0;
-    std::size_t joint = 0;  ///< of `claims`, those that are for other devices too
+    std::size_t joint = 0;  ///< the claims that are for other devices, too
     std::vector<const Groups::value_type*> groups;
   };
 
   void add(const Request& request);
   void remove(RequestId id);
-  static bool within(const Leasts& leasts, const Leasts& most) {
-    return std::ranges::equal(leasts, most, std::less_equal<>());
-  }
-  static std::optional<RequestId> first_at_most(const Tree& tree, const Leasts& most, RequestId after);
-  template <class Node>
-  static std::optional<RequestId> first_below(Node node, Node end, const Leasts& most, RequestId after);
 
   const WaitingRequests& requests_;
   std::vector<OnDevice> devices_;

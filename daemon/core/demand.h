@@ -7,18 +7,18 @@
 
 namespace gpumem::core {
 
-/// What sizes extents were asked for lately, and how many of each. Lately is not a time but an amount: a pool
-/// that idles over night is in the morning as its last users left it.
+/// The recent demand for extents, by size. The window is an amount, not a time: after an idle night the
+/// demand is still that of the last users.
 class Demand {
  public:
-  /// `window`  how many bytes must be asked for until what was asked for before them begins to be forgotten.
+  /// `window`  the bytes after which older demand begins to be forgotten.
   explicit Demand(Bytes window) : window_(window) {}
 
-  /// `count` extents of `size` (not zero) are asked for.
+  /// Counts a demand for `count` extents of `size` (not zero).
   void note(Bytes size, std::size_t count);
-  /// How many of `size` were asked for in this window or in the one before, whichever is more.
+  /// The demand for `size` in this window or in the one before, whichever is more.
   std::size_t of(Bytes size) const;
-  /// All sizes of which there are any.
+  /// All sizes with demand.
   std::vector<Bytes> sizes() const;
   Bytes window() const { return window_; }
 

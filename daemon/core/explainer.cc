@@ -31,7 +31,7 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
     if (part.least > slice.limit.minus(spoken_for)) {
-      // The tenant's limit first: where both are passed, another slice would not help.
+      // The tenant's limit first: if both limits are exceeded, another slice would not help.
       const TenantId limiting = ledger.limiting(request.tenant, part.device, part.least);
       return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
     }
@@ -50,7 +50,7 @@ Refusal Explainer::obstacle(const Request& request) const {
     const auto verdict = ledger.verdict(request.tenant, part.device, part.least,
                                         state_.arbiter.terms_of(request, part.device));
     const bool fits = verdict == Ledger::Verdict::kFits;
-    // What others are promised and have outside the pool is free, and stays so.
+    // Others can use up their guarantee outside the pool. The memory that this leaves free is out of reach.
     if (fits && part.least <= ledger.room(request.tenant, part.device)) continue;
     const bool too_much =
         fits || part.least > ledger.ceiling(request.tenant, part.device, request.may_borrow);
@@ -134,7 +134,7 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
   const std::string& name = state_.tenants.name(limiting);
   const Bytes limit = ledger.quota(limiting, device).limit;
   if (part.least > limit) return {std::nullopt, "never, unless the limit is raised"};
-  // A limit includes what is kept below it, for whatever goes beyond that.
+  // Beyond the claimable part, a limit includes the memory that is kept below it.
   const Bytes burst = part.least.minus(ledger.claimable(request.tenant, device, limiting));
   const Bytes with_kept = ledger.used_and_kept(limiting, device);
   const Bytes over = std::max((ledger.used(limiting, device) + part.least).minus(limit),
@@ -187,7 +187,7 @@ std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId bel
   return until;
 }
 
-// ---- Who has it ----
+// ---- Holders ----
 
 std::vector<Denial::Holder> Explainer::holders(TenantId tenant, DeviceIndex device) const {
   std::vector<Denial::Holder> all;

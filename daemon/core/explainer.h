@@ -10,33 +10,34 @@
 
 namespace gpumem::core {
 
-/// What stands in the way of a request: which part of it, and what.
+/// The obstacle of a request: the part that cannot be granted, and the reason.
 struct Refusal {
   std::size_t part = 0;
   Denial::Reason reason{};
 };
 
-/// Says why something is not granted, in figures; denial.cc makes words of them. Reads only.
+/// Explains in figures why a request is not granted; denial.cc makes words of them. Reads only.
 class Explainer {
  public:
-  /// Requests that one explanation tells of, the longest waiting first; of the others only the number.
+  /// The requests in one explanation, the longest waiting first. The others are only counted.
   static constexpr std::size_t kMostExplained = 64;
 
   /// Both outlive it.
   Explainer(const State& state, const Reclaimer& reclaimer) : state_(state), reclaimer_(reclaimer) {}
 
-  /// What no waiting can help: granted to a tenant that had nothing else, and with everybody else at what
-  /// they are promised, the request would still pass a limit.
+  /// The obstacle that no waiting removes. The request would exceed a limit even if its tenant had nothing
+  /// else, and all others only what they are promised. None: waiting can help.
   std::optional<Refusal> infeasible(const Request& request) const;
-  /// What keeps a request waiting: the first part of it that would not be granted by itself, or its turn.
+  /// The reason why a request waits: its first part that would not be granted by itself, or its turn.
   Refusal obstacle(const Request& request) const;
   Denial denial_of(const Request& request, const Refusal& refusal, TimePoint now) const;
 
   /// Errors  kNotFound. `everything`: other tenants by name too.
   Result<Explanation> explain_session(SessionId session, bool everything, TimePoint now) const;
   Result<Explanation> explain_tenant(const std::string& tenant, bool everything, TimePoint now) const;
-  /// How a user without a tenant would stand who has no session. Errors  kNotFound (a tenant by another name,
-  /// which it says), kPermissionDenied (such users are refused).
+  /// The figures of a user who has neither tenant nor session.
+  /// Errors  kNotFound (the user's tenant has another name; the message says which);
+  ///         kPermissionDenied (such users are refused).
   Result<Explanation> explain_newcomer(std::uint32_t uid) const;
 
  private:
@@ -48,7 +49,7 @@ class Explainer {
   Denial::Soonest soonest_within_limit(const Request& request, const Request::Part& part,
                                        TimePoint now) const;
   Denial::Soonest soonest_memory(const Request& request, const Request::Part& part, TimePoint now) const;
-  // When all who are asked for memory, at `below` or beneath it, are to have given it. None: nobody is.
+  // The latest deadline of all sessions at or below `below` that are asked for memory. None: no session is.
   std::optional<TimePoint> asked_until(DeviceIndex device, TenantId below) const;
   std::vector<Denial::Holder> holders(TenantId tenant, DeviceIndex device) const;
   std::vector<Denial::Holder> largest_tenants(DeviceIndex device) const;

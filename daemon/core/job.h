@@ -10,8 +10,8 @@ namespace gpumem::core {
 struct Job {
   enum class Turn {
     kNow,      ///< a request waits for it, or nothing else is to be done
-    kSoon,     ///< creates warm extents of what was destroyed, of which nobody waits for any
-    kInOrder,  ///< all else
+    kSoon,     ///< creates warm extents from destroyed ones; no request waits for them
+    kInOrder,  ///< all other jobs
   };
   struct Step {
     std::vector<ExtentId> destroy;
@@ -23,7 +23,7 @@ struct Job {
   std::vector<Step> steps;
 };
 
-/// How a job ended: everything was destroyed; what is not in `failed` was created.
+/// The result of a job. All of `destroy` was destroyed, and all extents but `failed` were created.
 struct JobResult {
   JobId id;
   DeviceIndex device = 0;

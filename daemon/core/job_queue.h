@@ -8,30 +8,32 @@
 
 namespace gpumem::core {
 
-/// The order in which a device's jobs are done. What a request waits for goes first, so that a growth waits
-/// for one driver call, however much else there is to do.
+/// The order in which a device's jobs run. A job that a request waits for runs first, so that a growth waits
+/// for one driver call, however many other jobs there are.
 ///
-/// Invariant  what proves a lease's memory free is in order, and so is done when all that was destroyed to
-/// make other extents is created again: else that memory would pass as the proof. What destroys to make
-/// others goes now, so that what creates of it soon may be hurried.
+/// Invariant  a job that proves a lease's memory free is kInOrder. It runs only when all memory that was
+///            destroyed to make other extents is created again; else that memory would pass as the proof. A
+///            job that destroys extents to make others is kNow, so that the kSoon jobs that create them may
+///            be hurried.
 template <class Task>
 class JobQueue {
  public:
   bool empty() const { return size() == 0; }
   std::size_t size() const { return now_.size() + soon_.size() + in_order_.size(); }
   void push(Job::Turn turn, Task&& task) { of(turn).push_back(std::move(task)); }
-  /// The next; there must be one.
+  /// The next job. The queue is not empty.
   Task pop() {
     if (auto task = pop_before_those_in_order()) return std::move(*task);
     return pop(in_order_);
   }
-  /// The next, if it is not in order: it is done before the next step of a job that is.
+  /// The next job that is not kInOrder. It runs before the next step of a kInOrder job.
   std::optional<Task> pop_before_those_in_order() {
     if (!now_.empty()) return pop(now_);
     if (!soon_.empty()) return pop(soon_);
     return std::nullopt;
   }
-  /// A request waits now for that of which `is_it(task)` is true, if it has not begun and is of the stock.
+  /// Moves the kSoon job for which `is_it(task)` is true to kNow: a request waits for it now. No effect if it
+  /// has begun.
   template <class IsIt>
   void hurry(IsIt&& is_it) {
     const auto found = std::ranges::find_if(soon_, is_it);
@@ -42,7 +44,7 @@ class JobQueue {
   void clear() {
     for (std::deque<Task>* const tasks : {&now_, &soon_, &in_order_}) tasks->clear();
   }
-  /// Calls `visit(task)` for each of them.
+  /// Calls `visit(task)` for each job.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const std::deque<Task>* const tasks : {&now_, &soon_, &in_order_})

@@ -212,8 +212,8 @@ void Ledger::count_out(Members& members, const Figures& child, const Quota& quot
 void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id) {
   if (before == after) return;
   if (!before.is_zero()) {
-    const bool was_there = members.borrowers.erase({quota.priority, quota.share_of(before), id});
-    GPUMEM_CHECK(was_there, "a borrower has its place");
+    const std::size_t erased = members.borrowers.erase({quota.priority, quota.share_of(before), id});
+    GPUMEM_CHECK(erased == 1, "a borrower has its place");
   }
   if (!after.is_zero()) members.borrowers.insert({quota.priority, quota.share_of(after), id});
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "daemon/core/block_set.h"
 #include "daemon/core/types.h"
 
 namespace gpumem::core {
@@ -169,7 +168,7 @@ class Ledger {
       return share != other.share ? share > other.share : tenant < other.tenant;
     }
   };
-  using Ranking = BlockSet<Borrower>;
+  using Ranking = std::set<Borrower>;
   /// The children of `node` (none: the top) that have borrowed.
   const Ranking& borrowers(TenantId node, DeviceIndex device) const;
 

@@ -84,23 +84,24 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
   if (!parts) return answer(id, parts.error()), false;
   const auto since = places_.since(session.id, id);
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
-  Request request{id,  session.id, session.tenant, std::move(*parts),
-                  now, wait,       now + wait,     session.peer.can_be_ended};
-  if (since) request.asked = *since;
+  Request request{.id = id,
+                  .session = session.id,
+                  .tenant = session.tenant,
+                  .parts = std::move(*parts),
+                  .asked = since.value_or(now),
+                  .wait = wait,
+                  .deadline = now + wait,
+                  .may_borrow = session.peer.can_be_ended,
+                  .account = session.peer.account()};
   if (join(std::move(request), now)) return true;
-  leave(session.id, id);
+  places_.release(session.id, id);
   return false;
 }
 
 bool Lending::join(Request request, TimePoint now) {
   const Session& session = state_.session(request.session);
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
-  if (state_.arbiter.waiting_of(session.id) >= state_.policy.max_requests_per_session) {
-    const std::string most = std::to_string(state_.policy.max_requests_per_session);
-    answer(request.id,
-           refusal(Bound::kRequests, "the session has " + most + " requests waiting, as many as it may"));
-    return false;
-  }
+  if (const auto room = check_room(request); !room) return answer(request.id, room.error()), false;
   for (Request::Part& part : request.parts) {
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
@@ -113,10 +114,22 @@ bool Lending::join(Request request, TimePoint now) {
   return true;
 }
 
-// The place of a request that is answered, or is not asked for any more.
-void Lending::leave(SessionId session, RequestId id) {
-  places_.release(session, id);
-  state_.arbiter.release_place(id);
+// Whether one more request may wait.
+Result<void> Lending::check_room(const Request& request) const {
+  const Policy& policy = state_.policy;
+  const Arbiter& arbiter = state_.arbiter;
+  const auto full = [](const std::string& who, std::size_t most) {
+    return refusal(Bound::kRequests,
+                   who + " has " + std::to_string(most) + " requests waiting, as many as it may");
+  };
+  if (arbiter.waiting_of(request.session) >= policy.max_requests_per_session)
+    return full("the session", policy.max_requests_per_session);
+  if (arbiter.waiting_of_account(request.account) >= policy.max_requests_per_user())
+    return full("the user", policy.max_requests_per_user());
+  // So many requests of others may not keep a user from a claim.
+  if (arbiter.waiting() >= policy.max_requests && arbiter.waiting_of_account(request.account) != 0)
+    return full("the broker", policy.max_requests);
+  return {};
 }
 
 Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const GrowthPart> asked) const {

@@ -199,8 +199,7 @@ class Lending {
   void restore(const Checkpoint::Import& from);
   /// After imports. `session`  is known.
   void restore_suspect(LeaseId lease, SessionId session);
-  /// In the order of the ids.
-  void restore(const Checkpoint::Waiting& from);
+  void restore(const Checkpoint::Waiting& from) { places_.restore(from); }
   /// After the leases. What cannot be redeemed any more is left out.
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// The same.
@@ -219,7 +218,7 @@ class Lending {
 
  private:
   bool join(Request request, TimePoint now);
-  void leave(SessionId session, RequestId id);
+  Result<void> check_room(const Request& request) const;
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;

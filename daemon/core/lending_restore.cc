@@ -100,11 +100,6 @@ void Lending::restore_suspect(LeaseId id, SessionId session) {
   state_.imports.restore_suspect(id, session);
 }
 
-void Lending::restore(const Checkpoint::Waiting& from) {
-  places_.restore(from);
-  state_.arbiter.keep_place(from.id);
-}
-
 // A handle ends with any of its leases, and with the holder's part in it; without descriptors it is of no
 // use.
 void Lending::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now) {

@@ -41,7 +41,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
   for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
-  for (const RequestId id : places_.release_all_of(session.id)) state_.arbiter.release_place(id);
+  places_.release_all_of(session.id);
   handles_.drop_all_of(session.id);
   if (session.exited) {
     for (const LeaseId known : state_.imports.known(session.id)) prove_anew(lease(known), now);

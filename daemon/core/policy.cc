@@ -34,7 +34,7 @@ std::string by_how_much(Bytes sum, Bytes more, Bytes most) {
   return " by " + to_string(more.minus(most.minus(sum)));
 }
 
-// What the rest of the core takes for granted.
+// Checks what the rest of the core relies on.
 Result<void> check_devices(const Policy& policy) {
   if (policy.devices.size() > kMaxDevices) {
     return invalid(std::to_string(policy.devices.size()) + " devices are more than the " +
@@ -85,7 +85,7 @@ class Tree {
     return check_depth("every user under the default", policy_.others_parent);
   }
 
-  // What is promised at the top, and that it and what is promised below every tenant can be kept.
+  // Checks that the promises at the top fit into the pool, and those below each tenant into its limit.
   Result<void> check_promises(DeviceIndex device) const {
     const DevicePolicy& lent = policy_.devices[device];
     Bytes sum;

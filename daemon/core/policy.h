@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,31 +10,31 @@
 
 namespace gpumem::core {
 
-/// What happens to a tenant that does not give back in time what rightful requests need of its burst, or what
-/// it uses beyond its limit.
+/// The consequence if a tenant does not give back in time the part of its burst that claims need, or its use
+/// beyond its limit.
 enum class Escalation {
-  kWait,        ///< it stays asked
-  kDeny,        ///< the requests are refused
-  kEndSession,  ///< one of its sessions is ended: SIGTERM, `grace`, SIGKILL
+  kWait,        ///< the reclaim request stays
+  kDeny,        ///< the claims are refused
+  kEndSession,  ///< one of the tenant's sessions is terminated: SIGTERM, `grace`, SIGKILL
 };
 
-/// How a device gets memory back that is lent.
+/// How lent memory of a device is reclaimed.
 struct ReclaimPolicy {
-  /// Idle guarantees may be lent; else what a guarantee has yet to give is always free.
+  /// Idle guarantees may be lent; else the unused part of every guarantee stays free.
   bool lend_guarantees = false;
-  Duration deadline = std::chrono::seconds(2);  ///< for what is asked back
+  Duration deadline = std::chrono::seconds(2);  ///< of a reclaim request
   Escalation escalation = Escalation::kWait;
   Duration grace = std::chrono::seconds(5);  ///< between SIGTERM and SIGKILL
 };
 
-/// What happens to processes that take memory past the broker.
+/// The treatment of processes that take memory past the broker.
 struct PastBrokerPolicy {
   bool end = false;                            ///< SIGTERM, the device's grace, SIGKILL; else only reported
-  Bytes allowance{600ULL << 20};               ///< less than this (a context) is nobody's matter
-  Duration confirm = std::chrono::seconds(5);  ///< it must last so long, at every look, to be acted on
+  Bytes allowance{600ULL << 20};               ///< less than this (a context) is ignored
+  Duration confirm = std::chrono::seconds(5);  ///< it is acted on once every look has seen it for so long
 };
 
-/// Why there are no fabric handles where nobody asks for them.
+/// The reason why there are no fabric handles if the configuration does not ask for them.
 inline constexpr const char* kFabricOff = "set fabric_handles in [broker] and restart the broker";
 
 /// One device as the broker lends it.
@@ -41,88 +42,91 @@ struct DevicePolicy {
   std::string uuid;
   std::string name;
   Bytes total;
-  Bytes pool;  ///< what the broker owns of `total`; a multiple of the granularity
+  Bytes pool;  ///< the part of `total` that the broker owns; a multiple of the granularity
   Bytes granularity;
   ReclaimPolicy reclaim{};
   /// Charged to each session that uses the device, until its context has been measured.
   Bytes context_overhead{};
-  /// Why its extents have no fabric handles; empty: they have.
+  /// The reason why its extents have no fabric handles; empty: they have.
   std::string no_fabric = kFabricOff;
 };
 
-/// A tenant by name: the processes of a user or of a group, or all tenants that name it as their parent.
+/// A tenant by name: the processes of a user or of a group, or the parent of other tenants.
 struct TenantRule {
   std::string name;
   std::string parent{};  ///< another rule's name; empty: none
   std::optional<std::uint32_t> uid;
   std::optional<std::uint32_t> gid;
   std::vector<Quota> quotas;    ///< one a device
-  bool fabric_handles = false;  ///< may give memory out by them
+  bool fabric_handles = false;  ///< the tenant may give memory out by fabric handles
 };
 
-/// Which pods of Kubernetes are lent to.
+/// The pods of Kubernetes that memory is lent to.
 struct PodsPolicy {
-  std::map<std::string, std::string> prepared{};  ///< the tenant of each, by name; by the pod's UID
+  std::map<std::string, std::string> prepared{};  ///< the name of its tenant, by the pod's UID
   /// A pod that nothing was prepared for is a tenant with Policy::others; else it is refused.
   bool others = false;
-  /// There are pods here: whoever the kernel does not show may be in one, and is refused.
+  /// This machine runs pods. A process whose pod the kernel does not show may be in one, and is refused.
   bool expected = false;
 };
 
-/// Everything that is configured and concerns decisions.
+/// All of the configuration that decisions depend on.
 struct Policy {
   std::vector<DevicePolicy> devices;
   std::vector<TenantRule> tenants;
-  /// Quotas of users without a rule, each of whom is a tenant; none: they are refused.
+  /// Quotas of each user without a rule, who is a tenant of its own; none: such users are refused.
   std::optional<std::vector<Quota>> others;
-  std::string others_parent{};  ///< the rule that they belong to; empty: none
+  std::string others_parent{};  ///< the parent of these tenants; empty: none
   PodsPolicy pods{};
   std::size_t max_sessions = 4096;
   std::size_t max_sessions_per_tenant = 4096;
   std::size_t max_slices_per_session = 64;
   std::size_t max_requests_per_session = 64;  ///< waiting at the same time
-  /// Longest time a request may wait; longer wishes are cut down to it.
+  /// Waiting at the same time, of all sessions. A user with no waiting request may always have one.
+  std::size_t max_requests = 16'384;
+  /// An eighth of them for each user and each pod, at least one.
+  std::size_t max_requests_per_user() const { return std::max<std::size_t>(max_requests / 8, 1); }
+  /// Longest time a request may wait; a longer time is cut down to it.
   Duration max_wait = std::chrono::hours(1);
-  /// While memory is on its way back, even a request that may not wait is given this long: nobody holds
-  /// that memory, and it is a matter of milliseconds.
+  /// Even a request that may not wait is given this long while memory is on its way back: nobody holds that
+  /// memory, and it arrives within milliseconds.
   Duration return_grace = std::chrono::milliseconds(250);
   PastBrokerPolicy past_broker{};
-  /// A request that has waited this long is not overtaken any more, save by claims.
+  /// A request that has waited this long is overtaken only by claims.
   Duration aging = std::chrono::minutes(10);
 };
 
 inline constexpr std::size_t kMaxTenantDepth = 8;
 
-/// Checks that the policy can hold: what is promised to and below every tenant within its limit, all promises
-/// of a device together within its pool; devices and tenants named once, a quota for every device, whole
-/// pools; weights and priorities in their range; parents known, without users of their own, at most
-/// kMaxTenantDepth deep and without a circle. What is promised to each of the others counts when it comes.
+/// Checks the policy. The promises to and below each tenant are within its limit, and all promises of a
+/// device within its pool. Devices and tenants are named once. Each tenant has a quota for every device, with
+/// weight and priority in their range. Pools are multiples of the granularity. Parents are known, have no
+/// users of their own, and form no circle; the tree is at most kMaxTenantDepth deep. The guarantee of a user
+/// without a rule is checked when its tenant is made.
 /// Errors  kInvalidArgument: names the tenant, the device and the figures, and says what to change.
 Result<void> check(const Policy& policy);
 
-/// In the order of the policy.
+/// The UUIDs of the devices, in the order of the policy.
 std::vector<std::string> uuids_of(const Policy& policy);
 
-/// Who is charged for a peer, and with which quotas.
+/// The tenant that is charged for a peer, with its quotas.
 struct TenantMatch {
   std::string name;
   std::string parent{};  ///< empty: none
   std::vector<Quota> quotas;
 };
 
-/// The tenant of `peer`: of a pod, that which was prepared for it, else as one of the others, if they may be
-/// pods. Of whoever is in no pod, by user, else by one of its groups (the primary first), else as one of the
-/// others.
+/// The tenant of `peer`. In a pod: the tenant that was prepared for the pod, else one of the others, if those
+/// may be pods. Outside pods: the tenant of the user, else of one of the groups (the primary first), else one
+/// of the others.
 /// Errors  kPermissionDenied: no rule covers the peer.
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer);
 
-/// The same for a session that has a tenant, `now`. What was prepared for its pod may have been taken away:
-/// then it stays where it is, and may not grow, even where other pods need nothing prepared. The same holds
-/// for whoever no rule covers any more.
+/// The tenant of a session that has the tenant `now`. If the claim of its pod is gone, or if no rule covers
+/// the peer, the session keeps its tenant and may not grow. This holds also where pods need no claim.
 TenantMatch tenant_of_session(const Policy& policy, const Peer& peer, const std::string& now);
 
-/// Names of tenants that begin so are of pods that nothing was prepared for; with `NAMESPACE/NAME` after it,
-/// of pods that something was prepared for.
+/// The prefix of names of pods' tenants. `NAMESPACE/NAME` follows if something was prepared for the pod.
 inline constexpr const char* kPodTenantPrefix = "pod ";
 
 }  // namespace gpumem::core

@@ -14,15 +14,15 @@ namespace {
 constexpr std::array<std::size_t, SizeClasses::kCount> kStock{64, 16, 8, 4, 2, 0};
 // No class takes more than this part of the pool without demand.
 constexpr std::uint64_t kStockShare = 16;
-// What so large a part of the pool was asked for in last, the next is likely to be.
+// The sizes asked for within the last part of the pool this large are likely to be asked for next.
 constexpr std::uint64_t kDemandShare = 4;
-// Of what demand there ever was: each costs a descriptor.
+// The stock of one size has at most so many extents, whatever the demand: each costs a descriptor.
 constexpr std::size_t kMostOfASize = 256;
-// Another size than a class's is stocked once it is asked for so often.
+// A size that is not a class is stocked once it was asked for this often.
 constexpr std::size_t kFewestAsked = 2;
-// The class up to which what a request finds no extents for is made as one, if it has no need of parts.
+// Up to this class, memory that a request finds no extents for is made as one extent, unless it needs parts.
 constexpr std::size_t kLargestAsOne = 3;
-// At most so many groups are merged in one step, so that the driver is never busy for long.
+// One step merges at most so many groups, so that the driver is never busy for long.
 constexpr std::size_t kMergeStep = 16;
 
 }  // namespace
@@ -51,9 +51,9 @@ void Pool::add(Extent extent) {
   warm_bytes_ += extent.size;
 }
 
-// ---- What is asked for ----
+// ---- Demand ----
 
-// Large requests, and those of slices, come in classes, so that parts of them can go back.
+// Large requests, and those of slices, are made of classes, so that parts of them can be returned.
 bool Pool::is_made_as_one(Bytes bytes, Bytes largest) const {
   return largest == kOneExtent || (!largest.is_zero() && bytes <= classes_.size(kLargestAsOne));
 }
@@ -82,10 +82,10 @@ std::size_t Pool::spare(Bytes size) const {
   return count - std::min(count, classes_.has(size) ? low(size) : goal(size));
 }
 
-// ---- What is there ----
+// ---- Selection ----
 
-// As many as possible of the largest first: as each class divides the next, this covers `bytes` exactly
-// whenever anything of the classes does, and with the fewest extents.
+// Takes as many as possible of the largest size first. Since each class divides the next, this covers `bytes`
+// exactly whenever extents of classes can, and with the fewest extents.
 template <class Usable>
 Pool::Selection Pool::select(Bytes bytes, Usable usable) const {
   Selection selection{.counts = {}, .rest = bytes, .extents = 0};
@@ -108,8 +108,8 @@ Pool::Selection Pool::select_all(Bytes bytes) const {
   return select(bytes, [](Bytes, std::size_t there) { return there; });
 }
 
-// From the preferred class on up: what makes do with the smallest that serve. If none does, the preference
-// costs nothing, neither a driver call nor the small ones that others will need next.
+// Tries the classes from the preferred one upwards, so that the smallest extents that serve are taken. If no
+// class serves, the preference is dropped: it costs neither a driver call nor small extents that others need.
 Pool::Selection Pool::select(Bytes bytes, std::size_t most, Bytes largest) const {
   for (std::size_t i = 0; !largest.is_zero() && i + 1 < SizeClasses::kCount; ++i) {
     if (classes_.size(i + 1) <= largest) continue;
@@ -137,7 +137,7 @@ std::vector<Extent> Pool::take(const Counts& counts) {
   return taken;
 }
 
-// ---- What is made ----
+// ---- Making extents ----
 
 std::optional<Making> Pool::make(Bytes bytes, std::size_t most, Bytes largest) {
   if (largest == kOneExtent) {
@@ -160,7 +160,7 @@ std::optional<Bytes> Pool::larger_than(Bytes bytes, const Counts& selected) cons
   return larger;
 }
 
-// The driver is at it anyway: what is lacking of this size is made with it.
+// Makes the missing stock of this size in the same driver job.
 Making Pool::make_one_of(Bytes donor, Bytes bytes) {
   return {.taken = {},
           .destroy = {pop(donor)},
@@ -182,8 +182,8 @@ std::optional<Making> Pool::merge_into_one(Bytes bytes) {
   return made;
 }
 
-// Takes what is selected, breaks what is lacking out of a larger extent, and merges the smallest if these are
-// too many.
+// Takes the selection, breaks the missing rest out of a larger extent, and merges the smallest extents if
+// there are too many.
 std::optional<Making> Pool::complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest) {
   Making made;
   std::vector<Bytes> wanted;
@@ -236,7 +236,7 @@ std::optional<Reshape> Pool::replenish(Bytes size) {
   return Reshape{.destroy = {pop(*donor)}, .create = named(stock_up(size, *donor))};
 }
 
-// What nobody asks for any more is made up into what the classes take.
+// Turns surplus extents of a size that is not a class into extents of classes.
 std::optional<Reshape> Pool::reduce(Bytes size) {
   const std::size_t good = goal(size);
   const std::size_t count = warm_count(size);

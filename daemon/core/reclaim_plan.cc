@@ -11,21 +11,21 @@
 namespace gpumem::core {
 namespace {
 
-// So many in a row with nothing to give, and no others are tried: those behind them have smaller shares.
+// After this many tenants in a row with nothing to give, no others are tried: their shares are smaller.
 constexpr std::size_t kMostInVain = 64;
-// So many requests that their own tenants have no room for are looked at: at every event.
+// At most this many requests that their own tenants have no room for are visited, since every event does so.
 constexpr std::size_t kMostServed = 64;
 
-// Who may be drawn on, among the children of a node.
+// The children of a node that may be drawn on.
 struct Among {
-  TenantId except;                        ///< who asks
-  std::uint32_t priority = kMaxPriority;  ///< of this at most
-  double floor = 0;                       ///< the share that those of exactly that priority keep
+  TenantId except;                        ///< the one that asks
+  std::uint32_t priority = kMaxPriority;  ///< theirs is at most this
+  double floor = 0;                       ///< the share that children of exactly that priority keep
 };
 
 class Planner {
  public:
-  // What is asked so far: of leaves, and of the pool from nodes on every level.
+  // The plan so far: the amounts by leaf and cause, and the bytes of the pool drawn from each node.
   struct Asked {
     ReclaimTargets targets;
     std::map<TenantId, Bytes> drawn;
@@ -38,7 +38,7 @@ class Planner {
   void restore(Asked asked) { asked_ = std::move(asked); }
   ReclaimTargets take_targets() { return std::move(asked_.targets); }
 
-  // Asks those below `node` for `amount`, as far as they have it; answers how much they were asked for.
+  // Asks the tenants below `node` for `amount`, or for all that they have. Returns the amount asked for.
   Bytes collect(TenantId node, Bytes amount, ReclaimCause cause, const Among& among = {}) {
     Bytes collected;
     const auto& borrowers = ledger_.borrowers(node, device_);
@@ -61,7 +61,8 @@ class Planner {
     return part;
   }
 
-  // What debts ask for beyond the claims is drawn, too: fairness leaves a tenant its share of the rest.
+  // Counts the amounts of debts beyond those of claims as drawn, so that fairness compares the shares of the
+  // rest.
   void draw_debts() {
     for (const auto& [leaf, target] : asked_.targets) {
       const Bytes beyond = target.debt.minus(target.claims);
@@ -87,8 +88,9 @@ class Planner {
     bool holds(const Ledger::Borrower& one) const { return one.priority == priority && one.share > floor; }
   };
 
-  // Brings the highest shares down to one level, so low that `amount` comes together, but not below the
-  // floor. What rounding or those with nothing to give leave open is asked of the others in their order.
+  // Brings the highest shares down to one level, as low as `amount` needs, but not below the floor. The
+  // amount may stay short because of rounding, or of children with nothing to give; then the other children
+  // are asked in their order.
   Bytes level(const Range& range, Bytes amount, ReclaimCause cause) {
     double level = range.floor;
     const auto drawn = highest(range, amount, level);
@@ -105,8 +107,8 @@ class Planner {
     return collected;
   }
 
-  // Those that have to come down, and to which share. Each gives an extent at least, so there are no more of
-  // them than there are extents to give.
+  // The children that have to come down, and in `level` the share that they come down to. Each gives at least
+  // one extent, which bounds their number.
   std::vector<Ledger::Borrower> highest(const Range& range, Bytes amount, double& level) const {
     std::vector<Ledger::Borrower> drawn;
     const std::uint64_t most = amount.count / facts_.granularity.count + 1;
@@ -126,17 +128,17 @@ class Planner {
 
   double weight_of(TenantId tenant) const { return ledger_.quota(tenant, device_).weight; }
 
-  // What is not on its way back already. What is quarantined is not: whoever pins it answers for it.
+  // Without memory that is on its way back. Quarantined memory counts: the session that pins it answers for
+  // it.
   Bytes net_borrowed(TenantId tenant) const {
     return ledger_.borrowed(tenant, device_).minus(ledger_.charges(tenant, device_)[Charge::kReturning]);
   }
-  // When all has come back that is asked so far.
+  // The share after all memory asked for so far has come back.
   double net_share(TenantId tenant) const {
     return ledger_.quota(tenant, device_).share_of(net_borrowed(tenant).minus(drawn_of(tenant)));
   }
 
-  // What the node has over a share. Extents go whole: up, where the last may cross the level; down, where a
-  // floor must be kept.
+  // The bytes of the node above a share, in whole extents. Rounded down if a floor must be kept, else up.
   Bytes over(const Ledger::Borrower& one, double share, const Range& range) const {
     const double unit = static_cast<double>(facts_.granularity.count);
     const double units = (net_share(one.tenant) - share) * weight_of(one.tenant) / unit;
@@ -165,8 +167,9 @@ class Planner {
   Asked asked_;
 };
 
-// From those below `top` who would still have more than the request's tenant. All of it or nothing: a request
-// that would take more than its share waits for what comes back of itself.
+// Asks the tenants below `top` that would still have more than the request's tenant. They are asked for the
+// whole amount or for nothing: a request that would take more than its share waits until memory comes back by
+// itself.
 void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& request, Bytes open, TenantId top,
                    Planner& planner) {
   if (open.is_zero()) return;
@@ -189,8 +192,8 @@ bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
   return tenant == above;
 }
 
-// How much less `tenant` uses when a leaf below it has given back what it is asked for. What is outside the
-// pool beyond a limit on the way does not count in `tenant`, so its return does not either.
+// The bytes by which the use of `tenant` falls when a leaf below it has returned its target. Memory outside
+// the pool that exceeds a limit between the two does not count for `tenant`, and neither does its return.
 Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const ReclaimTarget& target,
                TenantId tenant) {
   Bytes less = target.pool() + target.declared;
@@ -199,12 +202,12 @@ Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const Re
   return less;
 }
 
-// What the request needs that the tenant above it holds back by its own limit, where `targets` are asked.
-// What claims, debts and others' turns bring from below it helps: the excess has the tenant's debt in it.
+// The need of the request that the limit of `tenant`, above it, holds back once `targets` have come back.
+// Every return from below `tenant` counts, for whichever cause, since the excess includes the tenant's debt.
 Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, const Request& request,
                  const Coming& coming, const ReclaimTargets& targets) {
   const Bytes least = request.part_on(device).least;
-  // What is declared is not in the way of what could be claimed below the tenant.
+  // Declared memory does not obstruct a claim below the tenant.
   const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
   Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(coming(tenant));
   for (const auto& [leaf, target] : targets) {
@@ -214,7 +217,7 @@ Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, cons
   return open;
 }
 
-// Below a tenant whose own limit holds everybody back, nobody outside can help.
+// If a tenant's own limit holds back all requests below it, only memory from below it helps.
 void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                     const ReclaimFacts& facts, Planner& planner) {
   for (const auto& [tenant, id] : arbiter.held_back(device)) {
@@ -225,8 +228,8 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
   }
 }
 
-// What the request needs that its own tenant has no room for: nobody else can help. What is asked of that
-// otherwise makes room, too; what it declares, in its limit alone.
+// The need of the request that its own tenant has no room for. Only the tenant's own sessions can help.
+// Amounts that the plan asks of the tenant make room as well; declared memory makes room in its limit alone.
 Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const Coming& coming,
                   const ReclaimPlan& plan) {
   const TenantId leaf = request.tenant;
@@ -239,8 +242,8 @@ Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& reque
   return open.minus(coming(leaf) + asked.pool());
 }
 
-// The claims below a tenant whose own limit has no room for them: nothing that is free outside helps them.
-// What is asked for a tenant within it serves both. Answers how much was asked for.
+// Plans for claims below a tenant whose own limit has no room for them: free memory does not help these. A
+// return from a tenant below it counts for the inner and for the outer limit. Returns the amount asked for.
 Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts, Planner& planner, ReclaimPlan& plan) {
   Bytes collected;
@@ -259,7 +262,7 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   return collected;
 }
 
-// Those below the debtor who declared something beyond what is guaranteed to them, the largest amount first.
+// The leaves below the debtor that declared memory beyond their guarantee, the largest amount first.
 std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                                                   const ReclaimFacts& facts) {
   std::vector<std::pair<Bytes, TenantId>> found;

@@ -9,10 +9,10 @@ namespace gpumem::core {
 
 enum class ReclaimCause { kClaims, kFairness, kDebt };
 
-/// What a tenant's sessions should give back of a device, and what for.
+/// The amounts of a device that a tenant's sessions should give back, by cause.
 struct ReclaimTarget {
   Bytes claims;    ///< for requests within others' guarantees
-  Bytes fairness;  ///< besides, for the next request, which would still have less than this tenant
+  Bytes fairness;  ///< on top, for the next request, whose tenant would still have less than this one
   Bytes debt;      ///< beyond the limit of the tenant, or of one above it
   Bytes declared;  ///< beyond such a limit by what the tenant itself declared
   Bytes& operator[](ReclaimCause cause) {
@@ -20,61 +20,62 @@ struct ReclaimTarget {
   }
   /// Memory of the pool. One return serves claims and debts.
   Bytes pool() const { return std::max(claims, debt) + fairness; }
-  /// What ends a session that does not give it back, where the policy says so.
+  /// A session that does not return this amount is terminated, if the policy says so.
   Bytes forced() const { return std::max(claims, debt) + declared; }
 };
 
 using ReclaimTargets = std::map<TenantId, ReclaimTarget>;
 
-/// Who should give back what of one device.
+/// The amounts that each tenant should give back of one device.
 struct ReclaimPlan {
   ReclaimTargets targets;
-  /// What the claims that wait need beyond what is free or coming.
+  /// The need of the waiting claims beyond the free and the coming memory.
   Bytes claims_lack;
-  /// What claims need that wait below a limit without room for them (Ledger::overcommitted), whatever is
-  /// free.
+  /// The need of claims below a limit that has no room for them (Ledger::overcommitted). Free memory does
+  /// not help them.
   Bytes held_lack;
   Bytes lack() const { return std::max(claims_lack, held_lack); }
 };
 
-/// What the sessions of a tenant should give back for a request of one of them.
+/// The amount that the sessions of a tenant should give back for a request of one of them.
 struct MateTarget {
   RequestId request;
   Bytes bytes;
 };
 using MateTargets = std::map<TenantId, MateTarget>;
 
-/// What is charged to those below a tenant (none: to all), but known to be free soon.
+/// Memory that is charged at or below a tenant (none: to anybody) and will be free soon.
 using Coming = std::function<Bytes(TenantId)>;
 
-/// What cannot be read from the ledger.
+/// Facts that the ledger does not have.
 struct ReclaimFacts {
   Bytes granularity;
   Coming coming;
-  /// What the sessions of a leaf could give back of the pool at most, for that cause.
+  /// The most that the sessions of a leaf could give back of the pool, for a cause.
   std::function<Bytes(TenantId, ReclaimCause)> givable;
-  /// What leaves have declared, or were seen to hold past the broker, as far as somebody answers for it.
+  /// Memory that leaves have declared, or were seen to hold past the broker, if a session answers for it.
   const std::map<TenantId, Bytes>& declared;
 };
 
-/// Decides who is asked to give back memory of `device` for the requests that wait: docs/arbiter.md has the
-/// rules. Takes time by the number of those asked; none if nobody waits.
-/// `debts`  what is asked for debts; the plan has it too, and fairness asks for nothing that it brings.
+/// Decides which tenants are asked for memory of `device` for the waiting requests: docs/arbiter.md has the
+/// rules. Takes time by the number of tenants that are asked; none if no request waits.
+/// `debts`  amounts that are asked for debts. They become part of the plan, and fairness does not ask for the
+///          same memory again.
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts, ReclaimTargets debts = {});
 
-/// What nobody else is asked for by `plan`, but sessions of the request's own tenant could give: for the next
-/// request, for those that a limit above their tenant holds back, and for those that their own tenant has no
-/// room for; of the last the oldest.
+/// Asks the sessions of the request's own tenant for the need that `plan` does not cover. The requests are
+/// the next one, those that a limit above their tenant holds back, and the oldest of those that their own
+/// tenant has no room for.
 MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
                        const ReclaimPlan& plan);
 
-/// Who is asked for what `debtor` uses beyond its limit: those who declared it for what is declared, and for
-/// the rest those below it as for requests.
+/// Spreads the use of `debtor` beyond its limit: declared memory is asked of the tenants that declared it,
+/// the rest of the tenants below the debtor, in the order that holds for requests.
 ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                          const ReclaimFacts& facts);
 
-/// What the request lacks of the device to be granted, where `there` is what is free or coming.
+/// The bytes of the device that the request lacks, if `there` is the free and the coming memory.
 Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
               Bytes there);
 

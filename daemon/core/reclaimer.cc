@@ -4,8 +4,8 @@
 
 #include "daemon/core/largest_first.h"
 
-// Planning and asking. What follows where it is left undone is in reclaimer_overdue.cc; what sessions of one
-// tenant do for each other, in reclaimer_mates.cc.
+// Planning and asking. reclaimer_overdue.cc handles sessions that do not comply, and reclaimer_mates.cc asks
+// sessions of one tenant for each other's requests.
 
 namespace gpumem::core {
 namespace {
@@ -87,8 +87,8 @@ MateTargets Reclaimer::plan_mates(DeviceIndex device, const ReclaimPlan& plan, T
   return core::plan_mates(state_.ledger, state_.arbiter, device, coming, plan);
 }
 
-// What was taken past the broker is a matter of past_broker, and nobody can give back what a context takes:
-// nobody is asked for it, nor ended for its debt.
+// A session is not asked for memory that was taken past the broker (past_broker governs that), nor for the
+// memory of a context, which cannot be returned. It is not terminated for a debt of either.
 ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
   const auto coming = [&](TenantId below) {
     Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
@@ -106,7 +106,7 @@ ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief 
   });
 }
 
-// What is asked for several debts, of a tenant and of one above it, one return serves.
+// One return counts for the debts of a tenant and of all tenants above it, so the largest is asked for.
 ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoint now) const {
   ReclaimTargets targets;
   for (const TenantId debtor : state_.ledger.in_debt(device)) {
@@ -119,13 +119,13 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
   return targets;
 }
 
-// ---- Who could give something back ----
+// ---- Sessions that could give memory back ----
 
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
   if (session.custodian) return true;
   if (session.exited || terminations_.contains(session.id)) return false;
-  // Who cannot be asked can only be ended.
+  // A session without a lane cannot receive a reclaim request. It can only be terminated.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
   if (session.ended && !(ends && session.peer.can_be_ended)) return false;
   if (cause == ReclaimCause::kClaims && !session.peer.can_be_ended) return false;
@@ -134,13 +134,14 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
-  if (session.custodian) return holding.held();  // it can give that alone, but that at once
+  if (session.custodian) return holding.held();  // it has nothing else, and gives this at once
   return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 
-// What it left behind with its lane, and what it gave back without letting go of it; the latter only as far
-// as no memory past the broker can be the reason that the driver does not prove it free. Never what it gave
-// out by fabric handles: its end would not bring that back.
+// Memory that the session left behind with its lane, and memory that it returned but did not let go of. The
+// latter counts only beyond the memory past the broker, which can also be the reason why the driver does not
+// prove it free. Memory given out by fabric handles does not count: terminating the session would not free
+// it.
 Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
   const Bytes left_behind =
@@ -156,7 +157,7 @@ Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause
     if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
   }
   if (cause == ReclaimCause::kDebt) return sum;
-  // What processes hold that are being ended is as good as given: only the rest may be asked for.
+  // Memory of processes that are being terminated is on its way: only the rest may be asked for.
   return std::min(sum,
                   state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
 }
@@ -170,14 +171,15 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
       all.emplace_back(bytes, id);
   }
   largest_first(all);
-  // Who has inherited memory was asked for it together with whoever lent it, and is now alone with it.
+  // Sessions with inherited memory come first: they were asked for it together with its holder, and now hold
+  // it alone.
   std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
     return !state_.session(one.second).holding(device).inherited.is_zero();
   });
-  // Whoever could not be ended is asked for what the others do not have.
+  // Sessions that cannot be terminated come last: they are asked only for what the others cannot cover.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
-  // No process needs what a custodian has.
+  // Custodians come first of all: no process needs their memory.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& one) { return state_.session(one.second).custodian; });
   return all;
@@ -230,8 +232,8 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
   }
 }
 
-// Memory that is given back is free only once those who have imported it let go, too: they are asked
-// together. So are those who said that they have let go: nobody gains time by saying so.
+// Returned memory is free only once its importers let go, too, so they are asked together with the holder. A
+// session that says it has let go is asked as well: saying so must not gain time.
 void Reclaimer::ask_keepers(DeviceIndex device, Shares& shares) const {
   for (const auto& [holder, asked] : Shares(shares)) {
     for (const auto& [id, kept] : state_.imports.keepers(holder, device)) {
@@ -252,7 +254,7 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
   request.own = share.own;
   request.declared = share.declared;
   request.forced = share.forced;
-  // A request that nothing followed from is another one when something does.
+  // A request becomes a new one, with a new deadline, when it becomes forced.
   if (before.is_zero() || becomes_forced) {
     request.deadline = now + state_.policy.devices[device].reclaim.deadline;
     if (const auto due = liable_until(session, device))
@@ -262,7 +264,8 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
   tell(session, device, share.bytes > before || becomes_forced ? share.cause : nullptr, now);
 }
 
-// What it is asked for has changed: there is more of it or it is forced, for that cause; or (null) less.
+// Reports a change of the session's reclaim request. `cause`  of more memory, or of the request becoming
+// forced; null: the request became smaller.
 void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   state_.outbox.touch(session.id);
   const ReclaimRequest& request = session.asked.at(device);
@@ -319,8 +322,8 @@ void Reclaimer::note(Session& session, DeviceIndex device) {
   devices_[device].liable.insert(session.id);
 }
 
-// A liability is for a need of its time: when that is met, or nothing is pinned any more, it is over. Who was
-// believed to have nothing to give, but owes nothing of the need that is there now, is asked anew for it.
+// A liability ends when the need that it arose from is met, or when the session pins no memory. A session
+// that was believed to have nothing to give is asked again for a new need, unless it has a liability for it.
 void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
   Device& one = devices_[device];
   std::erase_if(one.liable, [&](SessionId id) {

@@ -10,49 +10,48 @@
 
 namespace gpumem::core {
 
-/// Gets memory back that is lent: asks sessions, waits for them, and ends those that leave undone what they
-/// were asked for, where the device's policy says so. Bytes that should come back have an owner until the
-/// driver has proved them free: the session that pins them, whether its lane lives or not, as long as its
-/// process does.
+/// Gets lent memory back: asks sessions, waits for them, and terminates those that do not comply, if the
+/// device's policy says so. Bytes that should come back have an owner until the driver has proved them free.
+/// The owner is the session that pins them. It stays the owner as long as its process lives, with or without
+/// a lane.
 ///
-/// Invariant  nobody is ended who was not asked, itself, a whole deadline before; who cannot be asked any
-/// more,
-///            because its lane is gone, is waited for as long.
+/// Invariant  a session is terminated only a whole deadline after it was asked itself. A session that cannot
+///            be asked, because its lane is gone, is given the same time.
 class Reclaimer {
  public:
   explicit Reclaimer(State& state);
 
-  /// Plans anew for the devices where something has changed: asks, relieves, ends. Answers the claims that
-  /// are to be refused. Takes time by the number of those asked; little if nobody waits or owes.
+  /// Plans anew for each device where something has changed: asks, relieves, terminates. Returns the claims
+  /// that are to be refused. Takes time by the number of sessions asked; little if nobody waits or owes.
   std::vector<RequestId> update(TimePoint now);
-  /// Kills those whose grace is over.
+  /// Kills the processes whose grace is over.
   void tick(TimePoint now) { terminations_.carry_out(now); }
   std::optional<TimePoint> next_deadline() const;
 
-  /// The session says that it has no more to give: the rest is asked of others too.
+  /// The session says that it has no more to give. Others are asked for the rest, too.
   void spent(Session& session, DeviceIndex device, TimePoint now);
-  /// The session has given back memory of the device, or its lane has broken: what is not proved free stays
-  /// due.
+  /// The session has given back memory of the device, or its lane has broken. Memory that is not proved free
+  /// stays due.
   void note_pinned(Session& session, DeviceIndex device);
-  /// The same for those who may keep memory of the session.
+  /// As note_pinned(), for sessions that may keep memory of `session`.
   void note_keepers(const Session& session, DeviceIndex device);
-  /// Whether the session is asked for memory of the device by force, or has been for a need that is still
-  /// there.
+  /// Whether memory of the device is demanded of the session by force, or was demanded for a need that still
+  /// exists.
   bool presses(const Session& session, DeviceIndex device) const;
   /// Its process is gone.
   void exited(SessionId session);
   /// The session is over.
   void forget(SessionId session);
-  /// Something else than ledger and queues has changed of what plans are made of.
+  /// An input of the plans has changed other than the ledger and the queues.
   void replan();
 
-  /// Asked for and outstanding.
+  /// The outstanding amount of all reclaim requests.
   Bytes asked_back(DeviceIndex device) const;
   const std::set<SessionId>& asked(DeviceIndex device) const { return devices_[device].asked; }
-  /// Asked for requests of their own tenants.
+  /// The sessions that are asked for requests of their own tenants.
   const std::set<SessionId>& asked_for_mates(DeviceIndex device) const { return devices_[device].mates; }
-  /// On its way back, or in the hands of a process that is being ended; below `of`, or (none) of the whole
-  /// device.
+  /// Memory on its way back, or held by a process that is being terminated. Of tenants at or below `of`;
+  /// none: of all.
   Bytes coming(DeviceIndex device, TimePoint now, TenantId of = {}) const;
   const Terminations& terminations() const { return terminations_; }
 
@@ -62,24 +61,24 @@ class Reclaimer {
     std::map<RequestId, TimePoint> lacking;   ///< claims, since when they lack memory
     std::map<TenantId, TimePoint> debts;      ///< since when
     std::map<SessionId, TimePoint> spent;     ///< believed to have nothing to give, until then
-    std::set<SessionId> liable;               ///< whose request has a liability
+    std::set<SessionId> liable;               ///< sessions with a liability in their reclaim request
     std::set<SessionId> mates;                ///< asked for requests of their own tenants
-    std::map<SessionId, TimePoint> late;      ///< of those, who did not answer in time; until then
-    std::map<SessionId, TimePoint> helpless;  ///< of those, who said that they have nothing; until then
+    std::map<SessionId, TimePoint> late;      ///< mates that missed their deadline: asked last, until then
+    std::map<SessionId, TimePoint> helpless;  ///< mates that had nothing to return: not asked, until then
     std::optional<TimePoint> due;
-    std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions that the latest plan was made of
+    std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions at the latest plan
     bool idle() const {
       return asked.empty() && lacking.empty() && debts.empty() && spent.empty() && liable.empty() &&
              mates.empty();
     }
   };
-  // What one session is to be asked for.
+  // The part of one session. `own` and `declared` as in ReclaimRequest.
   struct Share {
     Bytes bytes;
-    Bytes own;  // as ReclaimRequest has it
+    Bytes own;
     bool forced = false;
     const char* cause = "";
-    Bytes declared{};  // the same
+    Bytes declared{};
   };
   enum class Belief { kSpentHaveNothing, kSpentHaveSome };
   // A session that said that it has nothing to give is asked again after this many deadlines.
@@ -94,7 +93,7 @@ class Reclaimer {
                   Plan plan) const;
   ReclaimTargets plan_debts(DeviceIndex device, Belief belief, TimePoint now) const;
 
-  // Who could give something back.
+  // Sessions that could give memory back.
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
   Bytes answerable(const Session& session, DeviceIndex device) const;
   Bytes pinned(const Session& session, DeviceIndex device) const;
@@ -109,7 +108,7 @@ class Reclaimer {
   void ask(Session& session, DeviceIndex device, const Share& share, TimePoint now);
   void tell(Session& session, DeviceIndex device, const char* cause, TimePoint now);
 
-  // For requests of their own tenants.
+  // Asking for requests of the same tenant.
   void ask_mates(DeviceIndex device, const MateTargets& targets, TimePoint now);
   std::vector<std::pair<Bytes, SessionId>> mates_of(TenantId tenant, DeviceIndex device,
                                                     const MateTarget& target) const;
@@ -117,12 +116,12 @@ class Reclaimer {
   void ask_mate(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
   void renew_mates(DeviceIndex device, TimePoint now);
 
-  // What is owed of earlier requests.
+  // Liabilities of earlier reclaim requests.
   void renew_liabilities(DeviceIndex device, TimePoint now);
   void note(Session& session, DeviceIndex device);
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;
 
-  // What is left undone.
+  // Overdue reclaim requests.
   std::vector<RequestId> watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now);
   bool lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const;
   void watch_debts(DeviceIndex device, TimePoint now);

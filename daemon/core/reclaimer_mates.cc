@@ -3,8 +3,8 @@
 #include "daemon/core/largest_first.h"
 #include "daemon/core/reclaimer.h"
 
-// What the sessions of one tenant are asked to give back for each other's requests. It lies apart from what
-// is asked for others: nothing follows from it, and it counts for nothing where somebody is ended.
+// Asks the sessions of one tenant to give memory back for each other's requests. These amounts are separate
+// from those asked for other tenants: no session is terminated for them, and they do not affect who is.
 
 namespace gpumem::core {
 
@@ -31,8 +31,8 @@ void Reclaimer::ask_mates(DeviceIndex device, const MateTargets& targets, TimePo
   }
 }
 
-// Who gives for the tenant's request, and how much at most, in the order in which they are asked. Nobody, if
-// all of them have not enough.
+// The sessions that can give for the tenant's request, with the most that each can give, in the order in
+// which they are asked. Empty if all together have less than the target.
 std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, DeviceIndex device,
                                                              const MateTarget& target) const {
   std::vector<std::pair<Bytes, SessionId>> all;
@@ -54,14 +54,14 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, De
   }
   if (sum < target.bytes) return {};
   largest_first(all);
-  // Who has not answered in time is asked for what the others do not have.
+  // Sessions that missed their deadline come last: they are asked only for what the others cannot cover.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& each) { return !one.late.contains(each.second); });
   return all;
 }
 
-// A request is served of those who wait for nothing, or came later with what they wait for: of two that wait,
-// one goes on.
+// A session may be asked if it waits for nothing on the device, or only for requests that came later. So of
+// two sessions that wait, one makes progress.
 bool Reclaimer::may_be_asked(const Session& session, DeviceIndex device, RequestId request) const {
   if (session.custodian || session.ended || session.exited || terminations_.contains(session.id))
     return false;
@@ -78,7 +78,7 @@ void Reclaimer::ask_mate(Session& session, DeviceIndex device, Bytes bytes, Time
   tell(session, device, bytes > before ? "another request of its tenant waits" : nullptr, now);
 }
 
-// Those who have let the time for an answer pass, and those who are free of it again.
+// Notes the sessions that have missed their deadline, and forgets those whose time is up.
 void Reclaimer::renew_mates(DeviceIndex device, TimePoint now) {
   Device& one = devices_[device];
   const auto is_over = [&](const auto& entry) { return entry.second <= now; };

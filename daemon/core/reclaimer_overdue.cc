@@ -2,7 +2,7 @@
 
 #include "daemon/core/reclaimer.h"
 
-// What follows where memory that was asked for does not come back in time.
+// The consequences if memory does not come back in time.
 
 namespace gpumem::core {
 
@@ -34,7 +34,7 @@ std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, const Reclaim
   return overdue;
 }
 
-// Where only limits are in the way, the claims below them lack memory; the others' turn comes by itself.
+// If only limits are in the way, only the claims below them lack memory. The others get their turn.
 bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const {
   if (!plan.claims_lack.is_zero()) return true;
   const Request& request = *state_.arbiter.find(claim);
@@ -43,8 +43,7 @@ bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimP
 
 void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now) {
   if (state_.arbiter.claims(device).empty()) return;
-  // Where nobody is believed to have nothing, the plan by which sessions were asked says who is to be ended,
-  // too.
+  // If no session is believed to have nothing to give, the plan for asking is also the plan for terminating.
   ReclaimPlan plan = devices_[device].spent.empty() ? asked : this->plan(device, Belief::kSpentHaveSome, now);
   const auto amount = [](const ReclaimTarget& target) { return target.claims; };
   while (!plan.lack().is_zero() && end_one(device, plan.targets, plan.lack(), now, amount))
@@ -89,10 +88,10 @@ void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now)
   }
 }
 
-// ---- Whoever is overdue ----
+// ---- Termination ----
 
-// Of the tenant that should give most and has a session that is overdue, one session. False: there is none;
-// it is looked for again when the next is overdue.
+// Terminates one overdue session, of the tenant that should give most among those with an overdue session.
+// False: there is no such session, and the reclaimer wakes when the next one becomes overdue.
 template <class Amount>
 bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now,
                         Amount amount) {
@@ -116,9 +115,10 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
   return true;
 }
 
-// Its memory comes back only with those who have imported it, and who were asked together with it. Whoever is
-// of another tenant is ended only where the rest is less than what is `needed`, and not if it says that it
-// has let go, since it may be right; it is charged for what it keeps when the holder is gone.
+// Terminates importers of the holder's memory, which were asked together with it: the memory comes back only
+// when they let go, too. An importer of another tenant is terminated only if the rest is less than `needed`.
+// It is spared if it says that it has let go, since that may be true; if it is not, the importer is charged
+// for the memory once the holder is gone.
 void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now) {
   const auto& keepers = state_.imports.keepers(holder.id, device);
   Bytes rest = holder.holding(device).leaving();
@@ -134,8 +134,8 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
   }
 }
 
-// Of those that were asked and have not given in time, and whose time was up first, as if each were looked at
-// when it is due: the smallest session that suffices, else the largest.
+// Chooses among the overdue sessions with the earliest due time, as if each had been visited when it became
+// due: the smallest session that suffices, else the largest.
 const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const {
   const Session* chosen = nullptr;
   Bytes brings;
@@ -144,7 +144,7 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
     const Session& session = state_.session(id);
     const Bytes bytes = session.holding(device).leaving() + session.declared(device);
     const Imports::Kept kept = state_.imports.kept(id, device);
-    if ((bytes + kept.held_back()).is_zero()) continue;  // its end would bring nothing
+    if ((bytes + kept.held_back()).is_zero()) continue;  // terminating it would free nothing
     const auto due = due_of(session, device);
     if (!due || *due > first) continue;
     if (*due < first) chosen = nullptr;
@@ -159,7 +159,7 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
   return chosen;
 }
 
-// When the session may be ended for what it owes; nothing: not at all.
+// The time from which the session may be terminated. None: it may not.
 std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
   if (found == session.asked.end() || session.exited || session.custodian || !session.peer.can_be_ended ||
@@ -174,7 +174,7 @@ std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex d
   return liable && (!due || *liable < *due) ? liable : due;
 }
 
-// What it owes of an earlier request is due by then. Memory that is being freed is nobody's fault.
+// The due time of a liability from an earlier request. Memory that is being freed does not count.
 std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
   if (found == session.asked.end() || !found->second.liability) return std::nullopt;

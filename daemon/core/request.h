@@ -27,7 +27,8 @@ struct Request {
   /// False: nothing that others are guaranteed is lent to it, since its session could not be made to give it
   /// back.
   bool may_borrow = true;
-  bool is_recorded = false;  ///< the next broker is told that it waits
+  bool is_recorded = false;   ///< the next broker is told that it waits
+  std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
 
   bool is_for(DeviceIndex device) const {
     return std::ranges::find(parts, device, &Part::device) != parts.end();

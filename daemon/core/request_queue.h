@@ -1,56 +1,76 @@
 #pragma once
-#include <cstdint>
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+#include <functional>
 #include <optional>
-#include <vector>
 
+#include "base/check.h"
 #include "base/ids.h"
 #include "gpumem/bytes.h"
 
 namespace gpumem::core {
 
-/// Requests in the order they came. Finding the first that is content with a given amount, adding and
-/// removing take logarithmic time; adding one that came before others, the time of a copy of them.
+/// Requests in the order of their ids, which is the order of arrival. Each asks for `kAmounts` amounts.
+/// Adding and removing take logarithmic time. So does first_at_most() with one amount; with several it may
+/// look at requests whose amounts are within `most` one by one, but not all of them together.
+template <std::size_t kAmounts>
 class RequestQueue {
  public:
+  using Amounts = std::array<Bytes, kAmounts>;
   struct Entry {
     RequestId request;
-    Bytes least;
+    Amounts least;
   };
 
-  /// Everybody is content with this.
-  static constexpr Bytes kMost{std::numeric_limits<std::uint64_t>::max() - 1};
-
-  /// `request`  was not added before; `least`  below kMost.
-  void add(RequestId request, Bytes least);
+  /// `request`  was not added before.
+  void add(RequestId request, const Amounts& least) {
+    GPUMEM_CHECK(tree_.insert({request, least}).second, "a request comes once");
+  }
   /// The request is in the queue.
-  void remove(RequestId request);
+  void remove(RequestId request) { GPUMEM_CHECK(tree_.erase(request), "the request is in the queue"); }
 
-  bool empty() const { return size_ == 0; }
-  std::size_t size() const { return size_; }
-  std::optional<Entry> first() const { return first_at_most(kMost); }
-  /// The first whose least is at most `bytes`.
-  std::optional<Entry> first_at_most(Bytes bytes) const;
+  bool empty() const { return tree_.empty(); }
+  std::size_t size() const { return tree_.size(); }
+  /// The first request after `after` of which each amount is at most that of `most`.
+  std::optional<Entry> first_at_most(const Amounts& most, RequestId after = {}) const {
+    return first_below(tree_.node_begin(), most, after);
+  }
 
  private:
-  static constexpr Bytes kGone{std::numeric_limits<std::uint64_t>::max()};
-  static constexpr std::size_t kBlock = 16;
+  // Keeps, for every node of the tree, the smallest of each amount among the node and all nodes below it.
+  template <class ConstIterator, class Iterator, class Compare, class Allocator>
+  struct Smallest {
+    using metadata_type = Amounts;
+    void operator()(Iterator node, ConstIterator end) const {
+      Amounts smallest = (*node)->second;
+      for (const Iterator& child : {node.get_l_child(), node.get_r_child()}) {
+        if (child == end) continue;
+        for (std::size_t i = 0; i < kAmounts; ++i)
+          smallest[i] = std::min(smallest[i], child.get_metadata()[i]);
+      }
+      const_cast<Amounts&>(node.get_metadata()) = smallest;
+    }
+    virtual ~Smallest() = default;
+  };
+  using Tree = __gnu_pbds::tree<RequestId, Amounts, std::less<>, __gnu_pbds::rb_tree_tag, Smallest>;
 
-  std::optional<Entry> first_at_most(Bytes bytes, std::size_t from) const;
-  void insert(RequestId request, Bytes least);
-  void make_room();
-  void build_tree();
-  void update(std::size_t block);
-  Bytes smallest_of(std::size_t block) const;
+  static bool within(const Amounts& amounts, const Amounts& most) {
+    return std::ranges::equal(amounts, most, std::less_equal<>());
+  }
+  template <class Node>
+  std::optional<Entry> first_below(Node node, const Amounts& most, RequestId after) const {
+    if (node == tree_.node_end() || !within(node.get_metadata(), most)) return std::nullopt;
+    const auto& [id, least] = **node;
+    if (after < id) {
+      if (const auto left = first_below(node.get_l_child(), most, after)) return left;
+      if (within(least, most)) return Entry{id, least};
+    }
+    return first_below(node.get_r_child(), most, after);
+  }
 
-  std::vector<Entry> entries_;  ///< by request; those that left stay for a while, with kGone as their least
-  // The smallest least of each block of entries, as a complete binary tree: node i has the children 2i and
-  // 2i+1, and the blocks are its leaves. None, as long as there is one block.
-  std::vector<Bytes> smallest_;
-  std::uint32_t capacity_ = 0;  ///< of entries_, before gaps are closed: a power of two
-  std::uint32_t first_ = 0;     ///< the place of the first that has not left
-  Entry front_;                 ///< that one
-  std::uint32_t size_ = 0;
+  Tree tree_;
 };
 
 }  // namespace gpumem::core

@@ -9,8 +9,8 @@
 namespace gpumem::core {
 
 /// The sizes that extents come in: the granularity times 1, 4, 16, ... 1024 (2 MiB to 2 GiB). Physical
-/// memory cannot be split or joined, so few sizes let what one client gave back serve the next. Only what is
-/// asked for as one extent has another size.
+/// memory cannot be split or joined. With few sizes, memory that one client returned can serve the next. Only
+/// an extent that is asked for as one has another size.
 class SizeClasses {
  public:
   static constexpr std::size_t kCount = 6;

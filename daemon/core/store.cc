@@ -11,12 +11,12 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 // A grant in more pieces than this is put together from larger ones first.
 constexpr std::size_t kMostExtents = 1024;
-// What the driver has refused so often for one request it does not give: the pool is not broken up for it.
+// After so many refusals by the driver for one request, it is given up rather than the pool broken up.
 constexpr int kMostFailures = 8;
 // Creations tried again in one job.
 constexpr std::size_t kRetries = 256;
-// Requests have so large a part of the pool reshaped at a time, and while proofs wait in all: then what waits
-// is next. One that is withdrawn costs nobody anything, so a client could else keep the driver busy for ever.
+// Requests may have this part of the pool reshaped at a time, and in all while proofs wait; then the waiting
+// jobs come next. Without this bound a client could keep the driver busy by requests that it withdraws.
 constexpr std::uint64_t kReshapedShare = 4;
 
 }  // namespace
@@ -103,8 +103,8 @@ void Store::finish(const JobResult& result, TimePoint now) {
   retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
-// A wish gets all of it or none: what has failed it may find elsewhere, or not at all. If it has been
-// withdrawn meanwhile, the extents are anybody's.
+// A wish gets all of the extents or none: if some failed, it may find others. If it was withdrawn meanwhile,
+// the pool gets the extents.
 void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
   const auto wish = std::ranges::find(wanted_, flight.request, &Wish::request);
   if (!flight.request || wish == wanted_.end()) return put_back(created);
@@ -115,7 +115,7 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
   let_go(*wish);
 }
 
-// Whether parts of any of them might be created though it could not.
+// Whether one of the extents might be created in smaller parts.
 bool Store::could_be_smaller(const std::vector<Attempt>& attempts) const {
   return std::ranges::any_of(attempts, [this](const Attempt& attempt) {
     return !attempt.lease && attempt.extent.size > classes().granularity();
@@ -127,7 +127,7 @@ void Store::retry_now(TimePoint now) {
   retry_at_ = std::min(retry_at_, now);
 }
 
-// Part of a large extent may still be had, so it is tried again in smaller ones; a proof stays whole.
+// A large extent is tried again in smaller ones, since part of it may be available. A proof stays whole.
 void Store::put_off(const Attempt& attempt) {
   const Bytes size = attempt.extent.size;
   if (attempt.lease) {
@@ -147,7 +147,7 @@ void Store::put_off(const Attempt& attempt) {
 }
 
 Store::Progress Store::advance(TimePoint now) {
-  // Without news there is nothing to do but what time brings.
+  // Without a change only retries can be due.
   if (!std::exchange(changed_, false) && (put_off_.empty() || now < retry_at_)) return {};
   Progress progress = std::exchange(done_, {});
   assemble(progress);
@@ -162,9 +162,9 @@ Store::Progress Store::advance(TimePoint now) {
   return progress;
 }
 
-// Proofs and retries in flight do not matter: they bring memory that is charged to others or missing, so
-// waiting for them could last for ever. Only a reshape holds bytes of the wishes. A wish that waits for more
-// than its own job is not overtaken: later ones get what is there, and start nothing anew.
+// Proofs and retries in flight are not waited for: they bring memory that is charged to others or missing,
+// and may never end. Only a reshape holds bytes of the wishes. If a wish waits for more than its own job,
+// later wishes get warm extents, but start no job.
 void Store::assemble(Progress& progress) {
   bool anew = std::max(overtaking_, reshaped_) < most_reshaped_;
   std::vector<Wish> later;
@@ -205,7 +205,7 @@ bool Store::make(Progress& progress, Wish& wish) {
   return true;
 }
 
-// The one extent that serves the wish may be about to be made for the stock: it is the wish's from now on.
+// Claims an extent for the wish that is about to be made for the stock.
 bool Store::claim(Progress& progress, Wish& wish) {
   if (!pool_.is_made_as_one(wish.bytes, wish.largest)) return false;
   const auto found = coming_.find(wish.bytes);
@@ -246,7 +246,7 @@ void Store::let_go(Wish& wish) {
   put_back(std::exchange(wish.held, {}));
 }
 
-// One step for each lease, so that what one of them holds on to cannot pass as another's.
+// One step for each lease, so that memory of one lease cannot pass as the proof of another.
 void Store::reclaim(Progress& progress) {
   if (returned_.empty() || !made_) return;
   pause_ = kFirstPause;
@@ -265,10 +265,10 @@ void Store::reclaim(Progress& progress) {
 void Store::retry(Progress& progress, TimePoint now) {
   if (put_off_.empty() || now < retry_at_) return;
   begun_ = true;
-  // Proofs first: what a process lets go of late is its own charge's proof before it is anybody's find.
+  // Proofs first: memory that a process lets go of late proves its own charge before it serves anything else.
   std::stable_partition(put_off_.begin(), put_off_.end(),
                         [](const Attempt& attempt) { return static_cast<bool>(attempt.lease); });
-  // The rest has its turn when these are through: the worker is never busy with attempts in vain for long.
+  // The rest is tried after these, so that the worker is never busy with failing attempts for long.
   const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), kRetries));
   std::vector<Attempt> attempts(put_off_.begin(), end);
   put_off_.erase(put_off_.begin(), end);

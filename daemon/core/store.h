@@ -11,12 +11,12 @@
 
 namespace gpumem::core {
 
-/// The physical side of one device. Brings together the extents of granted requests, and takes back what
-/// was lent: a returned extent is destroyed, and its bytes are free only once as many could be created
-/// again. What cannot be created is tried again, with pauses, for ever.
+/// The physical side of one device. Assembles the extents of granted requests, and takes returned extents
+/// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A
+/// creation that fails is repeated, with pauses, until it succeeds.
 class Store {
  public:
-  /// What has come about since the last call of advance().
+  /// The results since the last call of advance().
   struct Progress {
     struct Assembly {
       RequestId request;
@@ -27,10 +27,10 @@ class Store {
     std::vector<LeaseId> freed;           ///< proved free
     std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
     std::vector<Job> jobs;                ///< to be run
-    std::vector<JobId> hurried;           ///< of these or earlier ones: a request waits for them
+    std::vector<JobId> hurried;           ///< these or earlier jobs that a request waits for
   };
 
-  /// Between two attempts to create what could not be created; the pauses double from 5 ms on.
+  /// Between two attempts of a creation that failed. The pauses double, from 5 ms on.
   static constexpr Duration kLongestPause = std::chrono::seconds(2);
 
   Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
@@ -38,20 +38,20 @@ class Store {
 
   const SizeClasses& classes() const { return pool_.classes(); }
 
-  /// Of the pool, `bytes` are lent already, by the broker before. Once, before anything else.
+  /// The broker before has lent `bytes` of the pool. Called once, before anything else.
   void adopt(Bytes bytes);
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
   /// or for one (kOneExtent).
   void want(RequestId request, Bytes bytes, Bytes largest = {});
-  /// Takes such a wish back; false if it is not there (any more).
+  /// Cancels the request's want(). False: it is unknown, or was served already.
   bool withdraw(RequestId request);
   /// Takes extents back that were assembled, but never left the broker.
   void put_back(const std::vector<Extent>& extents);
-  /// An extent that was lent comes back; nobody uses it any more, as far as we know. One without an id is not
-  /// in the broker's hands: there is nothing to destroy.
+  /// Takes a lent extent back. As far as the broker knows, nobody uses it. An extent without an id is not in
+  /// the broker's hands, so there is nothing to destroy.
   void take_back(LeaseId lease, Extent extent);
   void finish(const JobResult& result, TimePoint now);
-  /// Tries again now what has failed: a process that may have pinned it is gone.
+  /// Repeats failed creations now: a process that may have pinned the memory is gone.
   void retry_now(TimePoint now);
 
   Progress advance(TimePoint now);
@@ -60,7 +60,7 @@ class Store {
   Bytes warm() const { return pool_.warm() + held_; }
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
   Bytes missing() const { return missing_; }
-  /// Nothing is under way, and the stock is as good as it gets.
+  /// No job is under way, and the stock is as good as it gets.
   bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
 
  private:
@@ -73,15 +73,15 @@ class Store {
   struct Flight {
     std::vector<Attempt> attempts;
     bool reshapes = false;  ///< breaks or merges warm extents
-    RequestId request{};    ///< that alone gets what is created; none: it is the pool's
+    RequestId request{};    ///< gets the created extents; none: the pool gets them
   };
   struct Wish {
     RequestId request;
     Bytes bytes;
     Bytes largest;
     JobId waits_for{};           ///< the job that makes what it lacks
-    std::vector<Extent> held{};  ///< of what it gets
-    int failures = 0;            ///< of creations for it
+    std::vector<Extent> held{};  ///< the extents it has already
+    int failures = 0;            ///< failed creations for it
   };
   struct Returned {
     LeaseId lease;
@@ -116,12 +116,12 @@ class Store {
   std::vector<Wish> wanted_;
   std::vector<Returned> returned_;
   std::unordered_map<JobId, Flight> in_flight_;
-  /// By size, what is being created for the pool, that no wish claims.
+  /// By size, the jobs that create an extent for the pool that no wish claims.
   std::map<Bytes, std::set<JobId>> coming_;
-  std::size_t reshapes_ = 0;      ///< of those in flight
-  Bytes reshaped_;                ///< by these
+  std::size_t reshapes_ = 0;      ///< jobs in flight that reshape
+  Bytes reshaped_;                ///< by these jobs
   Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
-  Bytes most_reshaped_;           ///< when either comes to this, nothing is begun before some of them end
+  Bytes most_reshaped_;           ///< when either reaches this, no reshape begins before some have ended
   Bytes held_;                    ///< by all wishes
   std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
   Progress done_;                 ///< freed and quarantined since the last advance
@@ -130,7 +130,7 @@ class Store {
   Bytes missing_;
   bool changed_ = true;  ///< since the last advance()
   bool begun_ = false;   ///< the pool's first creation has been started
-  bool made_ = false;    ///< and has come as far as it can: what else can be created proves other memory free
+  bool made_ = false;    ///< and has got all it could: any further creation proves other memory free
 };
 
 }  // namespace gpumem::core

@@ -39,7 +39,7 @@ Bytes Terminations::coming(DeviceIndex device, TenantId of, TimePoint now) const
   return sum(of, now, [&](const Session& session) { return brings(session, device); });
 }
 
-// Without what a process of another tenant keeps, which is not being ended.
+// Without memory that a process of another tenant keeps, if that process is not being terminated.
 Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
   Bytes kept_most;
   for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) {

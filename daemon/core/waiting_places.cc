@@ -42,13 +42,12 @@ void WaitingPlaces::release(SessionId session, RequestId request) {
   outbox_.record(Checkpoint::WaitingGone{session, request});
 }
 
-std::vector<RequestId> WaitingPlaces::release_all_of(SessionId session) {
+void WaitingPlaces::release_all_of(SessionId session) {
   std::vector<RequestId> all;
   for (auto one = places_.lower_bound({session, {}}); one != places_.end() && one->first.first == session;
        ++one)
     all.push_back(one->first.second);
   for (const RequestId request : all) release(session, request);
-  return all;
 }
 
 void WaitingPlaces::leave_to_next(const Request& request) {

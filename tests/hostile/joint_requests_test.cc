@@ -1,5 +1,5 @@
-// Thousands of requests for two devices at once, while a quiet client calls. bench/beside_joint_requests.py
-// judges how long its calls take.
+// As many requests for two devices at once as may wait of one user, while a quiet client calls.
+// bench/beside_joint_requests.py judges how long its calls take.
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/frame_lane.h"
@@ -8,7 +8,7 @@ namespace gpumem::test {
 namespace {
 
 struct JointRequests : BrokerTest {
-  static constexpr int kSessions = 48, kRequests = 64;  // of a session: as many as may wait
+  static constexpr int kSessions = 32, kRequests = 64;  // of a session: as many as may wait
   static constexpr int kRounds = 400;
 
   JointRequests()
@@ -38,6 +38,14 @@ struct JointRequests : BrokerTest {
     }
     return lane;
   }
+  /// No more of his may wait, from whichever session.
+  void expect_full() {
+    const AsUser user(10'002, BrokerProcess::kGroup);
+    FrameLane lane(broker_.folder());
+    lane.greet();
+    lane.send(lane.growth(lane.open_slice(), mebibytes(2), std::chrono::hours(1)));
+    EXPECT_EQ(lane.receive().as<lane::Failed>().code, static_cast<std::uint64_t>(Code::kResourceExhausted));
+  }
 };
 
 /// The time of a growth within what she is guaranteed, and its return.
@@ -59,6 +67,7 @@ TEST_F(JointRequests, ByTheThousandsDoNotDelayAnothersCalls) {
   for (int i = 0; i < kSessions; ++i) waiters.push_back(waiter());
   EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests);
   EXPECT_EQ(broker_.device(1).waiting(), kSessions * kRequests);
+  expect_full();
   RecordProperty("beside_us", std::to_string(grow_and_shrink(*ann, kRounds).count()));
   EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests) << "she had her own memory";
   waiters.clear();

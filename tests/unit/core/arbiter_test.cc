@@ -128,6 +128,10 @@ TEST_F(ArbiterTest, CountsWhoWaits) {
   EXPECT_EQ(arbiter.waiting_of(SessionId{2}), 2u);
   EXPECT_EQ(arbiter.waiting_bytes(SliceId{2}), Bytes{50});
   EXPECT_EQ(arbiter.waiting_before(RequestId{3}, 0), 2u);
+  arbiter.remove(RequestId{2});
+  EXPECT_EQ(arbiter.waiting_before(RequestId{3}, 0), 1u);
+  EXPECT_EQ(arbiter.waiting_before(RequestId{2}, 0), 1u) << "the request itself need not wait";
+  EXPECT_EQ(arbiter.waiting_before(RequestId{3}, 1), 0u) << "on another device";
 }
 
 }  // namespace

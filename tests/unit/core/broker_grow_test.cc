@@ -113,6 +113,54 @@ TEST(BrokerGrowLimits, BoundTheRequestsThatASessionHasWaiting) {
   EXPECT_FALSE(machine.is_answered(machine.grow(ann, more, kPiece, std::chrono::seconds(9))));
 }
 
+// No memory left for anybody but ann; two requests of each user at most, and sixteen of all.
+class BrokerGrowUsers : public testing::Test {
+ protected:
+  static Policy policy() {
+    Policy policy = small_policy();
+    policy.max_requests = 16;
+    policy.others = {{{}, mebibytes(64)}};
+    return policy;
+  }
+  void SetUp() override {
+    const SessionId bob = machine.connect(2);
+    machine.get(bob, machine.slice(bob), mebibytes(48));
+  }
+  /// From a session of its own.
+  RequestId ask(std::uint32_t uid) {
+    const SessionId session = machine.connect(uid);
+    return machine.grow(session, machine.slice(session), kPiece, std::chrono::seconds(9));
+  }
+  bool is_refused(RequestId id) {
+    return machine.is_answered(id) && machine.code(id) == Code::kResourceExhausted;
+  }
+
+  Machine machine{policy()};
+};
+
+TEST_F(BrokerGrowUsers, HaveAnEighthOfTheRequestsThatMayWaitEach) {
+  const RequestId first = ask(100);
+  EXPECT_FALSE(machine.is_answered(ask(100)));
+  EXPECT_TRUE(is_refused(ask(100)));
+  EXPECT_FALSE(machine.is_answered(ask(101))) << "another user has its own eighth";
+  machine.cancel(first);
+  EXPECT_FALSE(machine.is_answered(ask(100)));
+}
+
+TEST_F(BrokerGrowUsers, AreRefusedWhereAllRequestsThatMayWaitDoExceptOneEach) {
+  for (std::uint32_t uid = 100; uid < 107; ++uid) {
+    ask(uid);
+    EXPECT_FALSE(machine.is_answered(ask(uid)));
+  }
+  ask(107);
+  const RequestId last = ask(108);
+  EXPECT_TRUE(is_refused(ask(107)));
+  EXPECT_FALSE(machine.is_answered(ask(109))) << "a user with none waiting may have one";
+  EXPECT_TRUE(is_refused(ask(109)));
+  machine.cancel(last);
+  EXPECT_TRUE(is_refused(ask(109))) << "sixteen wait";
+}
+
 TEST_F(BrokerGrow, GrantsExtentsOfTheSizeThatIsPreferred) {
   Policy policy = small_policy();
   policy.devices = {device("GPU-0", gibibytes(1))};
