@@ -102,13 +102,6 @@ struct Checkpoint {
     RegionId id;  ///< also the highest so far, whether there was such a region or not
     bool operator==(const RegionGone&) const = default;
   };
-  /// Of a region that was published with a hash of its content, or is another name of one.
-  struct RegionContent {
-    RegionId id;
-    ContentHash hash{};  ///< zero: none
-    bool alias = false;
-    bool operator==(const RegionContent&) const = default;
-  };
   /// Of a region that nobody writes to.
   struct RegionSealed {
     RegionId id;
@@ -176,7 +169,7 @@ struct Checkpoint {
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
                    Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, LeaseSharing,
-                   RegionHandle, Suspect, RegionContent, Answer, RegionSealed>;
+                   RegionHandle, Suspect, Answer, RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;
@@ -188,7 +181,6 @@ struct Checkpoint {
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
-  std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<HandleBytes, RegionHandle> region_handles;                     ///< some may have expired
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
@@ -218,7 +210,6 @@ struct Checkpoint {
   void put(const LeaseSharing& one);
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
-  void put(const RegionContent& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);
   void put(const RegionHandle& one);

@@ -166,10 +166,6 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
                     lease(from.leases.front()).shared ? Charging::kShared : Charging::kPublisher});
 }
 
-void Lending::restore(const Checkpoint::RegionContent& from) {
-  if (regions_.find(from.id) != nullptr) regions_.restore_content(from.id, from.hash, from.alias);
-}
-
 void Lending::restore(const Checkpoint::RegionSealed& from) {
   if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
 }

@@ -32,9 +32,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::LeaseSharing> &&
               std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::RegionHandle> &&
               std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::Suspect> &&
-              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::RegionContent> &&
-              std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::Answer> &&
-              std::is_same_v<std::variant_alternative_t<20, Change>, Checkpoint::RegionSealed>);
+              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::Answer> &&
+              std::is_same_v<std::variant_alternative_t<19, Change>, Checkpoint::RegionSealed>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -255,12 +254,6 @@ void code(Coder& coder, Checkpoint::Region& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGone& one) {
   coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::RegionContent& one) {
-  coder(one.id);
-  coder(one.hash);
-  coder(one.alias);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionSealed& one) {

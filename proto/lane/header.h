@@ -19,7 +19,6 @@ inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there
 inline constexpr std::uint16_t kReserveVersion = 7;       ///< from this one on, names are reserved
 inline constexpr std::uint16_t kSharesVersion = 8;        ///< from this one on, readers may share a charge
 inline constexpr std::uint16_t kRegionHandleVersion = 8;  ///< from this one on, handles name regions, too
-inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
 inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
 inline constexpr std::uint16_t kSealVersion = 9;     ///< from this one on, regions are sealed
 inline constexpr std::uint16_t kRepeatVersion =
@@ -63,11 +62,7 @@ enum class Kind : std::uint16_t {
   kPublishShared = 26,
   kExportRegion = 27,
   kMapHandle = 28,
-  kPublishContent = 29,
-  kPublishAlias = 30,
-  kMapContent = 31,
   kMapReplica = 32,
-  kPublishSealed = 33,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -97,11 +92,7 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kPublishShared: return kSharesVersion;
     case Kind::kExportRegion:
     case Kind::kMapHandle: return kRegionHandleVersion;
-    case Kind::kPublishContent:
-    case Kind::kPublishAlias:
-    case Kind::kMapContent: return kContentVersion;
     case Kind::kMapReplica: return kReplicaVersion;
-    case Kind::kPublishSealed: return kSealVersion;
     default: return kOldestVersion;
   }
 }

@@ -54,10 +54,7 @@ class FuzzedClient {
       case 18: (void)lane_->call<lane::Published>(lane::PublishShared{}); break;
       case 19: (void)lane_->call<lane::HandleExported>(lane::ExportRegion{}); break;
       case 20: release(lane_->map_handle({})); break;
-      case 21: (void)lane_->call<lane::Published>(lane::PublishContent{}); break;
-      case 22: (void)lane_->call<lane::Published>(lane::PublishAlias{}); break;
-      case 23: release(lane_->map_content({})); break;
-      case 24: release(lane_->map_replica({}, {})); break;
+      case 21: release(lane_->map_replica({}, {})); break;
       default: grow(false);
     }
   }

@@ -203,8 +203,7 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::PublishShared, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation,
                     lane::RemoveRegion, lane::ExportRegion,
-                    lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-                    lane::MapContent, lane::MapReplica>(*frame),
+                    lane::MapHandle, lane::MapReplica>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

@@ -259,8 +259,7 @@ TEST_F(LaneFrames, OfEveryKindAreReadInTheVersionsThatHaveThem) {
       lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::Describe, lane::Explain,
       lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion, lane::MapOrReserve,
       lane::ReleaseReservation, lane::PublishShared,
-      lane::ExportRegion, lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-      lane::MapContent, lane::MapReplica>(broker_.folder());
+      lane::ExportRegion, lane::MapHandle, lane::MapReplica>(broker_.folder());
 }
 
 TEST_F(LaneFrames, OfAHelloGetTheNewestVersionThatBothSpeak) {

@@ -79,14 +79,6 @@ def test_the_same_arrays_are_private(session, tmp_path):
             assert region.read_layout() == publication.layout
 
 
-def test_both_have_one_copy(session, path):
-    with published(path, "--deduplicate") as said, publish_safetensors(session, path, "second", deduplicate=True) as second:
-        assert not said["deduplicated"] and second.is_deduplicated
-        again = json.loads(gpumem_command("publish", path, "--name", "third", "--deduplicate", "--keep", "--json").stdout)
-        assert again["deduplicated"]
-        gpumem_command("regions", "rm", "third")
-
-
 def test_what_is_read_again_is_such_a_file(session, path, tmp_path):
     copy = tmp_path / "copy.safetensors"
     with published(path):

@@ -20,7 +20,6 @@ class RegionScenario {
   enum class Part {
     kLife,          ///< regions are mapped, waited for, removed, kept, adopted, and expire
     kReservations,  ///< ann and her mate ask who is to make a region
-    kContents,      ///< her mate finds a region by its content, and gives it another name
     kHandles,       ///< a region is mapped by a handle
   };
 
@@ -51,7 +50,6 @@ class RegionScenario {
   void adopt();
   void expire();
   void make_once();
-  void find();
   void redeem();
 
   /// One attempt to have `who` publish a slice of its own. False: somebody died, or it is not there.
@@ -68,7 +66,6 @@ class RegionScenario {
   /// One attempt to map the region by the handle that was made.
   bool map_by(CrashActor& reader, const Json& made);
   /// The tenant of ann and her mate is charged for one region.
-  void check_charged_once();
   /// Nor has anybody a reservation.
   void check_no_reservation(CrashActor& next);
   /// Every mapping is as it was published, whoever else has ended.

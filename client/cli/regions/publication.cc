@@ -1,7 +1,6 @@
 #include "client/cli/regions/publication.h"
 
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -11,7 +10,6 @@
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
 #include "client/cli/nearest_name.h"
-#include "client/cli/regions/saved_region.h"
 #include "client/cli/regions/staging.h"
 #include "client/cli/regions/transfer_bar.h"
 #include "client/cli/table.h"
@@ -83,14 +81,6 @@ class Publication {
   Result<void> grow();
   Result<void> load();
   Result<void> publish_slice(const PublishOptions& terms);
-  /// Fills `content` with the hash of the source's bytes.
-  Result<void> hash(std::array<unsigned char, 32>& content);
-  /// Gives a region of the same bytes its name, too. False: there is none.
-  Result<bool> publish_copy(const PublishOptions& terms);
-  Result<bool> is_same(const Region& region);
-  /// Gives `take` the source's bytes, piece by piece, until it answers false or an error.
-  Result<void> read(Staging& staging, const std::function<Result<bool>(std::uint64_t, std::size_t)>& take);
-  Result<void> end();
   /// Errors  kNotFound (it has ended), kUnavailable (the broker does not answer).
   Result<void> check_there() const;
   void tell() const;
@@ -102,7 +92,6 @@ class Publication {
   const Interrupt interrupt_;  // before there are other threads
   std::optional<Session> session_;
   std::optional<Slice> slice_;
-  std::optional<Region> copy_;  ///< in the place of the slice's memory
   std::uint64_t version_ = 0;
   Clock::time_point end_ = Clock::time_point::max();
 };
@@ -137,21 +126,6 @@ Result<void> Publication::grow() {
                                        "): " + grown.error().message};
 }
 
-Result<void> Publication::read(Staging& staging,
-                               const std::function<Result<bool>(std::uint64_t, std::size_t)>& take) {
-  for (std::uint64_t done = 0; done < source_.size();) {
-    const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
-    const auto count = source_.read(staging.bytes().first(wanted));
-    if (!count) return count.error();
-    const auto more = take(done, *count);
-    if (!more) return more.error();
-    if (interrupt_.happened()) return publication_interrupted();
-    if (!*more) return {};
-    done += *count;
-  }
-  return source_.check();
-}
-
 Result<void> Publication::load() {
   auto driver = cuda::Driver::open(session_->driver_folder());
   if (!driver) return driver.error();
@@ -159,66 +133,17 @@ Result<void> Publication::load() {
   if (!context) return context.error();
   Staging staging(**driver);
   TransferBar bar("loading", source_.size());
-  auto loaded = read(staging, [&](std::uint64_t at, std::size_t count) -> Result<bool> {
-    if (auto stored = staging.store(slice_->base() + at, count); !stored) return stored.error();
-    bar.show(at + count);
-    return true;
-  });
-  if (!loaded) return loaded;
-  return staging.finish();
-}
-
-Result<void> Publication::hash(std::array<unsigned char, 32>& content) {
-  auto driver = cuda::Driver::open(session_->driver_folder());
-  if (!driver) return driver.error();
-  Staging staging(**driver);
-  Checksum checksum;
-  auto hashed = read(staging, [&](std::uint64_t, std::size_t count) -> Result<bool> {
-    checksum.add(staging.bytes().first(count));
-    return true;
-  });
-  if (!hashed) return hashed;
-  content = checksum.finish();
-  return source_.rewind();
-}
-
-// A hash is what its publisher says: all bytes are compared.
-Result<bool> Publication::is_same(const Region& region) {
-  auto driver = cuda::Driver::open(session_->driver_folder());
-  if (!driver) return driver.error();
-  const auto context = cuda::CurrentContext::enter(**driver, region.ordinal());
-  if (!context) return context.error();
-  Staging mine(**driver), its(**driver);
-  bool same = region.size().count == source_.size();
-  auto compared = read(mine, [&](std::uint64_t at, std::size_t count) -> Result<bool> {
-    if (auto loaded = its.load(region.address() + at, count); !loaded) return loaded.error();
-    return same = same && std::ranges::equal(mine.bytes().first(count), its.bytes().first(count));
-  });
-  if (!compared) return compared.error();
-  if (auto again = source_.rewind(); !again) return again.error();
-  return same;
-}
-
-Result<bool> Publication::publish_copy(const PublishOptions& terms) {
-  auto region = session_->map_content({.device = slice_->device(),
-                                       .bytes = {source_.size()},
-                                       .layout = terms.layout,
-                                       .digest = terms.digest,
-                                       .content = terms.content});
-  if (!region && region.error().code == Code::kFailedPrecondition) return region.error();
-  if (!region) return false;
-  auto same = is_same(*region);
-  if (!same || !*same) return same;
-  const auto published = region->publish(options_.name, terms);
-  if (!published) {
-    const Code code = published.error().code;
-    // It has ended meanwhile, has another charge, or is shared with fewer.
-    if (code == Code::kNotFound || code == Code::kFailedPrecondition) return false;
-    return published.error();
+  for (std::uint64_t done = 0; done < source_.size();) {
+    const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
+    const auto count = source_.read(staging.bytes().first(wanted));
+    if (!count) return count.error();
+    if (auto stored = staging.store(slice_->base() + done, *count); !stored) return stored;
+    if (interrupt_.happened()) return publication_interrupted();
+    done += *count;
+    bar.show(done);
   }
-  version_ = *published;
-  copy_.emplace(std::move(*region));
-  return true;
+  if (auto same = source_.check(); !same) return same;
+  return staging.finish();
 }
 
 Result<void> Publication::publish_slice(const PublishOptions& terms) {
@@ -242,13 +167,7 @@ Result<void> Publication::publish() {
   terms.layout = {source_.layout()};
   terms.digest = source_.digest();
   if (auto opened = open_slice(); !opened) return opened;
-  if (options_.deduplicate) {
-    if (auto hashed = hash(terms.content); !hashed) return hashed;
-    if (auto copied = publish_copy(terms); !copied) return copied.error();
-  }
-  if (!copy_) {
-    if (auto published = publish_slice(terms); !published) return published;
-  }
+  if (auto published = publish_slice(terms); !published) return published;
   if (options_.life != options_.life.zero()) end_ = Clock::now() + options_.life;
   tell();
   return {};
@@ -284,7 +203,6 @@ void Publication::tell() const {
                             {"arrays", source_.arrays() ? Json(source_.arrays()) : Json()},
                             {"sharing", options_.sharing},
                             {"charge", options_.charge},
-                            {"deduplicated", copy_.has_value()},
                             {"session", session_->id()}});
   } else {
     std::cout << printable(
@@ -292,18 +210,10 @@ void Publication::tell() const {
                      size_text(source_.size()) + arrays_text() + " on " + short_uuid(slice_->device()) +
                      ", sharing " + options_.sharing +
                      (options_.charge == "shared" ? ", charge shared by who maps it" : "") +
-                     (copy_ ? ", of the same memory as version " + std::to_string(copy_->version()) : "") +
                      held_text())
               << "\n";
   }
   std::cout << std::flush;
-}
-
-// Memory of its own takes its region along when the program ends. What lies in another's is removed.
-Result<void> Publication::end() {
-  if (!copy_) return {};
-  auto removed = session_->remove_region(options_.name, version_);
-  return removed || removed.error().code == Code::kNotFound ? Result<void>() : removed;
 }
 
 Result<void> Publication::check_there() const {
@@ -323,14 +233,14 @@ Result<void> Publication::check_there() const {
 Result<void> Publication::hold() {
   for (;;) {
     const auto now = Clock::now();
-    if (now >= end_ || !interrupt_.wait(std::min<Clock::duration>(kLook, end_ - now))) return end();
+    if (now >= end_ || !interrupt_.wait(std::min<Clock::duration>(kLook, end_ - now))) return {};
     auto there = check_there();
     if (there) there = session_->ping();
     if (there || there.error().code == Code::kUnavailable || there.error().code == Code::kDeadlineExceeded)
       continue;
     // The broker counts the region's life from an earlier moment than this program.
     const bool is_over = there.error().code == Code::kNotFound && end_ - Clock::now() < kLook;
-    return is_over ? end() : there;
+    return is_over ? Result<void>() : there;
   }
 }
 

@@ -16,7 +16,6 @@ struct PublicationOptions {
   bool keep = false;                    ///< leaves it behind at once
   std::chrono::milliseconds linger{0};  ///< of a kept one: so long after the last process; zero: for ever
   std::string charge = "publisher";     ///< or shared: those who map it pay parts
-  bool deduplicate = false;             ///< uses the memory of a region of the same bytes, if there is one
   bool seal = false;                    ///< nobody writes to it from now on
   std::chrono::milliseconds wait{0};    ///< for memory that others hold
   bool json = false;

@@ -17,7 +17,6 @@ class PlainFile : public RegionSource {
   Result<void> open() override { return file_.open(); }
   std::uint64_t size() const override { return file_.size(); }
   Result<std::size_t> read(std::span<char> piece) override;
-  Result<void> rewind() override;
   Result<void> check() override { return file_.check(); }
 
  private:
@@ -29,11 +28,6 @@ Result<std::size_t> PlainFile::read(std::span<char> piece) {
   auto count = file_.read(piece, done_);
   if (count) done_ += *count;
   return count;
-}
-
-Result<void> PlainFile::rewind() {
-  done_ = 0;
-  return {};
 }
 
 }  // namespace

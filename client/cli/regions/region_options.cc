@@ -76,9 +76,6 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
                   "Who pays for it: publisher, or shared, where those who map it pay equal parts [publisher]")
       ->check(CLI::IsMember({"publisher", "shared"}))
       ->type_name("WHO");
-  command.add_flag(
-      "--deduplicate", options.deduplicate,
-      "Use the memory of a region of the same bytes that the tenant has published so, if there is one");
   command.add_flag("--seal", options.seal,
                    "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,

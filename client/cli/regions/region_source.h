@@ -9,7 +9,7 @@
 
 namespace gpumem::cli {
 
-/// The bytes that a region is published from, read in order: once, or again from the first one on.
+/// The bytes that a region is published from, read once and in order.
 class RegionSource {
  public:
   RegionSource() = default;
@@ -29,9 +29,6 @@ class RegionSource {
   virtual std::uint64_t arrays() const { return 0; }
   /// Fills the first bytes of `piece`. Answers how many: one at least. Errors  it ends here.
   virtual Result<std::size_t> read(std::span<char> piece) = 0;
-  /// The next byte that is read is the first one: of what was opened, whatever has its name now. Errors  as
-  /// open().
-  virtual Result<void> rewind() = 0;
   /// After all of it was read, before it is published. Errors  it is not what it should be.
   virtual Result<void> check() { return {}; }
 };

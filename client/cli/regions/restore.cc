@@ -24,7 +24,6 @@ class SavedFile : public RegionSource {
   std::uint64_t layout() const override { return head_.layout; }
   std::array<unsigned char, 32> digest() const override { return head_.digest; }
   Result<std::size_t> read(std::span<char> piece) override;
-  Result<void> rewind() override;
   Result<void> check() override;
 
  private:
@@ -53,15 +52,6 @@ Result<void> SavedFile::open() {
   const auto head = SavedHead::parse(text, static_cast<std::uint64_t>(found.st_size));
   if (!head) return head.error().in(name());
   head_ = *head;
-  checksum_.emplace().add_head(head_);
-  done_ = 0;
-  return {};
-}
-
-// The head is not read again: it is in the publication's terms already.
-Result<void> SavedFile::rewind() {
-  if (::lseek(file_.get(), SavedHead::kBytes, SEEK_SET) < 0)
-    return errno_error(errno, "cannot read " + name());
   checksum_.emplace().add_head(head_);
   done_ = 0;
   return {};

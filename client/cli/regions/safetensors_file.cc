@@ -32,7 +32,6 @@ class SafetensorsFile : public RegionSource {
   std::array<unsigned char, 32> digest() const override { return digest_of(encoded_); }
   std::uint64_t arrays() const override { return tensors_.size(); }
   Result<std::size_t> read(std::span<char> piece) override;
-  Result<void> rewind() override;
   Result<void> check() override { return file_.check(); }
 
  private:
@@ -118,12 +117,6 @@ std::size_t SafetensorsFile::read_gap(std::span<char> piece, std::uint64_t end) 
   const std::span<char> gap = piece.first(std::min<std::uint64_t>(piece.size(), end - done_));
   std::ranges::fill(gap, '\0');
   return gap.size();
-}
-
-Result<void> SafetensorsFile::rewind() {
-  done_ = 0;
-  next_ = 0;
-  return {};
 }
 
 }  // namespace

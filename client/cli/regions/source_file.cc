@@ -30,7 +30,6 @@ Result<std::size_t> SourceFile::read(std::span<char> piece, std::uint64_t at) co
                                     std::to_string(size()) + ": it became shorter"};
 }
 
-// It may be read twice: for its hash, and for its bytes.
 Result<void> SourceFile::check() const {
   struct stat now = {};
   if (::fstat(file_.get(), &now) != 0) return cannot_read();

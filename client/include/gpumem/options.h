@@ -96,22 +96,10 @@ struct PublishOptions {
   std::chrono::milliseconds linger{0};
   /// All regions of an extent have the same.
   Charging charging = Charging::kPublisher;
-  /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
-  /// the region is sealed. All zeros: none.
-  std::array<unsigned char, 32> content{};
   /// Nobody writes to the region from now on. It is mapped for reading alone. The extents
   /// that it lies in are readable only in the publisher, too, with whatever else they hold, until they are
   /// given back.
   bool sealed = false;
-};
-
-/// By what a region of the session's own tenant is found.
-struct ContentOptions {
-  std::string device;  ///< UUID; empty: the first that both the broker and this process see
-  Bytes bytes;         ///< of the region
-  Bytes layout;        ///< so many of its last bytes say what is in it
-  std::array<unsigned char, 32> digest{};   ///< of the layout
-  std::array<unsigned char, 32> content{};  ///< a hash of all bytes, as of PublishOptions
 };
 
 /// Which region a handle names, and for how long.

@@ -74,17 +74,16 @@ struct SafetensorsTest : testing::Test {
 TEST_F(SafetensorsTest, BytesAreTheTensorsAtTheirPlacesAndTheLayout) {
   const std::string bytes = file_of(kHeader), data = bytes.substr(bytes.size() - kDataBytes);
   write(bytes);
-  const auto source = safetensors_file(path_);
-  ASSERT_TRUE(source->open());
-  EXPECT_EQ(source->arrays(), 3U);
-  EXPECT_EQ(source->layout(), encoded(kLayout).size());
-  EXPECT_EQ(source->digest(), digest_of(encoded(kLayout)));
   const std::string wanted = data.substr(0, 12) + std::string(256 - 12, '\0') + data.substr(12) +
                              std::string(768 - 256 - 300, '\0') + encoded(kLayout);
   for (const std::size_t piece : {1UL, 7UL, 256UL, 100'000UL}) {
+    const auto source = safetensors_file(path_);
+    ASSERT_TRUE(source->open());
+    EXPECT_EQ(source->arrays(), 3U);
+    EXPECT_EQ(source->layout(), encoded(kLayout).size());
+    EXPECT_EQ(source->digest(), digest_of(encoded(kLayout)));
     EXPECT_EQ(read_in_pieces(*source, piece), wanted) << piece;
     EXPECT_TRUE(source->check());
-    ASSERT_TRUE(source->rewind());
   }
 }
 

@@ -79,8 +79,6 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::LeaseGone{LeaseId{9}},
           Checkpoint::LeaseSharing{LeaseId{8}, false},
           Checkpoint::ImportGone{ImportId{2}},
-          Checkpoint::RegionContent{RegionId{5}, {'c'}, true},
-          Checkpoint::RegionContent{RegionId{6}, {'d'}, false},
           Checkpoint::RegionSealed{RegionId{5}},
           Checkpoint::RegionSealed{RegionId{6}},
           Checkpoint::RegionHandle{{'r'}, SessionId{3}, RegionId{5}, since, 3},

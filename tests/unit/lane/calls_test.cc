@@ -29,8 +29,6 @@ Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation;
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
 Kind kind_of(const api::ExportRegion&) { return Kind::kExportRegion; }
 Kind kind_of(const api::MapHandle&) { return Kind::kMapHandle; }
-Kind kind_of(const api::PublishAlias&) { return Kind::kPublishAlias; }
-Kind kind_of(const api::MapContent&) { return Kind::kMapContent; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }
 Kind kind_of(const api::Spent&) { return Kind::kSpent; }
@@ -185,10 +183,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("PublishShared", PublishShared{});
   check("ExportRegion", ExportRegion{});
   check("MapHandle", MapHandle{});
-  check("PublishContent", PublishContent{});
-  check("PublishSealed", PublishSealed{});
-  check("PublishAlias", PublishAlias{});
-  check("MapContent", MapContent{});
   check("MapReplica", MapReplica{});
 }
 

@@ -91,7 +91,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     metadata: texts for readers, besides the file's. array_metadata: texts about single tensors, by their names.
     progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
     staging: bytes of pinned host memory, through which everything goes.
-    options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice, deduplicate).
+    options: of publish.publish_layout (device, wait, sharing, readers, life, charge, slice, seal).
     Raises OSError, others as read_header and publish_layout.
     """
     if staging < 1:
@@ -109,12 +109,7 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
         def fill(base: int) -> None:
             _stream(file.fileno(), header.tensors, layout.arrays, base, staging, show)
 
-        def pieces() -> Iterator[tuple[int, memoryview]]:
-            buffer = memoryview(bytearray(staging))
-            for start, size, _ in _pieces(file.fileno(), header.tensors, layout.arrays, buffer):
-                yield start, buffer[:size]
-
-        return publish_layout(session, name, layout, fill, pieces=pieces, **options)
+        return publish_layout(session, name, layout, fill, **options)
 
 
 def _metadata(value: Any) -> dict[str, str]:
