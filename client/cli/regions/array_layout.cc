@@ -1,12 +1,13 @@
 #include "client/cli/regions/array_layout.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "client/cli/regions/array_name.h"
-#include "client/cli/regions/saved_region.h"
 
 namespace gpumem::cli {
 namespace {
@@ -261,9 +262,9 @@ Result<ArrayLayout> ArrayLayout::decode(std::string_view bytes, std::uint64_t ro
 }
 
 std::array<unsigned char, 32> digest_of(std::string_view encoded) {
-  Checksum checksum;
-  checksum.add(encoded);
-  return checksum.finish();
+  std::array<unsigned char, 32> digest{};
+  ::EVP_Digest(encoded.data(), encoded.size(), digest.data(), nullptr, ::EVP_sha256(), nullptr);
+  return digest;
 }
 
 }  // namespace gpumem::cli

@@ -9,22 +9,9 @@
 #include <string>
 
 #include "client/cli/regions/publish.h"
-#include "client/cli/regions/restore.h"
-#include "client/cli/regions/saved_region.h"
 
 namespace gpumem::cli {
 namespace {
-
-std::string saved(const std::string& bytes) {
-  SavedHead head{bytes.size(), 1, {}, {}};
-  head.digest.fill(static_cast<unsigned char>(bytes.back()));
-  Checksum checksum;
-  checksum.add_head(head);
-  checksum.add(bytes);
-  head.checksum = checksum.finish();
-  const auto text = head.text();
-  return std::string(text.begin(), text.end()) + bytes;
-}
 
 std::string read_all(RegionSource& source) {
   std::string all(source.size(), '\0');
@@ -48,27 +35,6 @@ struct RegionSourceTest : testing::Test {
       std::filesystem::path(testing::TempDir()) / ("region-source-" + std::to_string(::getpid()));
   const std::filesystem::path path_ = folder_ / "file";
 };
-
-TEST_F(RegionSourceTest, ThatIsSavedAndReplacedIsReadAsItWasOpened) {
-  write(saved("first"));
-  const auto source = saved_file(path_);
-  ASSERT_TRUE(source->open());
-  replace(saved("another"));
-  EXPECT_EQ(source->size(), 5U);
-  EXPECT_EQ(source->digest()[0], 't');
-  EXPECT_EQ(read_all(*source), "first");
-  EXPECT_TRUE(source->check());
-}
-
-TEST_F(RegionSourceTest, ThatIsSavedAndWrittenOverIsRefused) {
-  write(saved("first"));
-  const auto source = saved_file(path_);
-  ASSERT_TRUE(source->open());
-  write(saved("other"));
-  EXPECT_EQ(source->digest()[0], 't') << "of what was opened";
-  EXPECT_EQ(read_all(*source), "other");
-  EXPECT_EQ(source->check().error().code, Code::kInvalidArgument);
-}
 
 TEST_F(RegionSourceTest, OfAnyBytesThatIsReplacedIsReadAsItWasOpened) {
   write("first");
