@@ -4,12 +4,16 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "client/cli/interrupt.h"
 #include "client/cli/lent_devices.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
 #include "client/cli/nearest_name.h"
+#include "client/cli/regions/python_command.h"
+#include "client/cli/regions/source_file.h"
 #include "client/cli/regions/staging.h"
 #include "client/cli/regions/transfer_bar.h"
 #include "client/cli/table.h"
@@ -65,12 +69,38 @@ void warn_of_unknown_readers(const std::filesystem::path& runtime_folder,
   }
 }
 
+// Before anything is loaded.
+Result<PublishOptions> checked_terms(const PublicationOptions& options) {
+  if (auto named = check_region_name(options.name); !named) return named.error();
+  if (!options.keep && options.linger != options.linger.zero())
+    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
+  const PublishOptions terms = terms_of(options);
+  if (auto right = client::check_publication(options.name, terms); !right) return right.error();
+  warn_of_unknown_readers(options.runtime_folder, terms.readers);
+  return terms;
+}
+
+// The UUID; empty: the first.
+Result<std::string> device_of(const PublicationOptions& options) {
+  if (options.device.empty()) return std::string();
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return monitor.error();
+  const auto status = monitor->status();
+  if (!status) return status.error();
+  return find_device(*status, options.device);
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  return std::to_string(static_cast<double>(time.count()) / 1000);
+}
+
 Error publication_interrupted() { return {Code::kCancelled, "interrupted: nothing is published"}; }
 
-/// A source on its way into a region.
+/// A file of any bytes on its way into a region.
 class Publication {
  public:
-  Publication(const PublicationOptions& options, RegionSource& source) : options_(options), source_(source) {}
+  Publication(const PublicationOptions& options, const std::filesystem::path& file)
+      : options_(options), source_(file) {}
 
   Result<void> publish();
   /// Keeps it until it is interrupted, its life is over, or it ends in another way, which is an error.
@@ -85,10 +115,9 @@ class Publication {
   Result<void> check_there() const;
   void tell() const;
   std::string held_text() const;
-  std::string arrays_text() const;
 
   const PublicationOptions& options_;
-  RegionSource& source_;
+  SourceFile source_;
   const Interrupt interrupt_;  // before there are other threads
   std::optional<Session> session_;
   std::optional<Slice> slice_;
@@ -97,21 +126,13 @@ class Publication {
 };
 
 Result<void> Publication::open_slice() {
-  std::string device;
-  if (!options_.device.empty()) {
-    auto monitor = Monitor::connect(options_.runtime_folder);
-    if (!monitor) return monitor.error();
-    const auto status = monitor->status();
-    if (!status) return status.error();
-    const auto found = find_device(*status, options_.device);
-    if (!found) return found.error();
-    device = *found;
-  }
+  const auto device = device_of(options_);
+  if (!device) return device.error();
   // Labels are for everybody who lists sessions: they do not tell of a region.
   auto session = Session::connect({options_.runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
   session_.emplace(std::move(*session));
-  auto slice = session_->open_slice({.device = device});
+  auto slice = session_->open_slice({.device = *device});
   if (!slice) return slice.error();
   slice_.emplace(std::move(*slice));
   return {};
@@ -157,17 +178,11 @@ Result<void> Publication::publish_slice(const PublishOptions& terms) {
 }
 
 Result<void> Publication::publish() {
-  if (auto named = check_region_name(options_.name); !named) return named;
-  if (!options_.keep && options_.linger != options_.linger.zero())
-    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
-  PublishOptions terms = terms_of(options_);
-  if (auto right = client::check_publication(options_.name, terms); !right) return right;
-  warn_of_unknown_readers(options_.runtime_folder, terms.readers);
+  const auto terms = checked_terms(options_);
+  if (!terms) return terms.error();
   if (auto opened = source_.open(); !opened) return opened;
-  terms.layout = {source_.layout()};
-  terms.digest = source_.digest();
   if (auto opened = open_slice(); !opened) return opened;
-  if (auto published = publish_slice(terms); !published) return published;
+  if (auto published = publish_slice(*terms); !published) return published;
   if (options_.life != options_.life.zero()) end_ = Clock::now() + options_.life;
   tell();
   return {};
@@ -187,12 +202,6 @@ std::string Publication::held_text() const {
          " after the last process has left it";
 }
 
-std::string Publication::arrays_text() const {
-  const std::uint64_t count = source_.arrays();
-  if (count == 0) return "";
-  return " in " + std::to_string(count) + (count == 1 ? " array" : " arrays");
-}
-
 void Publication::tell() const {
   if (options_.json) {
     std::cout << json_text({{"name", options_.name},
@@ -200,15 +209,15 @@ void Publication::tell() const {
                             {"version", version_},
                             {"device", slice_->device()},
                             {"bytes", source_.size()},
-                            {"arrays", source_.arrays() ? Json(source_.arrays()) : Json()},
+                            {"arrays", Json()},
                             {"sharing", options_.sharing},
                             {"charge", options_.charge},
                             {"session", session_->id()}});
   } else {
     std::cout << printable(
                      "published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                     size_text(source_.size()) + arrays_text() + " on " + short_uuid(slice_->device()) +
-                     ", sharing " + options_.sharing +
+                     size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                     options_.sharing +
                      (options_.charge == "shared" ? ", charge shared by who maps it" : "") +
                      held_text())
               << "\n";
@@ -244,10 +253,36 @@ Result<void> Publication::hold() {
   }
 }
 
+// Python does it, in place of this program. Answers the exit status, if that cannot begin.
+int publish_safetensors(const PublicationOptions& options, const std::filesystem::path& file) {
+  if (const auto terms = checked_terms(options); !terms) return report(terms.error());
+  const auto device = device_of(options);
+  if (!device) return report(device.error());
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  std::vector<std::string> words{"publish", "--name=" + options.name, "--sharing=" + options.sharing,
+                                 "--charge=" + options.charge,
+                                 "--wait=" + seconds(options.wait), "--gpumem=" + program.string()};
+  if (!device->empty()) words.push_back("--device=" + *device);
+  if (options.life != options.life.zero()) words.push_back("--life=" + seconds(options.life));
+  if (options.keep) words.emplace_back("--keep");
+  if (options.linger != options.linger.zero()) words.push_back("--linger=" + seconds(options.linger));
+  if (options.seal) words.emplace_back("--seal");
+  if (options.json) words.emplace_back("--json");
+  words.insert(words.end(), {"--", file.string()});
+  return run_python(options.runtime_folder, std::move(words));
+}
+
 }  // namespace
 
-int publish_source(const PublicationOptions& options, RegionSource& source) {
-  Publication publication(options, source);
+bool is_safetensors(const std::filesystem::path& path) {
+  return path.filename().string().ends_with(".safetensors");
+}
+
+int publish_file(PublicationOptions options, const std::filesystem::path& file, bool raw) {
+  if (options.name.empty()) options.name = file.filename().string();
+  if (!raw && is_safetensors(file)) return publish_safetensors(options, file);
+  Publication publication(options, file);
   if (auto published = publication.publish(); !published) return report(published.error());
   if (options.keep) return std::cout ? 0 : 1;
   const auto held = publication.hold();

@@ -12,7 +12,8 @@ TEST(TransferTextTest, TellsHowFarItIsInOneLine) {
   EXPECT_EQ(transfer_text("loading", 0, whole, 200), "loading [" + std::string(40, ' ') + "] 0B of 4GiB");
   EXPECT_EQ(transfer_text("loading", whole / 2, whole, 200),
             "loading [" + std::string(20, '#') + std::string(20, ' ') + "] 2GiB of 4GiB");
-  EXPECT_EQ(transfer_text("loading", whole, whole, 200), "loading [" + std::string(40, '#') + "] 4GiB of 4GiB");
+  EXPECT_EQ(transfer_text("loading", whole, whole, 200),
+            "loading [" + std::string(40, '#') + "] 4GiB of 4GiB");
   EXPECT_EQ(transfer_text("loading", whole, whole, 20).size(), 19U);
 }
 

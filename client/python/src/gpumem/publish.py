@@ -17,7 +17,7 @@ from ._library import leave
 from ._source import is_on_host, source_of
 from .arrays import PRIVATE, private_names
 from .errors import FailedPrecondition, InvalidArgument, NotFound
-from .layout import Layout, aligned
+from .layout import Layout
 from .region import Charge, Region, Sharing
 from .session import Session
 from .slice import Slice
@@ -62,7 +62,7 @@ class Publication:
 
     @property
     def slice(self) -> Slice:
-        """Whose memory it is."""
+        """The slice that has its memory."""
         return self._slice
 
     def close(self) -> None:
@@ -271,14 +271,12 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
     """
     if slice is not None and device not in (None, slice.device):
         raise InvalidArgument(f"the slice is of the device {slice.device}, not {device}")
-    start = aligned(layout.end)  # of the layout
-    size = start + len(layout.encoded)
-    with _grown(session, slice, size, device, wait) as (place, offset):
+    with _grown(session, slice, layout.size, device, wait) as (place, offset):
         with _driver.current(place.ordinal):
             fill(place.base + offset)
-            _driver.write(place.base + offset + start, layout.encoded)
+            _driver.write(place.base + offset + layout.encoded_at, layout.encoded)
             _driver.synchronize()  # a copy from the host may return before the device has it
-        version = place.publish(name, offset, size, layout=len(layout.encoded), digest=layout.digest, sharing=sharing,
+        version = place.publish(name, offset, layout.size, layout=len(layout.encoded), digest=layout.digest, sharing=sharing,
                                 readers=readers, life=life, keep=keep, linger=linger, charge=charge, seal=seal)
     return Publication(session, place, name, version, layout, owns=slice is None)
 
