@@ -54,15 +54,12 @@ Publish ExportedRange::region(const std::string& name, const PublishOptions& opt
   made.life = nanoseconds(options.life);
   made.keep = options.keep ? 1 : 0;
   made.linger = nanoseconds(options.linger);
+  made.sealed = options.sealed ? 1 : 0;
   const std::size_t count = std::min(options.readers.size(), made.readers.size());
   for (std::size_t i = 0; i < count; ++i) made.readers[i] = lane::Text<128>::of(options.readers[i]);
-  if constexpr (std::is_base_of_v<lane::PublishContent, Publish>)
-    std::ranges::copy(options.content, made.content.begin());
   return made;
 }
 
 template lane::Publish ExportedRange::region(const std::string&, const PublishOptions&) const;
-template lane::PublishContent ExportedRange::region(const std::string&, const PublishOptions&) const;
-template lane::PublishSealed ExportedRange::region(const std::string&, const PublishOptions&) const;
 
 }  // namespace gpumem::client

@@ -160,20 +160,6 @@ Result<void> ImportState::map_again(lane::MapAs as) {
   return {};
 }
 
-Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connection> connection,
-                                                       const ContentOptions& options) {
-  if (auto usable = connection->usable(); !usable) return usable.error();
-  if (auto started = connection->pressure().start(); !started) return started.error();
-  const auto device = connection->find_device(options.device);
-  if (!device) return device.error();
-  lane::MapContent request{device->index, options.bytes.count, options.layout.count, {}, {}};
-  std::ranges::copy(options.digest, request.digest.begin());
-  std::ranges::copy(options.content, request.content.begin());
-  auto mapped = connection->lane().map_content(request);
-  if (!mapped) return mapped.error();
-  return open(std::move(connection), std::move(*mapped), {.access = cuda::Access::kRead});
-}
-
 Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Connection> connection,
                                                              const std::string& name,
                                                              const ReserveOptions& options) {
@@ -332,26 +318,6 @@ Result<void> ImportState::check_region() const {
   if (auto usable = connection_->usable(); !usable) return usable;
   if (version_ != 0) return {};
   return Error{Code::kFailedPrecondition, "the import is of no region: only regions have names"};
-}
-
-Result<std::uint64_t> ImportState::publish(const std::string& name, const PublishOptions& options) const {
-  const auto nanoseconds = [](std::chrono::milliseconds time) {
-    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
-  };
-  if (auto right = check_region(); !right) return right.error();
-  if (auto right = check_publication(name, options); !right) return right.error();
-  lane::PublishAlias request{};
-  request.name = lane::RegionName::of(name);
-  request.version = version_;
-  request.sharing = static_cast<lane::Sharing>(options.sharing);
-  request.life = nanoseconds(options.life);
-  request.keep = options.keep ? 1 : 0;
-  request.linger = nanoseconds(options.linger);
-  const std::size_t count = std::min(options.readers.size(), request.readers.size());
-  for (std::size_t i = 0; i < count; ++i) request.readers[i] = lane::Text<128>::of(options.readers[i]);
-  const auto published = connection_->lane().call<lane::Published>(request);
-  if (!published) return published.error();
-  return published->version;
 }
 
 ImportState::~ImportState() {

@@ -23,9 +23,6 @@ class ImportState {
   /// Errors  as gpumem_map_region.
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
                                                    const std::string& name, const RegionOptions& options);
-  /// Errors  as gpumem_map_content.
-  static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection,
-                                                   const ContentOptions& options);
   using OrReserved = std::variant<std::unique_ptr<ImportState>, lane::NameReserved>;
   /// Errors  as gpumem_map_or_reserve.
   static Result<OrReserved> open_or_reserve(std::shared_ptr<Connection> connection, const std::string& name,
@@ -56,8 +53,6 @@ class ImportState {
   Result<void> unmap();
   Result<void> remap(const RemapOptions& options);
   bool is_mapped() const { return id_ != 0; }
-  /// As gpumem_import_publish.
-  Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options) const;
 
  private:
   /// Owner and name of a region that can be mapped again; empty otherwise.

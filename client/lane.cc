@@ -111,13 +111,6 @@ Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
   return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
 }
 
-Result<RegionPart> Lane::map_content(const lane::MapContent& body) {
-  LanePacket answer;
-  const auto mapped = ask_import<lane::RegionMapped>(body, deadline(), answer);
-  if (!mapped) return mapped.error();
-  return part_of(*mapped, answer);
-}
-
 template <class Body>
 Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePacket& answer) {
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);

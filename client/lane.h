@@ -127,8 +127,6 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
-  /// Maps a region that is found by its content. The import is the caller's to release.
-  Result<RegionPart> map_content(const lane::MapContent& body);
   /// Maps a region. May wait for it, as a growth waits for memory. Errors  kFailedPrecondition, too: the
   /// broker knows no regions.
   Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms) {
@@ -177,9 +175,7 @@ class Lane {
 
  private:
   template <class Body>
-  static constexpr bool kPublishes =
-      std::is_base_of_v<lane::Publish, Body> || std::is_base_of_v<lane::PublishContent, Body> ||
-      std::is_same_v<Body, lane::PublishAlias>;
+  static constexpr bool kPublishes = std::is_base_of_v<lane::Publish, Body>;
   /// The process may end here, with the request on its way, or with its answer.
   template <class Body>
   static void crash_when_sent() {

@@ -101,12 +101,10 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   const auto range = range_of(offset, bytes);
   if (!range) return range.error();
   const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
-  const bool has_hash = options.content != decltype(options.content){};
-  const auto published = options.sealed ? ask(range->region<lane::PublishSealed>(name, options))
-                         : has_hash     ? ask(range->region<lane::PublishContent>(name, options))
-                                        : ask(range->region(name, options));
+;
+  const auto published = is_shared                                    : ask(range->region(name, options));
   if (!published) return published.error();
-  if (options.sealed || has_hash) {
+  if (options.sealed) {
     if (auto sealed = seal(offset, bytes); !sealed)
       return sealed.error().in("'" + name + "' is published, but this process can still write to it");
   }

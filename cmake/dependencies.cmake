@@ -21,7 +21,7 @@ if(NOT tomlplusplus_FOUND)
 endif()
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
-find_package(OpenSSL REQUIRED)  # digests of saved regions; of gpumem-dra, which reaches the API server of Kubernetes by HTTPS
+find_package(OpenSSL REQUIRED)  # gpumem-dra reaches the API server of Kubernetes by HTTPS
 pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
 if(BUILD_TESTING OR GPUMEM_BENCH)
   find_package(GTest REQUIRED)

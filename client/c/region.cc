@@ -31,10 +31,8 @@ Result<PublishOptions> read_publish_options(const gpumem_publish_options* given)
                          .life = *life,
                          .keep = known->keep,
                          .linger = *linger,
-                         .content = {},
                          .sealed = known->sealed};
   std::ranges::copy(known->digest, options.digest.begin());
-  std::ranges::copy(known->content, options.content.begin());
   if (known->reader_count != 0) {
     if (auto named = not_null(known->readers, "readers"); !named) return named.error();
   }
@@ -76,31 +74,6 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
   auto import = Import::open((*session)->connection(), text(name), options);
   if (!import) return import.error();
   return new gpumem_import(std::move(*import));
-}
-
-Result<gpumem_import*> map_content(gpumem_session& handle, const gpumem_content_options* given) {
-  const auto known = read_struct(given, "gpumem_content_options");
-  if (!known) return known.error();
-  ContentOptions options{.device = text(known->device),
-                         .bytes = {known->bytes},
-                         .layout = {known->layout},
-                         .digest = {},
-                         .content = {}};
-  std::ranges::copy(known->digest, options.digest.begin());
-  std::ranges::copy(known->content, options.content.begin());
-  const auto session = handle.session.use();
-  if (!session) return session.error();
-  auto import = Import::open((*session)->connection(), options);
-  if (!import) return import.error();
-  return new gpumem_import(std::move(*import));
-}
-
-Result<std::uint64_t> publish(gpumem_import& handle, const char* name, const gpumem_publish_options* given) {
-  const auto options = read_publish_options(given);
-  if (!options) return options.error();
-  const auto import = handle.import.use();
-  if (!import) return import.error();
-  return (*import)->publish(text(name), *options);
 }
 
 struct MapOrReserved {
@@ -195,30 +168,6 @@ gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
     const auto mapped = gpumem::c_abi::map_region(*session, name, options);
     if (!mapped) return fail(mapped.error());
     *import = *mapped;
-    return GPUMEM_OK;
-  });
-}
-
-gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_options* options,
-                                 gpumem_import** import) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(session, "session"); !given) return fail(given.error());
-    if (auto given = not_null(import, "where to store the import"); !given) return fail(given.error());
-    const auto mapped = gpumem::c_abi::map_content(*session, options);
-    if (!mapped) return fail(mapped.error());
-    *import = *mapped;
-    return GPUMEM_OK;
-  });
-}
-
-gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
-                                    const gpumem_publish_options* options, uint64_t* version) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(import, "import"); !given) return fail(given.error());
-    if (auto given = not_null(version, "where to store the version"); !given) return fail(given.error());
-    const auto published = gpumem::c_abi::publish(*import, name, options);
-    if (!published) return fail(published.error());
-    *version = *published;
     return GPUMEM_OK;
   });
 }

@@ -81,7 +81,6 @@ Json region_json(const v1::RegionInfo& region) {
           {"bytes", region.bytes()},
           {"layout", region.layout()},
           {"digest", digest_json(region.digest())},
-          {"content", digest_json(region.content())},
           {"memory", region.memory()},
           {"offset", region.offset()},
           {"sharing", sharing_name(region.sharing())},

@@ -425,13 +425,11 @@ typedef struct gpumem_publish_options {
   int64_t life_ms;          /* 0: as long as its memory */
   bool keep;                /* it outlives the processes that have its memory, at its tenant's expense */
   int64_t linger_ms;        /* of a kept one: ends so long after the last process has left it; 0: never */
-  unsigned char content[32]; /* a hash of all of its bytes, as SHA-256: who publishes the same finds it by
-                                that, and it is sealed; zeros: none */
-  bool sealed;               /* nobody writes to it from now on */
+  bool sealed;              /* nobody writes to it from now on */
 } gpumem_publish_options;
-#define GPUMEM_PUBLISH_OPTIONS_INIT                                                                  \
-  {                                                                                                  \
-    sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, {0}, false \
+#define GPUMEM_PUBLISH_OPTIONS_INIT                                                            \
+  {                                                                                            \
+    sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, false \
   }
 
 /* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
@@ -476,36 +474,6 @@ typedef struct gpumem_region_options {
    `access` cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
-
-/* ---- Publishing the same bytes twice, with one copy of them. ---- */
-
-typedef struct gpumem_content_options {
-  size_t struct_size;
-  const char* device;        /* UUID; NULL: the first device that both the broker and this process see */
-  uint64_t bytes;            /* of the region */
-  uint64_t layout;           /* so many of its last bytes say what is in it */
-  unsigned char digest[32];  /* of the layout */
-  unsigned char content[32]; /* a hash of all bytes, as of gpumem_publish_options */
-} gpumem_content_options;
-#define GPUMEM_CONTENT_OPTIONS_INIT                        \
-  {                                                        \
-    sizeof(gpumem_content_options), NULL, 0, 0, {0}, { 0 } \
-  }
-
-/* Maps for reading the newest region of this session's own tenant that was published with this content, and
-   stores the import. Its publisher may have given a hash of other bytes: the caller compares them.
-   Errors  GPUMEM_INVALID_ARGUMENT (no hash), GPUMEM_NOT_FOUND (no such region; no such device),
-   GPUMEM_FAILED_PRECONDITION (a broker that knows no contents), others as gpumem_import_handle. */
-gpumem_status gpumem_map_content(gpumem_session* session, const gpumem_content_options* options,
-                                 gpumem_import** import) GPUMEM_NOEXCEPT;
-/* Publishes a mapped region of this session's own tenant once more, under this name: its memory has two names
-   then. Stores the version. It ends with the first, if that is removed while its publisher has it in a slice.
-   The memory goes on while a process of the tenant has it, or it is kept. `options`: the layout, the digest,
-   the content and the seal are the region's, whatever they say. Errors  GPUMEM_NOT_FOUND (the region has
-   ended, or is another tenant's), GPUMEM_FAILED_PRECONDITION (fewer may map it than the options allow; an
-   import of no region; a broker that knows no contents), others as gpumem_slice_publish. */
-gpumem_status gpumem_import_publish(gpumem_import* import, const char* name,
-                                    const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_reserve_options {
   size_t struct_size;

@@ -64,15 +64,14 @@ Result<core::MapTerms> terms_of(const MapRegion& request) {
                         .newer_than = request.newer_than};
 }
 
-// Of a Publish or a PublishAlias: all but the memory.
-template <class Request>
-Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint now) {
+Result<core::RegionTerms> region_terms(const Publish& request, core::TimePoint now) {
   if (auto named = check_region_name(request.name); !named) return named.error();
   for (const std::string& reader : request.readers)
     if (auto name = check_label(reader); !name) return name.error();
   if (request.sharing > static_cast<std::uint64_t>(core::Sharing::kNamed))
     return Error{Code::kInvalidArgument, "the broker knows no such kind of sharing"};
   if (request.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
+  if (request.sealed > 1) return Error{Code::kInvalidArgument, "a region is sealed (1) or not (0)"};
   core::RegionTerms terms;
   terms.name = request.name;
   terms.sharing = static_cast<core::Sharing>(request.sharing);
@@ -81,6 +80,11 @@ Result<core::RegionTerms> region_terms(const Request& request, core::TimePoint n
   if (request.life != core::Duration::zero()) terms.expires = now + std::min(request.life, kLongestLife);
   terms.keep = request.keep == 1;
   if (request.linger != core::Duration::zero()) terms.linger = std::min(request.linger, kLongestLife);
+  terms.offset = request.offset;
+  terms.bytes = request.bytes;
+  terms.layout = request.layout;
+  terms.digest = request.digest;
+  terms.sealed = request.sealed == 1;
   return terms;
 }
 
@@ -204,37 +208,9 @@ Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, S
                                const Publish& request, core::TimePoint now) {
   auto terms = region_terms(request, now);
   if (!terms) return terms.error();
-  terms->offset = request.offset;
-  terms->bytes = request.bytes;
-  terms->layout = request.layout;
-  terms->digest = request.digest;
-  terms->content = request.content;
-  terms->sealed = request.sealed;
   return written_or_undone(executor,
                            broker.publish(session, request.slice, request.leases, std::move(*terms), now),
                            removal_of(broker, session, request.name, now));
-}
-
-Result<core::RegionId> publish_alias(core::Executor& executor, core::Broker& broker, SessionId session,
-                                     const PublishAlias& request, core::TimePoint now) {
-  auto terms = region_terms(request, now);
-  if (!terms) return terms.error();
-  return written_or_undone(executor, broker.publish_alias(session, request.version, std::move(*terms), now),
-                           removal_of(broker, session, request.name, now));
-}
-
-Result<core::MappedRegion> map_content(core::Executor& executor, core::Broker& broker, SessionId session,
-                                       const MapContent& request, core::TimePoint now) {
-  if (request.content == core::ContentHash{})
-    return Error{Code::kInvalidArgument,
-                 "a region is found by a hash of its content, which is not all zeros"};
-  const auto device = device_of(broker, request.device);
-  if (!device) return device.error();
-  return written_or_undone(
-      executor,
-      broker.map_content(session, {*device, request.bytes, request.layout, request.digest, request.content},
-                         now),
-      [&](const auto& mapped) { broker.take_back(session, mapped, now); });
 }
 
 Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,

@@ -66,26 +66,8 @@ struct Publish {
   core::Duration life{};    ///< zero: as long as its memory
   std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
   core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
-  core::ContentHash content{};
-  bool sealed = false;       ///< nobody writes to it
-  std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
-};
-struct PublishAlias {
-  core::RegionId version;  ///< of a region that the session has
-  std::string name;        ///< the rest as of Publish
-  std::uint64_t sharing = 0;
-  std::vector<std::string> readers;
-  core::Duration life{};
-  std::uint64_t keep = 0;
-  core::Duration linger{};
-  std::uint64_t number = 0;
-};
-struct MapContent {
-  std::string device;  ///< UUID
-  Bytes bytes;
-  Bytes layout;
-  core::LayoutDigest digest{};
-  core::ContentHash content{};
+  std::uint64_t sealed = 0;    ///< 1: nobody writes to it
+  std::uint64_t number = 0;    ///< the client's own of this request; 0: it is not made again
 };
 struct MapRegion {
   std::string owner;  ///< a tenant; empty: the session's own
@@ -120,12 +102,11 @@ struct Explain {};
 /// Each of the calls. A transport that does not have one of them fails its test.
 using Call = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
                           ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation, RemoveRegion,
-                          Charge, Ping, Spent, Describe, Explain, PublishAlias, MapContent>;
+                          Charge, Ping, Spent, Describe, Explain>;
 inline constexpr std::array<std::string_view, std::variant_size_v<Call>> kCallNames{
-    "OpenSlice",    "CloseSlice",    "Grow",         "Return",    "ExportHandle", "ImportHandle",
-    "RevokeHandle", "ReleaseImport", "Publish",      "MapRegion", "MapOrReserve", "ReleaseReservation",
-    "RemoveRegion", "Charge",        "Ping",         "Spent",     "Describe",     "Explain",
-    "PublishAlias", "MapContent"};
+    "OpenSlice",    "CloseSlice",    "Grow",    "Return",    "ExportHandle", "ImportHandle",
+    "RevokeHandle", "ReleaseImport", "Publish", "MapRegion", "MapOrReserve", "ReleaseReservation",
+    "RemoveRegion", "Charge",        "Ping",    "Spent",     "Describe",     "Explain"};
 
 /// How long a handle can be redeemed, if it is not said.
 inline constexpr core::Duration kHandleLife = std::chrono::minutes(1);
@@ -184,13 +165,6 @@ Result<void> release_import(core::Broker& broker, SessionId session, const Relea
 /// core::Broker::publish.
 Result<core::RegionId> publish(core::Executor& executor, core::Broker& broker, SessionId session,
                                const Publish& request, core::TimePoint now);
-/// The same of a region's second name. Errors  as publish, and core::Broker::publish_alias.
-Result<core::RegionId> publish_alias(core::Executor& executor, core::Broker& broker, SessionId session,
-                                     const PublishAlias& request, core::TimePoint now);
-/// Of a transport that carries descriptors. Errors  kInvalidArgument (no hash), kNotFound (device), and those
-/// of core::Broker::map_content.
-Result<core::MappedRegion> map_content(core::Executor& executor, core::Broker& broker, SessionId session,
-                                       const MapContent& request, core::TimePoint now);
 /// Of a transport that carries descriptors, without a wait. Errors  as core::Broker::map_region.
 Result<core::MappedRegion> map_region(core::Executor& executor, core::Broker& broker, SessionId session,
                                       const MapRegion& request, core::TimePoint now);

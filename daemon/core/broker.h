@@ -136,15 +136,6 @@ class Broker {
   /// Errors  as export_handle(); kResourceExhausted (too many regions of the tenant).
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
-  /// Names the memory of a region of the session's own tenant once more. The session has it: in a slice, or
-  /// mapped. Each of the two ends without the other, and they have one charge. Its memory, layout and content
-  /// are the region's, whatever the terms say. Answers its version. Errors  kNotFound (no such region of the
-  /// tenant's), kFailedPrecondition (the session does not have it; it
-  ///         has another charge; fewer may map it than the terms allow), others as publish().
-  Result<RegionId> publish_alias(SessionId session, RegionId of, RegionTerms terms, TimePoint now);
-  /// As map_region(), of the newest region of the session's own tenant that was published with this content.
-  /// The session compares the bytes. Errors  kNotFound (none), others as map_region().
-  Result<MappedRegion> map_content(SessionId session, const RegionContent& content, TimePoint now);
   /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
   /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
   /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().

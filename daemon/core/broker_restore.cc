@@ -65,7 +65,6 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   });
   for (const auto& [id, region] : from.regions)
     if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
-  for (const auto& [id, content] : from.contents) lending_.restore(content);
   for (const auto& [id, sealed] : from.sealed) lending_.restore(sealed);
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;

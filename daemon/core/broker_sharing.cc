@@ -11,20 +11,8 @@ Result<RegionId> Broker::publish(SessionId session, SliceId slice, std::span<con
   return result;
 }
 
-Result<RegionId> Broker::publish_alias(SessionId session, RegionId of, RegionTerms terms, TimePoint now) {
-  auto result = sharer_.publish_alias(session, of, std::move(terms), now);
-  serve(now);
-  return result;
-}
-
 Result<MappedRegion> Broker::map_region(SessionId session, const MapTerms& terms, TimePoint now) {
   auto result = sharer_.map_region(session, terms, now);
-  settle(now);
-  return result;
-}
-
-Result<MappedRegion> Broker::map_content(SessionId session, const RegionContent& content, TimePoint now) {
-  auto result = sharer_.map_content(session, content, now);
   settle(now);
   return result;
 }

@@ -63,13 +63,8 @@ void Checkpoint::put(const Region& one) {
 
 void Checkpoint::put(const RegionGone& one) {
   regions.erase(one.id);
-  contents.erase(one.id);
   sealed.erase(one.id);
   last.region = std::max(last.region, one.id);
-}
-
-void Checkpoint::put(const RegionContent& one) {
-  if (regions.contains(one.id)) contents.insert_or_assign(one.id, one);
 }
 
 void Checkpoint::put(const RegionSealed& one) {
@@ -109,8 +104,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
   changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + suspects.size() +
-                  declarations.size() + handles.size() + regions.size() + contents.size() + sealed.size() +
-                  waiting.size());
+                  declarations.size() + handles.size() + regions.size() + sealed.size() + waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
@@ -122,7 +116,6 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(declarations);
   add(handles);
   add(regions);
-  add(contents);
   add(sealed);
   add(waiting);
   for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());

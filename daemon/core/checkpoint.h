@@ -96,13 +96,6 @@ struct Checkpoint {
     RegionId id;  ///< also the highest so far, whether there was such a region or not
     bool operator==(const RegionGone&) const = default;
   };
-  /// Of a region that was published with a hash of its content, or is another name of one.
-  struct RegionContent {
-    RegionId id;
-    ContentHash hash{};  ///< zero: none
-    bool alias = false;
-    bool operator==(const RegionContent&) const = default;
-  };
   /// Of a region that nobody writes to.
   struct RegionSealed {
     RegionId id;
@@ -160,7 +153,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, RegionContent, Answer,
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, Answer,
                    RegionSealed>;
 
   std::map<SessionId, Session> sessions;
@@ -172,7 +165,6 @@ struct Checkpoint {
   std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
   std::map<RegionId, Region> regions;                                     ///< some may have expired
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
-  std::map<RegionId, RegionContent> contents;                             ///< of regions that there are
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
@@ -200,7 +192,6 @@ struct Checkpoint {
   void put(const LeaseGone& one);
   void put(const ImportGone& one) { imports.erase(one.id); }
   void put(const RegionGone& one);
-  void put(const RegionContent& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }

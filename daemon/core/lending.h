@@ -62,12 +62,8 @@ struct RegionTerms {
   bool keep = false;  ///< it outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
-  ContentHash content{};      ///< none: others that publish the same do not find it
   bool sealed = false;        ///< nobody writes to it
   std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
-
-  /// As of Region.
-  bool is_sealed() const { return sealed || content != ContentHash{}; }
 };
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
@@ -127,11 +123,6 @@ class Lending {
                            RegionTerms terms, TimePoint now);
   /// The region, if the session may map it. Errors  as Broker::map_region.
   Result<const Region*> mappable(const Session& session, const MapTerms& terms, TimePoint now);
-  /// The newest region of the session's own tenant that was published with this content. Errors  as
-  /// Broker::map_content.
-  Result<const Region*> mappable(const Session& session, const RegionContent& content, TimePoint now);
-  /// As Broker's.
-  Result<RegionId> publish_alias(const Session& session, RegionId of, RegionTerms terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
   /// The same region's version, also if it is not newer than the terms ask for.
@@ -204,7 +195,6 @@ class Lending {
   void restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now);
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
-  void restore(const Checkpoint::RegionContent& from);
   void restore(const Checkpoint::RegionSealed& from);
   /// Errors  kPermissionDenied: something in the claim is not the session's.
   Result<void> check_claim(const Session& session, const Claim& claim) const;
@@ -227,7 +217,6 @@ class Lending {
   const Region* find(TenantId owner, const MapTerms& terms) const;
   const Region* find_for(TenantId tenant, const MapTerms& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;
-  bool has(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
                   Bytes offset, Bytes bytes);
   Result<void> check_fabric(const Session& session, DeviceIndex device,
@@ -251,7 +240,6 @@ class Lending {
   bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
   Session& custodian_for(const Session& holder, TimePoint now);
   void let_go_unkept(const Region& removed, TimePoint now);
-  void end_aliases(const Region& removed, TimePoint now);
   bool has_left(const Region& region) const;
   void note_use(LeaseId lease);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);

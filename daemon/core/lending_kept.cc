@@ -57,7 +57,6 @@ Session& Lending::custodian_for(const Session& holder, TimePoint now) {
 Region Lending::remove(RegionId id, TimePoint now) {
   Region removed = regions_.remove(id);
   let_go_unkept(removed, now);
-  end_aliases(removed, now);
   return removed;
 }
 

@@ -40,17 +40,6 @@ Error no_newer(const std::string& owner, const Region& newest, std::uint64_t tha
                                std::to_string(newest.id.value)};
 }
 
-Error no_version(RegionId id) {
-  return {Code::kNotFound, "there is no region of version " + std::to_string(id.value) +
-                               ", or it is not shared with this tenant"};
-}
-
-// Whether everybody who may map a region of these terms may map this one, of the same tenant.
-bool is_as_open(const Region& region, const RegionTerms& terms) {
-  return terms.sharing == Sharing::kPrivate || region.sharing == Sharing::kPublic ||
-         (terms.sharing == region.sharing && terms.readers == region.readers);
-}
-
 Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
   Event& event = outbox.note(kind, session, now);
   event.device = region.device;
@@ -88,62 +77,14 @@ Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::sp
                                  .expires = terms.expires,
                                  .kept = terms.keep,
                                  .linger = terms.linger,
-                                 .content = terms.content,
                                  .sealed = terms.sealed},
                                 now);
   if (!published) return published;
-  if (terms.is_sealed()) {
+  if (terms.sealed) {
     for (const LeaseId id : ids) handles_.drop(id);
   }
   note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   return published;
-}
-
-// Of the session's own tenant alone: whoever has published memory can still write to it.
-Result<RegionId> Lending::publish_alias(const Session& session, RegionId of, RegionTerms terms,
-                                        TimePoint now) {
-  drop_expired_regions(now);
-  const Region* const found = regions_.find(of);
-  if (found == nullptr || found->owner != session.tenant) return no_version(of);
-  Region alias = *found;
-  if (!has(session, alias)) {
-    return Error{Code::kFailedPrecondition,
-                 "the session has not mapped " + words_of(alias) + ": only who has it gives it another name"};
-  }
-  if (!is_as_open(alias, terms)) {
-    return Error{Code::kFailedPrecondition,
-                 words_of(alias) + " is shared with fewer: its memory can hold more of its publisher's"};
-  }
-  terms.offset = {};
-  terms.bytes = alias.bytes;
-  terms.layout = alias.layout;
-  if (auto right = check_terms(terms, alias.bytes, now); !right) return right.error();
-  if (auto in_hands = check_descriptors(alias.leases); !in_hands) return in_hands.error();
-  const std::string original = words_of(alias);
-  alias.name = std::move(terms.name);
-  alias.sharing = terms.sharing;
-  alias.readers = std::move(terms.readers);
-  alias.expires = terms.expires;
-  alias.kept = terms.keep;
-  alias.linger = terms.linger;
-  alias.left = TimePoint::max();
-  alias.alias = true;
-  auto published = regions_.add(std::move(alias), now);
-  if (!published) return published;
-  Event& event = note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
-  event.words += ", of the same memory as " + original;
-  return published;
-}
-
-Result<const Region*> Lending::mappable(const Session& session, const RegionContent& content, TimePoint now) {
-  drop_expired_regions(now);
-  const Region* const region = regions_.find(session.tenant, content);
-  if (region == nullptr) {
-    return Error{Code::kNotFound,
-                 "the tenant has published no region with this content on the device, or its time is over"};
-  }
-  if (auto able = check_mapping(session, *region); !able) return Error{Code::kNotFound, able.error().message};
-  return region;
 }
 
 bool Lending::may_map(TenantId tenant, const Region& region) const {
@@ -250,18 +191,6 @@ Imported Lending::map_region(Session& session, const Region& region, TimePoint n
   return imported;
 }
 
-// Its leases are the session's, or it has mapped them: by this region, by another of the same memory, or by
-// handles.
-bool Lending::has(const Session& session, const Region& region) const {
-  return std::ranges::all_of(region.leases, [&](LeaseId id) {
-    if (lease(id).session == session.id) return true;
-    const Imports::Shared* const shared = state_.imports.find(id);
-    if (shared == nullptr) return false;
-    const auto user = shared->users.find(session.id);
-    return user != shared->users.end() && user->second != 0;
-  });
-}
-
 Result<void> Lending::remove_region(const Session& session, const std::string& name, std::uint64_t version,
                                     TimePoint now) {
   drop_expired_regions(now);
@@ -292,29 +221,11 @@ Result<void> Lending::remove_region_of(const std::string& owner, const std::stri
 void Lending::drop_expired_regions(TimePoint now) {
   for (const Region& region : regions_.drop_expired(now)) {
     let_go_unkept(region, now);
-    end_aliases(region, now);
     Event& event = state_.outbox.note(Event::Kind::kExpired, now);
     event.tenant = state_.tenants.name(region.owner);
     event.device = region.device;
     event.bytes = region.bytes;
     event.words = words_of(region);
-  }
-}
-
-// Whoever has published memory, and still has it in a slice, may write to it once it has ended the region:
-// others' names of it end, too. Memory that has been let go is written by nobody any more.
-void Lending::end_aliases(const Region& removed, TimePoint now) {
-  const auto written = std::ranges::find_if(
-      removed.leases, [&](LeaseId id) { return leases_.contains(id) && lease(id).slice; });
-  if (removed.alias || written == removed.leases.end()) return;
-  const std::vector<RegionId> names = regions_.of_same_memory(removed);
-  if (!std::ranges::all_of(names, [&](RegionId id) { return regions_.at(id).alias; })) return;
-  const Session& writer = state_.session(lease(*written).session);
-  for (const RegionId id : names) {
-    const Region alias = regions_.remove(id);
-    note(state_.outbox, Event::Kind::kRegionLost, writer, alias, now).words +=
-        ", another name of " + words_of(removed);
-    let_go_unkept(alias, now);
   }
 }
 

@@ -150,10 +150,6 @@ void Lending::restore(const Checkpoint::Region& from, DeviceIndex device, TimePo
                     from.kept, from.linger, from.kept ? from.left : TimePoint::max()});
 }
 
-void Lending::restore(const Checkpoint::RegionContent& from) {
-  if (regions_.find(from.id) != nullptr) regions_.restore_content(from.id, from.hash, from.alias);
-}
-
 void Lending::restore(const Checkpoint::RegionSealed& from) {
   if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
 }

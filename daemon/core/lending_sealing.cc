@@ -15,10 +15,10 @@ Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTe
   };
   for (const LeaseId id : ids) {
     const std::set<RegionId>& there = regions_.of(id);
-    if (!there.empty() && regions_.is_sealed(id) != terms.is_sealed()) {
+    if (!there.empty() && regions_.is_sealed(id) != terms.sealed) {
       return Error{Code::kFailedPrecondition, words_of(regions_.at(*there.begin())) +
                                                   " is of the same memory and is " +
-                                                  (terms.is_sealed() ? "not " : "") +
+                                                  (terms.sealed ? "not " : "") +
                                                   "sealed: regions of one memory all are, or none is"};
     }
     if (terms.sealed && there.empty() && is_imported(id)) {
@@ -34,11 +34,9 @@ Result<void> Lending::check_writing(const Session& session, const Region& region
     return Error{Code::kPermissionDenied,
                  words_of(region) + " is another tenant's: it is mapped for reading alone"};
   }
-  if (!region.is_sealed()) return {};
+  if (!region.sealed) return {};
   return Error{Code::kFailedPrecondition,
-               words_of(region) + " is sealed" +
-                   (region.has_hash() ? ", since it was published with a hash of its content" : "") +
-                   ": its content does not change; publish a new version"};
+               words_of(region) + " is sealed: its content does not change; publish a new version"};
 }
 
 }  // namespace gpumem::core

@@ -13,16 +13,6 @@ Checkpoint::Region checkpoint_of(const Region& region) {
           region.kept,    region.linger, region.left};
 }
 
-namespace {
-
-RegionContent content_of(const Region& region) {
-  return {region.device, region.bytes, region.layout, region.digest, region.content};
-}
-
-bool says_content(const Region& region) { return region.has_hash() || region.alias; }
-
-}  // namespace
-
 std::string words_of(const std::string& name, RegionId version) {
   return "'" + name + "', version " + std::to_string(version.value);
 }
@@ -32,8 +22,6 @@ Result<RegionId> Regions::add(Region region, TimePoint now) {
   region.id = ids_.next();
   region.since = now;
   outbox_.record(checkpoint_of(region));
-  if (says_content(region))
-    outbox_.record(Checkpoint::RegionContent{region.id, region.content, region.alias});
   if (region.sealed) outbox_.record(Checkpoint::RegionSealed{region.id});
   const RegionId id = region.id;
   put(std::move(region));
@@ -63,7 +51,6 @@ void Regions::restore(Region region) {
 
 void Regions::put(Region region) {
   by_name_[{region.owner, region.name}].insert(region.id);
-  if (region.has_hash()) by_content_[{region.owner, content_of(region)}].insert(region.id);
   replicas_[{{region.owner, region.name}, region.device}].insert(region.id);
   for (const LeaseId lease : region.leases) {
     by_lease_[lease].insert(region.id);
@@ -91,11 +78,6 @@ const Region* Regions::find(TenantId owner, const std::string& name, std::uint64
   return named->second.contains(id) ? &regions_.at(id) : nullptr;
 }
 
-const Region* Regions::find(TenantId owner, const RegionContent& content) const {
-  const auto found = by_content_.find({owner, content});
-  return found == by_content_.end() ? nullptr : &regions_.at(*found->second.rbegin());
-}
-
 const Region* Regions::newest_on(DeviceIndex device, TenantId owner, const std::string& name) const {
   const auto named = replicas_.find({{owner, name}, device});
   return named == replicas_.end() ? nullptr : &regions_.at(*named->second.rbegin());
@@ -110,7 +92,6 @@ Region Regions::take(RegionId id) {
   auto taken = regions_.extract(id);
   Region& region = taken.mapped();
   drop_from(by_name_, {region.owner, region.name}, id);
-  if (region.has_hash()) drop_from(by_content_, {region.owner, content_of(region)}, id);
   drop_from(replicas_, {{region.owner, region.name}, region.device}, id);
   for (const LeaseId lease : region.leases) {
     drop_from(by_lease_, lease, id);
@@ -169,24 +150,6 @@ void Regions::keep(RegionId id, Duration linger) {
   put(std::move(region));
 }
 
-std::vector<RegionId> Regions::of_same_memory(const Region& region) const {
-  std::vector<RegionId> same;
-  for (const RegionId id : of(region.leases.front())) {
-    const Region& one = regions_.at(id);
-    if (id != region.id && one.offset == region.offset && one.bytes == region.bytes &&
-        one.leases == region.leases)
-      same.push_back(id);
-  }
-  return same;
-}
-
-void Regions::restore_content(RegionId id, const ContentHash& content, bool alias) {
-  Region region = take(id);
-  region.content = content;
-  region.alias = alias;
-  put(std::move(region));
-}
-
 void Regions::set_owner(RegionId id, TenantId owner) {
   Region region = take(id);
   region.owner = owner;
@@ -226,8 +189,6 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 void Regions::add_to(Checkpoint& checkpoint) const {
   for (const auto& [id, region] : regions_) {
     checkpoint.regions.emplace(id, checkpoint_of(region));
-    if (says_content(region))
-      checkpoint.contents.emplace(id, Checkpoint::RegionContent{id, region.content, region.alias});
     if (region.sealed) checkpoint.sealed.emplace(id, Checkpoint::RegionSealed{id});
   }
 }

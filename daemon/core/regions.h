@@ -18,16 +18,6 @@
 
 namespace gpumem::core {
 
-/// By what a region is found that has certain bytes. Whoever finds it compares them: a publisher may lie.
-struct RegionContent {
-  DeviceIndex device = 0;
-  Bytes bytes;
-  Bytes layout;
-  LayoutDigest digest{};
-  ContentHash hash{};
-  auto operator<=>(const RegionContent&) const = default;
-};
-
 /// Named memory of a tenant that others map. Processes of that tenant may write to it, unless it is sealed.
 /// Several may be of the same memory, all of them sealed or none.
 struct Region {
@@ -48,12 +38,8 @@ struct Region {
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
-  ContentHash content{};              ///< none: its publisher has not said
-  bool alias = false;                 ///< another name, that a session has given which had mapped it
-  bool sealed = false;                ///< as its publisher asked; one with a hash of its content is, too
+  bool sealed = false;                ///< nobody writes to it
 
-  bool has_hash() const { return content != ContentHash{}; }
-  bool is_sealed() const { return sealed || has_hash(); }
   /// When its time is over, as it looks now; TimePoint::max(): never.
   TimePoint ends() const {
     const bool lingers = left != TimePoint::max() && linger < TimePoint::max() - left;
@@ -95,8 +81,6 @@ class Regions {
     const auto found = regions_.find(id);
     return found == regions_.end() ? nullptr : &found->second;
   }
-  /// The newest of the tenant that was published with this content; nothing: there is none.
-  const Region* find(TenantId owner, const RegionContent& content) const;
   /// Returns it.
   Region remove(RegionId id);
   /// Those that stand for `lease`. The set is another after any change.
@@ -104,10 +88,8 @@ class Regions {
   /// Whether those are sealed: all are, or none.
   bool is_sealed(LeaseId lease) const {
     const std::set<RegionId>& there = of(lease);
-    return !there.empty() && at(*there.begin()).is_sealed();
+    return !there.empty() && at(*there.begin()).sealed;
   }
-  /// Those of them that are of the whole of `region`'s memory, and no more; without itself.
-  std::vector<RegionId> of_same_memory(const Region& region) const;
   /// The kept ones of them.
   const std::set<RegionId>& kept_of(LeaseId lease) const { return found(kept_by_lease_, lease); }
   /// Its memory is another tenant's now.
@@ -122,7 +104,6 @@ class Regions {
   /// It is kept no longer than its memory from now on.
   void adopt(RegionId id);
   void keep(RegionId id, Duration linger);
-  void restore_content(RegionId id, const ContentHash& content, bool alias);
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
   /// Ends those whose time is over, and returns them.
   std::vector<Region> drop_expired(TimePoint now);
@@ -162,8 +143,6 @@ class Regions {
   IdSource<RegionId> ids_;
   std::map<RegionId, Region> regions_;
   std::map<Name, std::set<RegionId>> by_name_;
-  std::map<std::pair<TenantId, RegionContent>, std::set<RegionId>>
-      by_content_;                                                       ///< of those that have a hash
   std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;

@@ -4,27 +4,17 @@
 
 namespace gpumem::core {
 
+// A repeated request whose region has ended publishes again: the broker takes a region back if it cannot be
+// written down.
 Result<RegionId> Sharer::publish(SessionId id, SliceId slice, std::span<const LeaseId> leases,
                                  RegionTerms terms, TimePoint now) {
-  return publish_once(id, terms,
-                      [&](Session& session) { return lending_.publish(session, slice, leases, terms, now); });
-}
-
-Result<RegionId> Sharer::publish_alias(SessionId id, RegionId of, RegionTerms terms, TimePoint now) {
-  return publish_once(id, terms,
-                      [&](Session& session) { return lending_.publish_alias(session, of, terms, now); });
-}
-
-// What has ended since is published again: it may have been taken back, as it could not be written down.
-template <class Publish>
-Result<RegionId> Sharer::publish_once(SessionId id, const RegionTerms& terms, Publish publish) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
   const auto made = answers_.find(id, terms.request);
   const Region* const region = made ? lending_.regions().find(RegionId{*made}) : nullptr;
   if (region != nullptr && region->owner == (*session)->tenant && region->name == terms.name)
     return region->id;
-  auto published = publish(**session);
+  auto published = lending_.publish(**session, slice, leases, terms, now);
   if (!published) return published;
   answers_.note(id, terms.request, published->value);
   note_published(**session, terms.name, *published);
@@ -57,14 +47,6 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
   const auto found = lending_.mappable(**session, terms, now);
   if (!found) return found.error();
   return map(**session, **found, now, terms.how);
-}
-
-Result<MappedRegion> Sharer::map_content(SessionId id, const RegionContent& content, TimePoint now) {
-  const auto session = state_.borrower(id);
-  if (!session) return session.error();
-  const auto found = lending_.mappable(**session, content, now);
-  if (!found) return found.error();
-  return map(**session, **found, now, MapAs::kReader);
 }
 
 // `region`  is mappable by the session.

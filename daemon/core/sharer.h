@@ -23,10 +23,8 @@ class Sharer {
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
-  Result<RegionId> publish_alias(SessionId session, RegionId of, RegionTerms terms, TimePoint now);
   Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
   Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
-  Result<MappedRegion> map_content(SessionId session, const RegionContent& content, TimePoint now);
   void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
   Result<void> release_reservation(SessionId session, ReservationId reservation);
   void call_off_reservation(SessionId session, std::uint64_t number);
@@ -65,8 +63,6 @@ class Sharer {
 
   Result<MappedRegion> map(Session& session, const Region& region, TimePoint now, MapAs how);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
-  template <class Publish>
-  Result<RegionId> publish_once(SessionId session, const RegionTerms& terms, Publish publish);
   void note_published(const Session& session, const std::string& name, RegionId published);
   Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
   Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);

@@ -18,8 +18,6 @@ namespace gpumem::core {
 using HandleBytes = std::array<char, 64>;
 /// A hash of what says what is in a region. The broker does not compute it, it only passes it on.
 using LayoutDigest = std::array<char, 32>;
-/// A hash of all of a region's bytes, as its publisher says. All zeros: none.
-using ContentHash = std::array<char, 32>;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 

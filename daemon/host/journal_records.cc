@@ -30,9 +30,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::
               std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
               std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
               std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::Suspect> &&
-              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::RegionContent> &&
-              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::Answer> &&
-              std::is_same_v<std::variant_alternative_t<18, Change>, Checkpoint::RegionSealed>);
+              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::Answer> &&
+              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionSealed>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -248,12 +247,6 @@ void code(Coder& coder, Checkpoint::Region& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionGone& one) {
   coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::RegionContent& one) {
-  coder(one.id);
-  coder(one.hash);
-  coder(one.alias);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::RegionSealed& one) {

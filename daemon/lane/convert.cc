@@ -51,33 +51,12 @@ Denial denial_of(const core::Denial& denial) {
   return body;
 }
 
-template <class Body>
-std::vector<std::string> readers_of(const Body& body) {
+std::vector<std::string> readers_of(const Publish& body) {
   static_assert(core::Regions::kMostReaders <= std::tuple_size_v<decltype(body.readers)>);
   std::vector<std::string> readers;
   for (const auto& reader : body.readers)
     if (!reader.view().empty()) readers.emplace_back(reader.view());
   return readers;
-}
-
-// What a Publish and a PublishContent have in common.
-template <class Body>
-api::Publish publish_of(const Body& body, std::uint64_t number) {
-  api::Publish call;
-  call.name = body.name.view();
-  call.slice = SliceId{body.slice};
-  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
-  call.offset = {body.offset};
-  call.bytes = {body.bytes};
-  call.layout = {body.layout};
-  call.digest = body.digest;
-  call.sharing = static_cast<std::uint64_t>(body.sharing);
-  call.readers = readers_of(body);
-  call.life = to_duration(body.life);
-  call.keep = body.keep;
-  call.linger = to_duration(body.linger);
-  call.number = number;
-  return call;
 }
 
 }  // namespace
@@ -106,23 +85,23 @@ api::ExportHandle to_call(const ExportHandle& body) {
   return call;
 }
 
-api::Publish to_call(const Publish& body, std::uint64_t number) { return publish_of(body, number); }
-
-api::Publish to_call(const PublishContent& body, std::uint64_t number) {
-  api::Publish call = publish_of(body, number);
-  call.content = body.content;
+api::Publish to_call(const Publish& body, std::uint64_t number) {
+  api::Publish call;
+  call.name = body.name.view();
+  call.slice = SliceId{body.slice};
+  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
+  call.offset = {body.offset};
+  call.bytes = {body.bytes};
+  call.layout = {body.layout};
+  call.digest = body.digest;
+  call.sharing = static_cast<std::uint64_t>(body.sharing);
+  call.readers = readers_of(body);
+  call.life = to_duration(body.life);
+  call.keep = body.keep;
+  call.linger = to_duration(body.linger);
+  call.sealed = body.sealed;
+  call.number = number;
   return call;
-}
-
-api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number) {
-  return {core::RegionId{body.version},
-          std::string(body.name.view()),
-          static_cast<std::uint64_t>(body.sharing),
-          readers_of(body),
-          to_duration(body.life),
-          body.keep,
-          to_duration(body.linger),
-          number};
 }
 
 api::MapRegion to_call(const MapRegion& body) {

@@ -14,8 +14,6 @@ api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
 // `number`  of the request: it is made again under it.
 api::Publish to_call(const Publish& body, std::uint64_t number);
-api::Publish to_call(const PublishContent& body, std::uint64_t number);
-api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number);
 api::MapRegion to_call(const MapRegion& body);
 /// `device`  the UUID.
 api::MapRegion to_call(const MapReplica& body, std::string device);

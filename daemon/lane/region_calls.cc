@@ -8,35 +8,13 @@ Result<void> SessionCalls::take(const Call& call, const Publish& body) {
   return publish(call, to_call(body, call.number));
 }
 
-Result<void> SessionCalls::take(const Call& call, const PublishContent& body) {
-  return publish(call, to_call(body, call.number));
-}
-
-Result<void> SessionCalls::take(const Call& call, const PublishSealed& body) {
-  api::Publish request = to_call(body, call.number);
-  request.sealed = true;
-  return publish(call, request);
-}
-
 Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
-  return answer_published(
-      call, [&] { return api::publish(executor_, call.broker, call.session, request, call.now); });
-}
-
-Result<void> SessionCalls::take(const Call& call, const PublishAlias& body) {
-  return answer_published(call, [&] {
-    return api::publish_alias(executor_, call.broker, call.session, to_call(body, call.number), call.now);
-  });
-}
-
-template <class Publish>
-Result<void> SessionCalls::answer_published(const Call& call, Publish publish) {
   if (call.expired) {
     answer_later(call, too_late());
     return {};
   }
   crash_at(CrashPoint::kPublishRead);
-  if (const Result<core::RegionId> version = publish())
+  if (const auto version = api::publish(executor_, call.broker, call.session, request, call.now))
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));
@@ -61,21 +39,6 @@ Result<void> SessionCalls::map(const Call& call, const api::MapRegion& request) 
   const auto mapped = api::map_region(executor_, call.broker, call.session, request, call.now);
   crash_at(CrashPoint::kMapDecided);
   if (mapped && mapped->adopted) crash_at(CrashPoint::kMapAdopted);
-  if (mapped)
-    answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
-  else
-    answer_later(call, failed_with(mapped.error()));
-  return {};
-}
-
-Result<void> SessionCalls::take(const Call& call, const MapContent& body) {
-  if (!may_import(call)) return {};
-  crash_at(CrashPoint::kMapRead);
-  const auto mapped = api::map_content(
-      executor_, call.broker, call.session,
-      {device_at(call.broker, body.device), {body.bytes}, {body.layout}, body.digest, body.content},
-      call.now);
-  crash_at(CrashPoint::kMapDecided);
   if (mapped)
     answer_import(call, to_body(*mapped), mapped->imported, CrashPoint::kMapSent);
   else

@@ -32,10 +32,6 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kImportHandle: return understand<ImportHandle>(call, *frame);
     case Kind::kRevokeHandle: return understand<RevokeHandle>(call, *frame);
     case Kind::kPublish: return understand<Publish>(call, *frame);
-    case Kind::kPublishContent: return understand<PublishContent>(call, *frame);
-    case Kind::kPublishSealed: return understand<PublishSealed>(call, *frame);
-    case Kind::kPublishAlias: return understand<PublishAlias>(call, *frame);
-    case Kind::kMapContent: return understand<MapContent>(call, *frame);
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);

@@ -43,13 +43,7 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
-  Result<void> take(const Call& call, const PublishContent& body);
-  Result<void> take(const Call& call, const PublishSealed& body);
-  Result<void> take(const Call& call, const PublishAlias& body);
-  Result<void> take(const Call& call, const MapContent& body);
   Result<void> publish(const Call& call, const api::Publish& request);
-  template <class Publish>
-  Result<void> answer_published(const Call& call, Publish publish);
   Result<void> take(const Call& call, const MapRegion& body);
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);

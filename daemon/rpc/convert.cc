@@ -29,16 +29,6 @@ core::Duration to_duration(std::uint64_t milliseconds) {
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
 }
 
-// `into`  stays as it is if none is given. Errors  kInvalidArgument: it has another length.
-Result<void> copy_hash(const std::string& given, const std::string& what, std::array<char, 32>& into) {
-  if (!given.empty() && given.size() != into.size()) {
-    return Error{Code::kInvalidArgument, what + " has " + std::to_string(into.size()) + " bytes, not " +
-                                             std::to_string(given.size())};
-  }
-  std::ranges::copy(given, into.begin());
-  return {};
-}
-
 }  // namespace
 
 api::Grow to_call(const v1::GrowRequest& request) {
@@ -77,23 +67,15 @@ Result<api::Publish> to_call(const v1::PublishRequest& request) {
                     to_duration(request.life_ms()),
                     static_cast<std::uint64_t>(request.keep()),
                     to_duration(request.linger_ms()),
-                    {},
-                    request.sealed()};
+                    static_cast<std::uint64_t>(request.sealed())};
   for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  if (auto copied = copy_hash(request.digest(), "a digest", call.digest); !copied) return copied.error();
-  if (auto copied = copy_hash(request.content(), "a hash of the content", call.content); !copied)
-    return copied.error();
+  const std::string& digest = request.digest();
+  if (!digest.empty() && digest.size() != call.digest.size()) {
+    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
+                                             " bytes, not " + std::to_string(digest.size())};
+  }
+  std::ranges::copy(digest, call.digest.begin());
   return call;
-}
-
-api::PublishAlias to_call(const v1::PublishAliasRequest& request) {
-  return {core::RegionId{request.version()},
-          request.name(),
-          static_cast<std::uint64_t>(request.sharing()),
-          {request.readers().begin(), request.readers().end()},
-          to_duration(request.life_ms()),
-          static_cast<std::uint64_t>(request.keep()),
-          to_duration(request.linger_ms())};
 }
 
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
@@ -262,8 +244,7 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_since(to_date(region.since, now));
   if (region.ends() != core::TimePoint::max()) info.set_expires(to_date(region.ends(), now));
   info.set_kept(region.kept);
-  if (region.has_hash()) info.set_content(region.content.data(), region.content.size());
-  info.set_sealed(region.is_sealed());
+  info.set_sealed(region.sealed);
   info.set_memory(region.leases.front().value);
   info.set_offset(region.offset.count);
   if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));

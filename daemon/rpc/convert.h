@@ -18,9 +18,8 @@ namespace gpumem::rpc {
 api::Grow to_call(const v1::GrowRequest& request);
 api::Return to_call(const v1::ReturnRequest& request);
 api::ExportHandle to_call(const v1::ExportHandleRequest& request);
-/// Errors  kInvalidArgument: a digest, or a hash of the content, of another length.
+/// Errors  kInvalidArgument: a digest of another length.
 Result<api::Publish> to_call(const v1::PublishRequest& request);
-api::PublishAlias to_call(const v1::PublishAliasRequest& request);
 /// Errors  kInvalidArgument: it has another length than handles have.
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 

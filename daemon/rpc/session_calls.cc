@@ -49,13 +49,9 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
-    case v1::SessionRequest::kMapContent:
     case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
-    case v1::SessionRequest::kPublishAlias:
-      return answer_published(
-          call, api::publish_alias(executor_, broker, session_, to_call(request.publish_alias()), now));
     case v1::SessionRequest::kReleaseReservation:
       return answer_later(call, api::release_reservation(
                                     broker, session_,
@@ -203,10 +199,7 @@ void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest
 void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) {
   const auto asked = to_call(request);
   if (!asked) return answer_later(call, failed_with(asked.error()));
-  answer_published(call, api::publish(executor_, call.broker, session_, *asked, call.now));
-}
-
-void SessionCalls::answer_published(const Call& call, const Result<core::RegionId>& version) {
+  const auto version = api::publish(executor_, call.broker, session_, *asked, call.now);
   if (!version) return answer_later(call, failed_with(version.error()));
   v1::SessionAnswer answer;
   answer.mutable_published()->set_version(version->value);

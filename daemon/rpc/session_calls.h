@@ -50,7 +50,6 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void export_fabric(const Call& call, const v1::ExportHandleRequest& request);
   void revoke_handle(const Call& call, const v1::RevokeHandleRequest& request);
   void publish(const Call& call, const v1::PublishRequest& request);
-  void answer_published(const Call& call, const Result<core::RegionId>& version);
   void describe(const Call& call);
   void explain(const Call& call);
   void answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer);

@@ -32,17 +32,6 @@ bool has_padded_texts(const Publish& body) {
   return are_padded(body.name) &&
          std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
 }
-bool has_padded_texts(const PublishContent& body) {
-  return are_padded(body.name) &&
-         std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
-}
-bool has_padded_texts(const PublishSealed& body) {
-  return has_padded_texts(static_cast<const PublishContent&>(body));
-}
-bool has_padded_texts(const PublishAlias& body) {
-  return are_padded(body.name) &&
-         std::ranges::all_of(body.readers, [](const auto& reader) { return reader.is_padded(); });
-}
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
@@ -119,10 +108,6 @@ template Result<ExportHandle> body_of(const Incoming& frame);
 template Result<ImportHandle> body_of(const Incoming& frame);
 template Result<RevokeHandle> body_of(const Incoming& frame);
 template Result<Publish> body_of(const Incoming& frame);
-template Result<PublishContent> body_of(const Incoming& frame);
-template Result<PublishSealed> body_of(const Incoming& frame);
-template Result<PublishAlias> body_of(const Incoming& frame);
-template Result<MapContent> body_of(const Incoming& frame);
 template Result<MapRegion> body_of(const Incoming& frame);
 template Result<RemoveRegion> body_of(const Incoming& frame);
 template Result<MapOrReserve> body_of(const Incoming& frame);

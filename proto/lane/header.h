@@ -17,7 +17,6 @@ inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessi
 inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
 inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
 inline constexpr std::uint16_t kReserveVersion = 7;       ///< from this one on, names are reserved
-inline constexpr std::uint16_t kContentVersion = 9;       ///< from this one on, regions are found by content
 inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
 inline constexpr std::uint16_t kSealVersion = 9;     ///< from this one on, regions are sealed
 inline constexpr std::uint16_t kRepeatVersion =
@@ -58,11 +57,7 @@ enum class Kind : std::uint16_t {
   kRemoveRegion = 21,
   kMapOrReserve = 22,
   kReleaseReservation = 23,
-  kPublishContent = 29,
-  kPublishAlias = 30,
-  kMapContent = 31,
   kMapReplica = 32,
-  kPublishSealed = 33,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -89,11 +84,7 @@ constexpr std::uint16_t first_version_of(Kind kind) {
     case Kind::kRemoveRegion: return kRegionVersion;
     case Kind::kMapOrReserve:
     case Kind::kReleaseReservation: return kReserveVersion;
-    case Kind::kPublishContent:
-    case Kind::kPublishAlias:
-    case Kind::kMapContent: return kContentVersion;
     case Kind::kMapReplica: return kReplicaVersion;
-    case Kind::kPublishSealed: return kSealVersion;
     default: return kOldestVersion;
   }
 }

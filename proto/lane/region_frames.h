@@ -27,56 +27,11 @@ struct Publish {
   std::uint64_t life;                ///< nanoseconds; 0: as long as its memory
   std::uint64_t keep;                ///< 1: it outlives the processes that have its memory; else 0
   std::uint64_t linger;              ///< of a kept one: nanoseconds after the last has left; 0: for ever
+  std::uint64_t sealed;              ///< 1: nobody writes to it any more; else 0
   std::array<Text<128>, 8> readers;  ///< tenants, if they are named; the rest are empty
   std::uint64_t count;
   std::array<std::uint64_t, kMostLeases> leases;  ///< in the range's order
   static constexpr auto kList = &Publish::leases;
-};
-using ContentHash = std::array<char, 32>;  ///< of all of a region's bytes; all zeros: none
-/// As Publish, with a hash of the content, by which MapContent finds the region.
-struct PublishContent {
-  static constexpr Kind kKind = Kind::kPublishContent;
-  RegionName name;
-  std::uint64_t slice;
-  std::uint64_t offset;
-  std::uint64_t bytes;
-  std::uint64_t layout;
-  LayoutDigest digest;
-  Sharing sharing;
-  std::uint64_t life;
-  std::uint64_t keep;
-  std::uint64_t linger;
-  ContentHash content;
-  std::array<Text<128>, 8> readers;
-  std::uint64_t count;
-  std::array<std::uint64_t, kMostLeases> leases;
-  static constexpr auto kList = &PublishContent::leases;
-};
-/// The same, with a hash or without: nobody writes to it any more.
-struct PublishSealed : PublishContent {
-  static constexpr Kind kKind = Kind::kPublishSealed;
-};
-/// Publishes the memory of a region of the session's tenant, which the session has, once more. The other
-/// words are as of PublishContent. Answered with Published or Failed.
-struct PublishAlias {
-  static constexpr Kind kKind = Kind::kPublishAlias;
-  RegionName name;
-  std::uint64_t version;  ///< of the region
-  Sharing sharing;
-  std::uint64_t life;
-  std::uint64_t keep;
-  std::uint64_t linger;
-  std::array<Text<128>, 8> readers;
-};
-/// Maps the newest region of the session's tenant with this content, to be compared. Answered with
-/// RegionMapped or Failed.
-struct MapContent {
-  static constexpr Kind kKind = Kind::kMapContent;
-  std::uint64_t device;  ///< its place in Welcome
-  std::uint64_t bytes;
-  std::uint64_t layout;
-  LayoutDigest digest;
-  ContentHash content;
 };
 enum class MapAs : std::uint64_t { kReader, kOwner, kWriter };
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
@@ -152,17 +107,8 @@ struct NameReserved {
 // Their offsets are a contract with other languages.
 static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 160 &&
               offsetof(Publish, sharing) == 192 && offsetof(Publish, keep) == 208 &&
-              offsetof(Publish, readers) == 224 && offsetof(Publish, count) == 1248 &&
-              offsetof(Publish, leases) == 1256);
-static_assert(offsetof(PublishContent, slice) == 128 && offsetof(PublishContent, digest) == 160 &&
-              offsetof(PublishContent, sharing) == 192 && offsetof(PublishContent, content) == 224 &&
-              offsetof(PublishContent, readers) == 256 && offsetof(PublishContent, count) == 1280 &&
-              offsetof(PublishContent, leases) == 1288);
-static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, sharing) == 136 &&
-              offsetof(PublishAlias, readers) == 168 && sizeof(PublishAlias) == 1192 &&
-              sizeof(PublishSealed) == sizeof(PublishContent));
-static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
-              sizeof(MapContent) == 88);
+              offsetof(Publish, sealed) == 224 && offsetof(Publish, readers) == 232 &&
+              offsetof(Publish, count) == 1256 && offsetof(Publish, leases) == 1264);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
               offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
               sizeof(Published) == 8);

@@ -11,8 +11,7 @@ COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
             "daemon/kubernetes/device_plugin/gpumem-device-plugin": ("gpumem-device-plugin.8", [[]]),
             "client/cli/gpumem": ("gpumem.1", [[], ["status"], ["ps"], ["tenants"], ["reconcile"],
                                                 ["why"], ["events"], ["regions"], ["regions", "rm"],
-                                                ["regions", "save"], ["regions", "restore"], ["publish"],
-                                                ["cat"], ["verify"], ["quota"], ["quota", "set"],
+                                                ["publish"], ["cat"], ["verify"], ["quota"], ["quota", "set"],
                                                 ["quota", "reset"], ["run"], ["reserve"], ["check"]]),
             "sim/gpumem-sim": ("gpumem-sim.1", [[]])}
 OPTION = re.compile(r"--[a-z][a-z-]+")

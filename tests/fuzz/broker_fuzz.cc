@@ -119,8 +119,6 @@ class Clients {
         const lane::MapRegion any = a_map();
         return bytes(lane::MapReplica{any.owner, any.name, any.version, any.as, any.wait, some_index()});
       }
-      case 11: return bytes(an_alias());
-      case 12: return bytes(lane::MapContent{some_index(), some_size(), 0, {}, some_content()});
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
       case 4: return a_publication(which);
@@ -168,37 +166,8 @@ class Clients {
 
   std::string a_publication(std::size_t which) {
     const lane::Publish region = a_region(which);
-    if (input_.one_in(3)) return bytes(a_sealed(region));
     return bytes(region);
   }
-  lane::PublishContent a_sealed(const lane::Publish& region) {
-    return {region.name,
-            region.slice,
-            region.offset,
-            region.bytes,
-            region.layout,
-            region.digest,
-            region.sharing,
-            region.life,
-            region.keep,
-            region.linger,
-            some_content(),
-            region.readers,
-            region.count,
-            region.leases};
-  }
-  lane::PublishAlias an_alias() {
-    lane::PublishAlias body{};
-    body.name = some_name();
-    body.version = some_version();
-    body.sharing = static_cast<lane::Sharing>(input_.below(input_.one_in(8) ? 6 : 3));
-    body.keep = input_.below(input_.one_in(8) ? 3 : 2);
-    if (input_.one_in(4)) body.life = some_time();
-    return body;
-  }
-  lane::ContentHash some_content() { return {static_cast<char>(input_.below(3))}; }
-  // Of a region that lies in one extent, or any.
-  std::uint64_t some_size() { return input_.one_in(2) ? mebibytes(2).count : some_bytes(); }
   lane::Publish a_region(std::size_t which) {
     const lane::ExportHandle of = an_export(which);
     lane::Publish body{};
@@ -212,6 +181,7 @@ class Clients {
     if (input_.one_in(4)) body.layout = some_bytes();
     body.keep = input_.below(input_.one_in(8) ? 3 : 2);
     if (input_.one_in(4)) body.linger = input_.one_in(4) ? input_.word() : input_.byte() * 1'000'000'000ULL;
+    body.sealed = input_.below(input_.one_in(8) ? 3 : 2);
     body.sharing = static_cast<lane::Sharing>(input_.below(5));
     const bool names_readers = body.sharing == lane::Sharing::kNamed || input_.one_in(8);
     if (names_readers) body.readers[input_.below(body.readers.size())] = some_owner();

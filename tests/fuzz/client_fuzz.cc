@@ -51,10 +51,7 @@ class FuzzedClient {
       case 15: map_region(); break;
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       case 17: map_or_reserve(); break;
-      case 18: (void)lane_->call<lane::Published>(lane::PublishContent{}); break;
-      case 19: (void)lane_->call<lane::Published>(lane::PublishAlias{}); break;
-      case 20: release(lane_->map_content({})); break;
-      case 21: release(lane_->map_replica({}, {})); break;
+      case 18: release(lane_->map_replica({}, {})); break;
       default: grow(false);
     }
   }

@@ -202,7 +202,6 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion,
-                    lane::PublishContent, lane::PublishSealed, lane::PublishAlias, lane::MapContent,
                     lane::MapReplica>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;

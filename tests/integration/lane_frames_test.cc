@@ -258,8 +258,7 @@ TEST_F(LaneFrames, OfEveryKindAreReadInTheVersionsThatHaveThem) {
       lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge, lane::Ping,
       lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::Describe, lane::Explain,
       lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion, lane::MapOrReserve,
-      lane::ReleaseReservation, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-      lane::MapContent, lane::MapReplica>(broker_.folder());
+      lane::ReleaseReservation, lane::MapReplica>(broker_.folder());
 }
 
 TEST_F(LaneFrames, OfAHelloGetTheNewestVersionThatBothSpeak) {

@@ -11,6 +11,7 @@
 namespace gpumem::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -198,41 +199,78 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   expect_rest();
 }
 
-std::string safetensors_of(std::string header, const std::string& data) {
-  header.append((8 - header.size() % 8) % 8, ' ');
-  return static_cast<char>(header.size()) + std::string(7, '\0') + header + data;
+/// The commands that hand over to Python, which a script stands in for.
+struct SafetensorsCommands : RegionCommands {
+  /// `script`  is `python3` on the PATH; empty: there is none.
+  Outcome with_python(const std::string& script, std::vector<std::string> arguments) {
+    const std::filesystem::path python = files_ / "python3";
+    std::filesystem::remove(python);
+    if (!script.empty()) {
+      write_file(python, "#!/bin/sh\n" + script + "\n");
+      std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    }
+    ChildOptions options = gpumem_options(std::move(arguments));
+    options.environment.emplace_back("PATH", files_.path().string());
+    return run(options);
+  }
+  /// Prints its arguments, but for the program that it is given, and where the broker is.
+  const std::string says_arguments_ = "shift 2; printf '%s\\n' \"$@\" \"$GPUMEM_RUNTIME_DIR\"";
+  const std::string path_ = file("model.safetensors", "of tensors");
+};
+
+TEST_F(SafetensorsCommands, APublicationIsHandedOverWithAllItsOptions) {
+  const Json status = Json::parse(gpumem({"status", "--json"}).output);
+  const std::string device = status.at("devices").at(0).at("uuid"), program = cli_program().string();
+  const std::string end = "--\n" + path_ + "\n" + broker_.folder() + "\n";
+  const Outcome plain = with_python(says_arguments_, {"publish", path_});
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_EQ(plain.output, "publish\n--name=model.safetensors\n--sharing=private\n--charge=publisher\n" +
+                              std::string("--wait=0.000000\n--gpumem=") + program + "\n" + end);
+  const Outcome all = with_python(
+      says_arguments_, {"publish", path_, "--name=--odd", "--sharing=group", "--device=0", "--life=90s",
+                        "--keep", "--linger=5ms", "--seal", "--wait=2m", "--json"});
+  EXPECT_EQ(all.output, "publish\n--name=--odd\n--sharing=group\n--charge=publisher\n" +
+                            std::string("--wait=120.000000\n--gpumem=") + program +
+                            "\n--device=" + device + "\n--life=90.000000\n--keep\n--linger=0.005000\n" +
+                            "--seal\n--json\n" + end);
 }
 
-TEST_F(RegionCommands, AFileOfSafetensorsIsPublishedAsArraysAndReadAgainAsItWas) {
-  const std::string content = safetensors_of(
-      R"({"weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"bias":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})",
-      "01234567x");
-  const std::string path = file("model.safetensors", content);
-  auto publisher = publish({path});
-  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, content);
-  const Outcome equal = gpumem({"verify", "model.safetensors", path});
-  EXPECT_EQ(equal.status, 0) << equal.output;
-  const std::string bytes = gpumem({"cat", "model.safetensors", "--raw"}).output;
-  EXPECT_EQ(bytes.substr(0, 8) + bytes.substr(256, 1), "01234567x");
-  EXPECT_EQ(bytes.substr(512, 8), "gpumemLA");
-  EXPECT_EQ(regions().at(0)["bytes"], bytes.size());
-  EXPECT_EQ(interrupt(*publisher), 0);
-  auto plain = publish({path, "--raw"});
-  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, content);
-  EXPECT_EQ(gpumem({"verify", "model.safetensors", path}).status, 0);
-  EXPECT_EQ(regions().at(0)["bytes"], content.size());
-  EXPECT_EQ(interrupt(*plain), 0);
-  expect_rest();
+TEST_F(SafetensorsCommands, ItsExitStatusIsThatOfPython) {
+  EXPECT_EQ(with_python("exit 3", {"publish", path_}).status, 3);
 }
 
-TEST_F(RegionCommands, AFileThatIsNotOfSafetensorsButIsCalledSoIsPublishedAsBytesOnly) {
-  const std::string path = file("model.safetensors", "weights");
-  const Outcome refused = gpumem({"publish", path});
+TEST_F(SafetensorsCommands, WhatIsWrongWithTheOptionsIsSaidWithoutPython) {
+  EXPECT_THAT(with_python("", {"publish", path_, "--name", "a\nb"}).output, HasSubstr("printable bytes"));
+  EXPECT_THAT(with_python("", {"publish", path_, "--device", "GPU-of-nobody"}).output,
+              HasSubstr("GPU-of-nobody"));
+}
+
+TEST_F(SafetensorsCommands, WithoutPythonTheySayWhatToInstall) {
+  const Outcome refused = with_python("", {"publish", path_});
   EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.output, HasSubstr("model.safetensors: this is no file of safetensors: it has 7 bytes"));
-  EXPECT_THAT(refused.output, HasSubstr("--raw"));
-  EXPECT_EQ(gpumem({"publish", path, "--raw", "--keep"}).status, 0);
-  EXPECT_EQ(gpumem({"cat", "model.safetensors"}).output, "weights");
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("python3-gpumem"), HasSubstr("--raw")));
+  // Python without any package.
+  const std::string bare = "PATH='" + std::string(::getenv("PATH")) + "'\nexec python3 -I -S \"$@\"";
+  const Outcome incomplete = with_python(bare, {"publish", path_});
+  EXPECT_EQ(incomplete.status, 1);
+  EXPECT_THAT(incomplete.output, AllOf(HasSubstr("has no package gpumem"), HasSubstr("python3-gpumem")));
+  EXPECT_TRUE(regions().empty());
+}
+
+TEST_F(SafetensorsCommands, ThoseThatReadHandOverRegionsWithALayoutAlone) {
+  auto publisher = client_with(mebibytes(2));
+  const Json published =
+      publisher->ask({{"do", "publish"}, {"slice", "a"}, {"region", "w"}, {"layout", 100}});
+  ASSERT_TRUE(succeeded(published));
+  const std::string version = "--version=" + std::to_string(published["version"].get<std::uint64_t>());
+  EXPECT_EQ(with_python(says_arguments_, {"cat", "w"}).output,
+            "cat\n--owner=\n" + version + "\n--\nw\n" + broker_.folder() + "\n");
+  EXPECT_EQ(with_python(says_arguments_, {"verify", "w", path_, "--json"}).output,
+            "verify\n--owner=\n" + version + "\n--json\n--\nw\n" + path_ + "\n" + broker_.folder() + "\n");
+  EXPECT_EQ(with_python("", {"cat", "w", "--raw"}).output.size(), mebibytes(2).count);
+  EXPECT_EQ(with_python("", {"publish", path_, "--raw", "--keep"}).status, 0);
+  EXPECT_EQ(with_python("", {"cat", "model.safetensors"}).output, "of tensors");
+  EXPECT_EQ(with_python("", {"verify", "model.safetensors", path_}).status, 0);
   EXPECT_EQ(gpumem({"regions", "rm", "model.safetensors"}).status, 0);
 }
 

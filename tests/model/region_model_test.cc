@@ -33,7 +33,7 @@ class RegionWorld {
   explicit RegionWorld(std::uint64_t seed) : random_(seed) {}
 
   void step() {
-    switch (below(14)) {
+    switch (below(12)) {
       case 0: return connect();
       case 1:
       case 2:
@@ -45,8 +45,6 @@ class RegionWorld {
       case 8: return unmap();
       case 9: return give_back();
       case 10: return one_in(2) ? end() : remove();
-      case 11: return map_content();
-      case 12: return publish_alias();
       default: return pass();
     }
   }
@@ -81,7 +79,7 @@ class RegionWorld {
   }
 
   struct Seen {
-    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0, found = 0, aliased = 0;
+    std::uint64_t mapped = 0, adopted = 0, kept = 0, passed_on = 0, sealed = 0;
   };
   const Seen& seen() const { return seen_; }
 
@@ -144,62 +142,23 @@ class RegionWorld {
     terms.keep = one_in(2);
     if (terms.keep && one_in(3)) terms.linger = seconds(1 + below(20));
     if (one_in(5)) terms.expires = machine_.now + seconds(1 + below(30));
+    terms.sealed = one_in(2);
     return terms;
   }
   static RegionReference::Region region_of(const RegionTerms& terms, const std::string& owner,
-                                           std::vector<LeaseId> memory, char content, DeviceIndex device) {
+                                           std::vector<LeaseId> memory, DeviceIndex device) {
     return {owner,      terms.name,   std::move(memory), terms.sharing == Sharing::kPublic, terms.expires,
-            terms.keep, terms.linger, TimePoint::max(),  content,                           device,
-            false};
+            terms.keep, terms.linger, TimePoint::max(),  terms.sealed,                      device};
   }
   void publish(const Client& client, const std::vector<LeaseId>& leases) {
-    RegionTerms terms = some_terms();
-    terms.content[0] = static_cast<char>(below(3));
-    const bool may = reference_.may_seal(leases, terms.content[0] != 0);
+    const RegionTerms terms = some_terms();
+    const bool may = reference_.may_seal(leases, terms.sealed);
     const auto id = machine_.broker.publish(client.session, client.slice, leases, terms, machine_.now);
     machine_.collect();
     ASSERT_EQ(id.has_value(), may) << (id ? "published" : id.error().message);
     if (!id) return;
-    reference_.publish(
-        *id, region_of(terms, reference_.tenant_of(client.session), leases, terms.content[0], client.device));
-  }
-
-  // Of any region that there is, or is not any more.
-  void publish_alias() {
-    Client* const client = some_client();
-    if (client == nullptr || reference_.regions().empty()) return;
-    const RegionId newest = reference_.regions().rbegin()->first;
-    const RegionId of{newest.value - std::min<std::uint64_t>(newest.value, below(12))};
-    const RegionTerms terms = some_terms();
-    const bool may = reference_.may_alias(client->session, of, terms.sharing == Sharing::kPublic);
-    const auto id = machine_.broker.publish_alias(client->session, of, terms, machine_.now);
-    machine_.collect();
-    ASSERT_EQ(id.has_value(), may) << (id ? "named again" : id.error().message);
-    if (!id) return;
-    const RegionReference::Region original = reference_.regions().at(of);
-    RegionReference::Region alias =
-        region_of(terms, original.owner, original.memory, original.content, original.device);
-    alias.alias = true;
-    reference_.publish(*id, std::move(alias));
-    ++seen_.aliased;
-  }
-
-  void map_content() {
-    Client* const client = some_client();
-    if (client == nullptr) return connect();
-    RegionContent content;
-    content.device = below(2);
-    content.bytes = mebibytes(2 * (1 + below(2)));
-    content.hash[0] = static_cast<char>(1 + below(2));
-    const RegionId expected =
-        reference_.find_content(client->session, content.device, content.bytes, content.hash[0]);
-    auto mapped = machine_.broker.map_content(client->session, content, machine_.now);
-    machine_.collect();
-    ASSERT_EQ(mapped.has_value(), expected != RegionId{}) << (mapped ? "found" : mapped.error().message);
-    if (!mapped) return;
-    ASSERT_EQ(mapped->version, expected);
-    note_mapped(*client, *mapped);
-    ++seen_.found;
+    reference_.publish(*id, region_of(terms, reference_.tenant_of(client.session), leases, client.device));
+    if (terms.sealed) ++seen_.sealed;
   }
 
   void map() {
@@ -267,7 +226,7 @@ class RegionWorld {
     for (const OfferedLease& one : grant.leases) extents.push_back(one.extent.id);
     stop_using(*client, extents);
     ASSERT_TRUE(machine_.keep_but_give_back(client->session, client->slice, grant));
-    reference_.give_back(client->session, Machine::leases_of(grant), machine_.now);
+    reference_.let_go(client->session, Machine::leases_of(grant), machine_.now);
   }
   // Once each: it may have mapped them besides.
   void stop_using(const Client& client, const std::vector<ExtentId>& extents) {
@@ -354,16 +313,14 @@ TEST(RegionModel, AgreesWithTheReferenceAfterEveryRandomEvent) {
     seen.adopted += world.seen().adopted;
     seen.kept += world.seen().kept;
     seen.passed_on += world.seen().passed_on;
-    seen.found += world.seen().found;
-    seen.aliased += world.seen().aliased;
+    seen.sealed += world.seen().sealed;
   }
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.mapped, 0U);
   EXPECT_GT(seen.adopted, 0U);
   EXPECT_GT(seen.kept, 0U);
   EXPECT_GT(seen.passed_on, 0U);
-  EXPECT_GT(seen.found, 0U);
-  EXPECT_GT(seen.aliased, 0U);
+  EXPECT_GT(seen.sealed, 0U);
 }
 
 }  // namespace

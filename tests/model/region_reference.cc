@@ -10,14 +10,16 @@ TimePoint RegionReference::Region::ends() const {
 }
 
 void RegionReference::lend(LeaseId lease, SessionId session, Bytes size) {
-  memory_[lease] = {tenant_of(session), size, {{session, 1}}, true};
-  lenders_[lease] = session;
+  memory_[lease] = {tenant_of(session), size, {{session, 1}}, };
 }
 
 bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const {
   return std::ranges::all_of(memory, [&](LeaseId lease) {
-    return std::ranges::all_of(regions_of(lease),
-                               [&](RegionId id) { return (regions_.at(id).content != 0) == is_sealed; });
+    const std::vector<RegionId> ids = regions_of(lease);
+    int uses = 0;
+    for (const auto& [session, times] : memory_.at(lease).has) uses += times;
+    if (ids.empty()) return !is_sealed || uses == 1;
+    return std::ranges::all_of(ids, [&](RegionId id) { return regions_.at(id).sealed == is_sealed; });
   });
 }
 
@@ -31,32 +33,6 @@ RegionId RegionReference::find(SessionId session, const std::string& owner, cons
       newest = std::max(newest, id);
   }
   return newest;
-}
-
-Bytes RegionReference::size_of(RegionId region) const {
-  Bytes size;
-  for (const LeaseId lease : regions_.at(region).memory) size += memory_.at(lease).size;
-  return size;
-}
-
-RegionId RegionReference::find_content(SessionId session, DeviceIndex device, Bytes size,
-                                       char content) const {
-  RegionId newest{};
-  for (const auto& [id, region] : regions_) {
-    if (region.owner == tenant_of(session) && region.device == device && region.content == content &&
-        size_of(id) == size)
-      newest = std::max(newest, id);
-  }
-  return newest;
-}
-
-bool RegionReference::may_alias(SessionId session, RegionId region, bool is_public) const {
-  const auto found = regions_.find(region);
-  if (found == regions_.end() || found->second.owner != tenant_of(session)) return false;
-  const Region& of = found->second;
-  return (of.is_public || !is_public) &&
-         std::ranges::all_of(of.memory,
-                             [&](LeaseId lease) { return memory_.at(lease).has.contains(session); });
 }
 
 void RegionReference::map(SessionId session, RegionId region, TimePoint now) {
@@ -86,11 +62,6 @@ void RegionReference::adopt(RegionId region) {
   one.left = TimePoint::max();
 }
 
-void RegionReference::give_back(SessionId session, const std::vector<LeaseId>& memory, TimePoint now) {
-  for (const LeaseId lease : memory) memory_.at(lease).in_slice = false;
-  let_go(session, memory, now);
-}
-
 void RegionReference::let_go(SessionId session, const std::vector<LeaseId>& memory, TimePoint now) {
   for (const LeaseId lease : memory) {
     std::map<SessionId, int>& has = memory_.at(lease).has;
@@ -100,34 +71,17 @@ void RegionReference::let_go(SessionId session, const std::vector<LeaseId>& memo
 }
 
 void RegionReference::end(SessionId session, TimePoint now) {
-  for (auto& [lease, memory] : memory_) {
-    memory.has.erase(session);
-    if (lenders_.at(lease) == session) memory.in_slice = false;
-  }
+  for (auto& [lease, memory] : memory_) memory.has.erase(session);
   settle(now);
 }
 
 void RegionReference::remove(RegionId region, TimePoint now) {
-  const Region ended = regions_.at(region);
   erase(region);
-  end_aliases(ended);
   settle(now);
 }
 
-void RegionReference::end_aliases(const Region& ended) {
-  const auto in_slice = [&](LeaseId lease) { return memory_.at(lease).in_slice; };
-  if (ended.alias || std::ranges::none_of(ended.memory, in_slice)) return;
-  const auto same = [&](const auto& one) { return one.second.memory == ended.memory; };
-  if (std::ranges::any_of(regions_, [&](const auto& one) { return same(one) && !one.second.alias; })) return;
-  std::erase_if(regions_, same);
-}
-
 void RegionReference::pass_to(TimePoint now) {
-  std::vector<Region> ended;
-  for (const auto& [id, region] : regions_)
-    if (region.ends() <= now) ended.push_back(region);
   std::erase_if(regions_, [&](const auto& one) { return one.second.ends() <= now; });
-  for (const Region& one : ended) end_aliases(one);
   settle(now);
 }
 

@@ -23,9 +23,8 @@ class RegionReference {
     bool kept = false;
     Duration linger = Duration::max();
     TimePoint left = TimePoint::max();  ///< of a kept one: since when nobody has any of its memory
-    char content = 0;                   ///< a hash of it; 0: none
+    bool sealed = false;
     DeviceIndex device = 0;
-    bool alias = false;  ///< another name of one
 
     TimePoint ends() const;
   };
@@ -33,24 +32,19 @@ class RegionReference {
     std::string tenant;  ///< who is charged
     Bytes size;
     std::map<SessionId, int> has;  ///< by slice, and by mappings; how often
-    bool in_slice = true;          ///< of the session that it was lent to
   };
 
   void connect(SessionId session, const std::string& tenant) { tenants_[session] = tenant; }
   /// `session` has it in a slice.
   void lend(LeaseId lease, SessionId session, Bytes size);
-  /// Whether a region of the memory may be sealed, or not: as all others of it.
+  /// Whether a region of the memory, which is in a slice, may be sealed, or not: as all others of it. Without
+  /// others it is not sealed while somebody has it mapped.
   bool may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const;
   void publish(RegionId id, Region region) { regions_.emplace(id, std::move(region)); }
   /// The newest of that name that the session may map; none: zero.
   /// `device`  of those of this device; none: of all.
   RegionId find(SessionId session, const std::string& owner, const std::string& name,
                 std::optional<DeviceIndex> device) const;
-  /// The newest of the session's tenant on the device with this memory's size and this content; none: zero.
-  RegionId find_content(SessionId session, DeviceIndex device, Bytes size, char content) const;
-  /// Whether the session gives the region's memory another name, with these terms.
-  bool may_alias(SessionId session, RegionId region, bool is_public) const;
-  Bytes size_of(RegionId region) const;
   void map(SessionId session, RegionId region, TimePoint now);
   enum class May { kNot, kPerhaps, kSurely };
   /// Whether a session of its tenant takes a kept region over. Perhaps: the session that is charged is one of
@@ -58,8 +52,6 @@ class RegionReference {
   May may_adopt(SessionId session, RegionId region) const;
   /// After it was mapped.
   void adopt(RegionId region);
-  /// Out of its slice.
-  void give_back(SessionId session, const std::vector<LeaseId>& memory, TimePoint now);
   /// A slice's, or one mapping's.
   void let_go(SessionId session, const std::vector<LeaseId>& memory, TimePoint now);
   void end(SessionId session, TimePoint now);
@@ -80,15 +72,12 @@ class RegionReference {
   void settle(TimePoint now);
   bool settle_one(LeaseId lease, TimePoint now);
   void erase(RegionId region) { regions_.erase(region); }
-  /// "The same bytes twice": names end that others have given, where it can be written again.
-  void end_aliases(const Region& ended);
   std::vector<RegionId> regions_of(LeaseId lease) const;
   void note_left(TimePoint now);
 
   std::map<SessionId, std::string> tenants_;
   std::map<RegionId, Region> regions_;
   std::map<LeaseId, Memory> memory_;
-  std::map<LeaseId, SessionId> lenders_;  ///< who had it first
 };
 
 }  // namespace gpumem::core::model

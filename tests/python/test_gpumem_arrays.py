@@ -190,11 +190,15 @@ def test_replicas_are_published_everywhere_or_nowhere(session):
             session.map_region("replicas")
 
 
-def test_replicas_are_deduplicated_on_each_device(session):
-    with gpumem.publish_replicas(session, "replicas", {"grid": GRID}, deduplicate=True) as first, \
-            gpumem.publish_replicas(session, "again", {"grid": GRID}, deduplicate=True) as again:
-        assert not any(one.is_deduplicated for one in first) and all(one.is_deduplicated for one in again)
-        assert again.devices == first.devices
+def test_what_is_sealed_is_mapped_for_reading_alone(session):
+    with gpumem.publish_arrays(session, "sealed", {"grid": GRID}, seal=True):
+        with pytest.raises(gpumem.FailedPrecondition, match="is sealed"):
+            session.map_region("sealed", writable=True)
+        with session.map_region("sealed") as region:
+            arrays = region.arrays()
+            assert arrays["grid"].tobytes() == GRID.tobytes()
+            del arrays
+    gc.collect()
 
 
 def test_another_process_reads_what_was_published(session):

@@ -90,6 +90,22 @@ LIES = [
     (file_of({"a": entry(0, 4, [4])}, bytes(5)), "end at"),
     (file_of({"__metadata__": {"a": 1}}), "texts"),
     (file_of({"__metadata__": []}), "texts"),
+    (file_of(b"{}\0{}"), "JSON"),  # the end, for some readers of JSON
+    (file_of(b"{}\0"), "JSON"),
+    (file_of(b'{"a\\u200c":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', b"1"), "nobody sees"),
+    (file_of({"a": [entry(0, 1, [])]}, b"1"), "exactly"),
+    (file_of({"a": {"b": entry(0, 1, [])}}, b"1"), "exactly"),
+    (file_of({"a": {**entry(0, 1, []), "shape": [[]]}}, b"1"), "whole numbers"),
+    (file_of({"a": {**entry(0, 1, []), "data_offsets": [0, 1, 1]}}, b"1"), "two whole numbers"),
+    (file_of({"a": {**entry(0, 1, []), "data_offsets": {"0": 1}}}, b"1"), "two whole numbers"),
+    (file_of({"a": {**entry(0, 1, []), "dtype": 7}}, b"1"), "type"),
+    (file_of({"a": entry(0, 16, [1], "C128")}, bytes(16)), "type"),
+    (file_of({"a": entry(0, 1, [1] * 33)}, b"1"), "dimensions"),
+    (file_of({"a": entry(0, 0, [2**63, 0])}), "2^63"),
+    (file_of({"a" * 513: entry(0, 1, [])}, b"1"), "512"),
+    (file_of(b'{"a":{"dtype":"U8","shape":[],"data_offsets":[0,01]}}', b"1"), "JSON"),
+    (file_of(b'{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],}}', b"1"), "JSON"),
+    (file_of(b'{"a":{"dtype":"U8","shape":[NaN],"data_offsets":[0,1]}}', b"1"), "NaN"),
 ]
 
 

@@ -16,20 +16,6 @@ std::string text_of(const Json& given) {
 
 Bytes bytes_in(const Json& command, const char* key) { return {command.value(key, std::uint64_t{0})}; }
 
-// A region that is mapped, once more.
-Answer publish_alias(const Json& command, const PublishOptions& options, Holdings& holdings) {
-  gpumem_import* const import = holdings.imports.at(command.at("import")).c_handle();
-  const std::string name = text_of(command.at("region"));
-  const auto published =
-      detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* stored) {
-        return gpumem_import_publish(import, name.c_str(), given, stored);
-      });
-  if (!published) return failure(published.error());
-  Answer answer;
-  answer.json["version"] = *published;
-  return answer;
-}
-
 Answer publish(const Json& command, Holdings& holdings) {
   PublishOptions options;
   options.sharing = static_cast<Sharing>(command.value("sharing", 0));
@@ -39,9 +25,7 @@ Answer publish(const Json& command, Holdings& holdings) {
   options.life = std::chrono::milliseconds(command.value("life_ms", 0));
   options.keep = command.value("keep", false);
   options.linger = std::chrono::milliseconds(command.value("linger_ms", 0));
-  options.content.fill(static_cast<unsigned char>(command.value("content", 0)));
   options.sealed = command.value("sealed", false);
-  if (command.contains("import")) return publish_alias(command, options, holdings);
   auto version = holdings.slices.at(command.at("slice"))
                      .publish(text_of(command.at("region")), bytes_in(command, "offset"),
                               bytes_in(command, "bytes"), options);
@@ -69,18 +53,6 @@ Answer mapped(const Json& command, Region region, Holdings& holdings) {
   answer.json["digest"] = region.digest();
   holdings.imports.insert_or_assign(command.value("import", "i"), std::move(region));
   return answer;
-}
-
-Answer map_content(const Json& command, Holdings& holdings) {
-  ContentOptions options{.device = command.value("device", ""),
-                         .bytes = bytes_in(command, "bytes"),
-                         .layout = bytes_in(command, "layout"),
-                         .digest = {},
-                         .content = {}};
-  options.digest.fill(static_cast<unsigned char>(command.value("digest", 0)));
-  options.content.fill(static_cast<unsigned char>(command.value("content", 0)));
-  auto region = holdings.session->map_content(options);
-  return region ? mapped(command, std::move(*region), holdings) : failure(region.error());
 }
 
 Answer map_region(const Json& command, Holdings& holdings) {
@@ -132,7 +104,6 @@ std::optional<Answer> region_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
   if (what == "publish") return publish(command, holdings);
   if (what == "publish_many") return publish_many(command, holdings);
-  if (what == "map_content") return map_content(command, holdings);
   if (what == "map_region") return map_region(command, holdings);
   if (what == "map_or_reserve") return map_or_reserve(command, holdings);
   if (what == "release_reservation") {

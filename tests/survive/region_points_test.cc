@@ -37,11 +37,6 @@ std::vector<Comers> all_comers() {
        {"client.region.reserve", "client.region.publish"},
        {"client.region.reserve", "client.region.release"},
        {}},
-      {Part::kContents,
-       {"broker.region.publish", "broker.region.map_", "broker.share.release"},
-       {"client.region.publish"},
-       {"client.region.publish", "client.region.map_", "client.share.map", "client.share.unmapped"},
-       {"client.region.map_"}},
   };
 }
 
@@ -124,7 +119,7 @@ std::vector<RegionPlan> region_plans() {
 }
 
 std::string plan_name(const testing::TestParamInfo<RegionPlan>& info) {
-  constexpr const char* kParts[] = {"life", "reservations", "contents", "handles"};
+  constexpr const char* kParts[] = {"life", "reservations", "handles"};
   std::string name = std::string(kParts[static_cast<int>(info.param.part)]) + " " + to_text(info.param.plan) +
                      (info.param.keeper == Keeper::kManager ? "kept" : "");
   std::ranges::replace_if(

@@ -22,7 +22,6 @@ std::vector<RegionScenario::Step> RegionScenario::steps() const {
   switch (part_) {
     case Part::kLife: return {&Self::share, &Self::wait, &Self::keep, &Self::adopt, &Self::expire};
     case Part::kReservations: return {&Self::make_once};
-    case Part::kContents: return {&Self::find};
   }
   return {};
 }

@@ -20,7 +20,6 @@ class RegionScenario {
   enum class Part {
     kLife,          ///< regions are mapped, waited for, removed, kept, adopted, and expire
     kReservations,  ///< ann and her mate ask who is to make a region
-    kContents,      ///< her mate finds a region by its content, and gives it another name
   };
 
   /// `manager`  as CrashStage's.
@@ -50,7 +49,6 @@ class RegionScenario {
   void adopt();
   void expire();
   void make_once();
-  void find();
 
   /// One attempt to have `who` publish a slice of its own. False: somebody died, or it is not there.
   static bool publish(CrashActor& who, const std::string& name, int value, const Json& more = Json::object());
@@ -64,7 +62,6 @@ class RegionScenario {
   /// Ends the reservation that the answer has, if it has one.
   static void release(CrashActor& holder, const Json& answer);
   /// The tenant of ann and her mate is charged for one region.
-  void check_charged_once();
   /// Nor has anybody a reservation.
   void check_no_reservation(CrashActor& next);
   /// Every mapping is as it was published, whoever else has ended.

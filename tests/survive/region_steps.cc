@@ -1,4 +1,4 @@
-// The parts of the scenario of regions in which they are made once, found by content, and redeemed.
+// The parts of the scenario of regions in which they are made once, and redeemed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,35 +56,6 @@ void RegionScenario::release(CrashActor& holder, const Json& answer) {
 void RegionScenario::check_no_reservation(CrashActor& next) {
   const Json answer = next.insist({{"do", "map_or_reserve"}, {"region", "once"}, {"wait_ms", 0}});
   EXPECT_TRUE(answer.contains("reservation")) << "nobody who has ended has it: " << answer;
-}
-
-// ---- Contents ----
-
-void RegionScenario::find() {
-  const Json sought{{"do", "map_content"}, {"import", "first"}, {"bytes", kOneRegion.count}, {"content", 7}};
-  const Json name{{"do", "publish"}, {"import", "first"}, {"region", "second"}, {"sharing", 2}};
-  come_to("a copy that is found", [&] {
-    return publish(ann_, "first", 7, {{"content", 7}}) && came_off(mate_.ask(sought)) &&
-           note_mapped(mate_, "first", 7) && came_off(mate_.ask(name)) && map(bob_, "second", 7);
-  });
-  check_charged_once();
-  ann_.close("first");  // its memory is her mate's from now on, with both names
-  verify();
-  check_charged_once();
-  unmap(bob_, "second");
-  unmap(mate_, "first");
-}
-
-void RegionScenario::check_charged_once() {
-  Bytes charged;
-  EXPECT_TRUE(eventually([&] {
-    stage_.mend();
-    const auto books = read_books(stage_.broker().folder());
-    if (!books) return false;
-    for (const v1::TenantUsage& tenant : books->tenants)
-      if (tenant.tenant() == "ann") charged = Bytes{tenant.charged()};
-    return charged == kOneRegion;
-  })) << to_string(charged);
 }
 
 }  // namespace gpumem::test

@@ -1,17 +1,19 @@
 #include "client/cli/regions/publication.h"
 
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "client/cli/interrupt.h"
 #include "client/cli/lent_devices.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
 #include "client/cli/nearest_name.h"
-#include "client/cli/regions/saved_region.h"
+#include "client/cli/regions/python_command.h"
+#include "client/cli/regions/source_file.h"
 #include "client/cli/regions/staging.h"
 #include "client/cli/regions/transfer_bar.h"
 #include "client/cli/table.h"
@@ -66,12 +68,38 @@ void warn_of_unknown_readers(const std::filesystem::path& runtime_folder,
   }
 }
 
+// Before anything is loaded.
+Result<PublishOptions> checked_terms(const PublicationOptions& options) {
+  if (auto named = check_region_name(options.name); !named) return named.error();
+  if (!options.keep && options.linger != options.linger.zero())
+    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
+  const PublishOptions terms = terms_of(options);
+  if (auto right = client::check_publication(options.name, terms); !right) return right.error();
+  warn_of_unknown_readers(options.runtime_folder, terms.readers);
+  return terms;
+}
+
+// The UUID; empty: the first.
+Result<std::string> device_of(const PublicationOptions& options) {
+  if (options.device.empty()) return std::string();
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return monitor.error();
+  const auto status = monitor->status();
+  if (!status) return status.error();
+  return find_device(*status, options.device);
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  return std::to_string(static_cast<double>(time.count()) / 1000);
+}
+
 Error publication_interrupted() { return {Code::kCancelled, "interrupted: nothing is published"}; }
 
-/// A source on its way into a region.
+/// A file of any bytes on its way into a region.
 class Publication {
  public:
-  Publication(const PublicationOptions& options, RegionSource& source) : options_(options), source_(source) {}
+  Publication(const PublicationOptions& options, const std::filesystem::path& file)
+      : options_(options), source_(file) {}
 
   Result<void> publish();
   /// Keeps it until it is interrupted, its life is over, or it ends in another way, which is an error.
@@ -82,46 +110,28 @@ class Publication {
   Result<void> grow();
   Result<void> load();
   Result<void> publish_slice(const PublishOptions& terms);
-  /// Fills `content` with the hash of the source's bytes.
-  Result<void> hash(std::array<unsigned char, 32>& content);
-  /// Gives a region of the same bytes its name, too. False: there is none.
-  Result<bool> publish_copy(const PublishOptions& terms);
-  Result<bool> is_same(const Region& region);
-  /// Gives `take` the source's bytes, piece by piece, until it answers false or an error.
-  Result<void> read(Staging& staging, const std::function<Result<bool>(std::uint64_t, std::size_t)>& take);
-  Result<void> end();
   /// Errors  kNotFound (it has ended), kUnavailable (the broker does not answer).
   Result<void> check_there() const;
   void tell() const;
   std::string held_text() const;
-  std::string arrays_text() const;
 
   const PublicationOptions& options_;
-  RegionSource& source_;
+  SourceFile source_;
   const Interrupt interrupt_;  // before there are other threads
   std::optional<Session> session_;
   std::optional<Slice> slice_;
-  std::optional<Region> copy_;  ///< in the place of the slice's memory
   std::uint64_t version_ = 0;
   Clock::time_point end_ = Clock::time_point::max();
 };
 
 Result<void> Publication::open_slice() {
-  std::string device;
-  if (!options_.device.empty()) {
-    auto monitor = Monitor::connect(options_.runtime_folder);
-    if (!monitor) return monitor.error();
-    const auto status = monitor->status();
-    if (!status) return status.error();
-    const auto found = find_device(*status, options_.device);
-    if (!found) return found.error();
-    device = *found;
-  }
+  const auto device = device_of(options_);
+  if (!device) return device.error();
   // Labels are for everybody who lists sessions: they do not tell of a region.
   auto session = Session::connect({options_.runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
   session_.emplace(std::move(*session));
-  auto slice = session_->open_slice({.device = device});
+  auto slice = session_->open_slice({.device = *device});
   if (!slice) return slice.error();
   slice_.emplace(std::move(*slice));
   return {};
@@ -136,21 +146,6 @@ Result<void> Publication::grow() {
                                        "): " + grown.error().message};
 }
 
-Result<void> Publication::read(Staging& staging,
-                               const std::function<Result<bool>(std::uint64_t, std::size_t)>& take) {
-  for (std::uint64_t done = 0; done < source_.size();) {
-    const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
-    const auto count = source_.read(staging.bytes().first(wanted));
-    if (!count) return count.error();
-    const auto more = take(done, *count);
-    if (!more) return more.error();
-    if (interrupt_.happened()) return publication_interrupted();
-    if (!*more) return {};
-    done += *count;
-  }
-  return source_.check();
-}
-
 Result<void> Publication::load() {
   auto driver = cuda::Driver::open(session_->driver_folder());
   if (!driver) return driver.error();
@@ -158,66 +153,17 @@ Result<void> Publication::load() {
   if (!context) return context.error();
   Staging staging(**driver);
   TransferBar bar("loading", source_.size());
-  auto loaded = read(staging, [&](std::uint64_t at, std::size_t count) -> Result<bool> {
-    if (auto stored = staging.store(slice_->base() + at, count); !stored) return stored.error();
-    bar.show(at + count);
-    return true;
-  });
-  if (!loaded) return loaded;
-  return staging.finish();
-}
-
-Result<void> Publication::hash(std::array<unsigned char, 32>& content) {
-  auto driver = cuda::Driver::open(session_->driver_folder());
-  if (!driver) return driver.error();
-  Staging staging(**driver);
-  Checksum checksum;
-  auto hashed = read(staging, [&](std::uint64_t, std::size_t count) -> Result<bool> {
-    checksum.add(staging.bytes().first(count));
-    return true;
-  });
-  if (!hashed) return hashed;
-  content = checksum.finish();
-  return source_.rewind();
-}
-
-// A hash is what its publisher says: all bytes are compared.
-Result<bool> Publication::is_same(const Region& region) {
-  auto driver = cuda::Driver::open(session_->driver_folder());
-  if (!driver) return driver.error();
-  const auto context = cuda::CurrentContext::enter(**driver, region.ordinal());
-  if (!context) return context.error();
-  Staging mine(**driver), its(**driver);
-  bool same = region.size().count == source_.size();
-  auto compared = read(mine, [&](std::uint64_t at, std::size_t count) -> Result<bool> {
-    if (auto loaded = its.load(region.address() + at, count); !loaded) return loaded.error();
-    return same = same && std::ranges::equal(mine.bytes().first(count), its.bytes().first(count));
-  });
-  if (!compared) return compared.error();
-  if (auto again = source_.rewind(); !again) return again.error();
-  return same;
-}
-
-Result<bool> Publication::publish_copy(const PublishOptions& terms) {
-  auto region = session_->map_content({.device = slice_->device(),
-                                       .bytes = {source_.size()},
-                                       .layout = terms.layout,
-                                       .digest = terms.digest,
-                                       .content = terms.content});
-  if (!region && region.error().code == Code::kFailedPrecondition) return region.error();
-  if (!region) return false;
-  auto same = is_same(*region);
-  if (!same || !*same) return same;
-  const auto published = region->publish(options_.name, terms);
-  if (!published) {
-    const Code code = published.error().code;
-    // The region has ended meanwhile, or is shared with fewer.
-    if (code == Code::kNotFound || code == Code::kFailedPrecondition) return false;
-    return published.error();
+  for (std::uint64_t done = 0; done < source_.size();) {
+    const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
+    const auto count = source_.read(staging.bytes().first(wanted));
+    if (!count) return count.error();
+    if (auto stored = staging.store(slice_->base() + done, *count); !stored) return stored;
+    if (interrupt_.happened()) return publication_interrupted();
+    done += *count;
+    bar.show(done);
   }
-  version_ = *published;
-  copy_.emplace(std::move(*region));
-  return true;
+  if (auto same = source_.check(); !same) return same;
+  return staging.finish();
 }
 
 Result<void> Publication::publish_slice(const PublishOptions& terms) {
@@ -231,23 +177,11 @@ Result<void> Publication::publish_slice(const PublishOptions& terms) {
 }
 
 Result<void> Publication::publish() {
-  if (auto named = check_region_name(options_.name); !named) return named;
-  if (!options_.keep && options_.linger != options_.linger.zero())
-    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
-  PublishOptions terms = terms_of(options_);
-  if (auto right = client::check_publication(options_.name, terms); !right) return right;
-  warn_of_unknown_readers(options_.runtime_folder, terms.readers);
+  const auto terms = checked_terms(options_);
+  if (!terms) return terms.error();
   if (auto opened = source_.open(); !opened) return opened;
-  terms.layout = {source_.layout()};
-  terms.digest = source_.digest();
   if (auto opened = open_slice(); !opened) return opened;
-  if (options_.deduplicate) {
-    if (auto hashed = hash(terms.content); !hashed) return hashed;
-    if (auto copied = publish_copy(terms); !copied) return copied.error();
-  }
-  if (!copy_) {
-    if (auto published = publish_slice(terms); !published) return published;
-  }
+  if (auto published = publish_slice(*terms); !published) return published;
   if (options_.life != options_.life.zero()) end_ = Clock::now() + options_.life;
   tell();
   return {};
@@ -267,12 +201,6 @@ std::string Publication::held_text() const {
          " after the last process has left it";
 }
 
-std::string Publication::arrays_text() const {
-  const std::uint64_t count = source_.arrays();
-  if (count == 0) return "";
-  return " in " + std::to_string(count) + (count == 1 ? " array" : " arrays");
-}
-
 void Publication::tell() const {
   if (options_.json) {
     std::cout << json_text({{"name", options_.name},
@@ -280,27 +208,18 @@ void Publication::tell() const {
                             {"version", version_},
                             {"device", slice_->device()},
                             {"bytes", source_.size()},
-                            {"arrays", source_.arrays() ? Json(source_.arrays()) : Json()},
+                            {"arrays", Json()},
                             {"sharing", options_.sharing},
-                            {"deduplicated", copy_.has_value()},
                             {"session", session_->id()}});
   } else {
     std::cout << printable(
                      "published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                     size_text(source_.size()) + arrays_text() + " on " + short_uuid(slice_->device()) +
-                     ", sharing " + options_.sharing +
-                     (copy_ ? ", of the same memory as version " + std::to_string(copy_->version()) : "") +
+                     size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                     options_.sharing +
                      held_text())
               << "\n";
   }
   std::cout << std::flush;
-}
-
-// Memory of its own takes its region along when the program ends. What lies in another's is removed.
-Result<void> Publication::end() {
-  if (!copy_) return {};
-  auto removed = session_->remove_region(options_.name, version_);
-  return removed || removed.error().code == Code::kNotFound ? Result<void>() : removed;
 }
 
 Result<void> Publication::check_there() const {
@@ -320,21 +239,47 @@ Result<void> Publication::check_there() const {
 Result<void> Publication::hold() {
   for (;;) {
     const auto now = Clock::now();
-    if (now >= end_ || !interrupt_.wait(std::min<Clock::duration>(kLook, end_ - now))) return end();
+    if (now >= end_ || !interrupt_.wait(std::min<Clock::duration>(kLook, end_ - now))) return {};
     auto there = check_there();
     if (there) there = session_->ping();
     if (there || there.error().code == Code::kUnavailable || there.error().code == Code::kDeadlineExceeded)
       continue;
     // The broker counts the region's life from an earlier moment than this program.
     const bool is_over = there.error().code == Code::kNotFound && end_ - Clock::now() < kLook;
-    return is_over ? end() : there;
+    return is_over ? Result<void>() : there;
   }
+}
+
+// Python does it, in place of this program. Answers the exit status, if that cannot begin.
+int publish_safetensors(const PublicationOptions& options, const std::filesystem::path& file) {
+  if (const auto terms = checked_terms(options); !terms) return report(terms.error());
+  const auto device = device_of(options);
+  if (!device) return report(device.error());
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  std::vector<std::string> words{"publish", "--name=" + options.name, "--sharing=" + options.sharing,
+                                 "--charge=" + options.charge,
+                                 "--wait=" + seconds(options.wait), "--gpumem=" + program.string()};
+  if (!device->empty()) words.push_back("--device=" + *device);
+  if (options.life != options.life.zero()) words.push_back("--life=" + seconds(options.life));
+  if (options.keep) words.emplace_back("--keep");
+  if (options.linger != options.linger.zero()) words.push_back("--linger=" + seconds(options.linger));
+  if (options.seal) words.emplace_back("--seal");
+  if (options.json) words.emplace_back("--json");
+  words.insert(words.end(), {"--", file.string()});
+  return run_python(options.runtime_folder, std::move(words));
 }
 
 }  // namespace
 
-int publish_source(const PublicationOptions& options, RegionSource& source) {
-  Publication publication(options, source);
+bool is_safetensors(const std::filesystem::path& path) {
+  return path.filename().string().ends_with(".safetensors");
+}
+
+int publish_file(PublicationOptions options, const std::filesystem::path& file, bool raw) {
+  if (options.name.empty()) options.name = file.filename().string();
+  if (!raw && is_safetensors(file)) return publish_safetensors(options, file);
+  Publication publication(options, file);
   if (auto published = publication.publish(); !published) return report(published.error());
   if (options.keep) return std::cout ? 0 : 1;
   const auto held = publication.hold();

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <string>
 
-#include "client/cli/regions/region_source.h"
-
 namespace gpumem::cli {
 
 struct PublicationOptions {
@@ -15,14 +13,18 @@ struct PublicationOptions {
   std::chrono::milliseconds life{0};    ///< zero: until it is interrupted
   bool keep = false;                    ///< leaves it behind at once
   std::chrono::milliseconds linger{0};  ///< of a kept one: so long after the last process; zero: for ever
-  bool deduplicate = false;             ///< uses the memory of a region of the same bytes, if there is one
   bool seal = false;                    ///< nobody writes to it from now on
   std::chrono::milliseconds wait{0};    ///< for memory that others hold
   bool json = false;
 };
 
-/// Loads `source` into device memory, through one buffer, and publishes it. Keeps it until it is interrupted
-/// or its life is over; or leaves it behind. Answers the exit status.
-int publish_source(const PublicationOptions& options, RegionSource& source);
+/// Whether the name ends with .safetensors.
+bool is_safetensors(const std::filesystem::path& path);
+
+/// `gpumem publish`: loads a file into device memory, through one buffer, and publishes it. Keeps it until it
+/// is interrupted or its life is over; or leaves it behind. Python publishes a file of safetensors as arrays,
+/// in place of this program; `raw` takes it for any other. `options.name`  empty: the file's.
+/// Answers the exit status.
+int publish_file(PublicationOptions options, const std::filesystem::path& file, bool raw);
 
 }  // namespace gpumem::cli

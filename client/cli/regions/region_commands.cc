@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "client/cli/regions/publish.h"
+#include "client/cli/regions/publication.h"
 #include "client/cli/regions/region_content.h"
 #include "client/cli/regions/region_options.h"
 #include "client/cli/regions/regions_command.h"

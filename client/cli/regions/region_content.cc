@@ -12,10 +12,8 @@
 #include <vector>
 
 #include "client/cli/listings.h"
-#include "client/cli/regions/array_layout.h"
-#include "client/cli/regions/array_name.h"
-#include "client/cli/regions/safetensors_file.h"
-#include "client/cli/regions/safetensors_header.h"
+#include "client/cli/regions/publication.h"
+#include "client/cli/regions/python_command.h"
 #include "client/cli/table.h"
 #include "client/cli/views.h"
 
@@ -32,53 +30,11 @@ Result<bool> write_out(std::span<const char> piece) {
   return true;
 }
 
-Error cannot_write(Error error) {
-  error.message += "; --raw writes the region's bytes as they are";
-  return error.in("cannot write the region as a file of safetensors");
-}
-
-// Complex numbers of 16 bytes have no name there, and one name is the metadata's.
-Result<SafetensorsHeader> header_of(const ArrayLayout& layout) {
-  SafetensorsHeader header{{}, layout.metadata};
-  for (const ArrayPlace& array : layout.arrays) {
-    if (array.dtype->safetensors.empty() || array.name == "__metadata__") {
-      return Error{Code::kInvalidArgument, "the array " + shown_name(array.name) + " of " +
-                                               std::string(array.dtype->name) + " cannot be in one"};
-    }
-    header.tensors.push_back(
-        {array.name, array.dtype, array.shape, array.offset, array.offset + array.bytes()});
-  }
-  return header;
-}
-
-Result<void> write_arrays(const RegionReader& region, std::string_view encoded) {
-  const auto layout = ArrayLayout::decode(encoded, region.size().count - encoded.size());
-  if (!layout) return cannot_write(layout.error());
-  if (const auto said = region.digest(); said != decltype(said){} && said != digest_of(encoded))
-    return cannot_write({Code::kInvalidArgument, "its layout is not the one whose digest was published"});
-  const auto header = header_of(*layout);
-  if (!header) return cannot_write(header.error());
-  if (auto written = write_out(header->text()); !written) return written.error();
-  std::vector<RegionReader::Range> ranges;
-  for (const ArrayPlace& array : layout->arrays) ranges.push_back({array.offset, array.bytes()});
-  return region.read(ranges, write_out);
-}
-
-// Layouts are their publishers': what does not begin as one of arrays is of something else.
-Result<void> write_content(const RegionReader& region) {
-  if (region.layout().count == 0 || region.layout().count > ArrayLayout::kMostBytes)
-    return region.read(write_out);
-  const auto encoded = region.read_layout();
-  if (!encoded) return encoded.error();
-  return ArrayLayout::is_encoded(*encoded) ? write_arrays(region, *encoded) : region.read(write_out);
-}
-
 /// A file that is held against a region.
 struct Comparison {
   std::uint64_t region = 0;  ///< bytes
   std::uint64_t file = 0;
   std::optional<std::uint64_t> difference;  ///< where they first differ; the end of the shorter counts
-  bool is_in_layout = false;                ///< the difference: the arrays' bytes are equal
 };
 
 class Comparer {
@@ -93,7 +49,7 @@ class Comparer {
     const auto read = region.read([this](std::span<const char> piece) { return take(piece); });
     if (!read) return read.error();
     if (!difference_ && size_ != region.size().count) difference_ = std::min(size_, region.size().count);
-    return Comparison{region.size().count, size_, difference_, false};
+    return Comparison{region.size().count, size_, difference_};
   }
 
  private:
@@ -135,17 +91,6 @@ Result<Comparison> compare_bytes(const RegionReader& region, const std::filesyst
       .compare(region);
 }
 
-// What the file is published as, layout included: two files of the same bytes may have other arrays.
-Result<Comparison> compare_arrays(const RegionReader& region, const std::filesystem::path& path) {
-  const auto source = safetensors_file(path);
-  if (auto opened = source->open(); !opened) return opened.error();
-  auto found =
-      Comparer(source->size(), [&](std::span<char> piece) { return source->read(piece); }).compare(region);
-  if (found && found->difference)
-    found->is_in_layout = *found->difference >= region.size().count - region.layout().count;
-  return found;
-}
-
 std::string comparison_text(const RegionName& name, const std::string& file, const Comparison& found) {
   std::string text = "'" + name.name + "' and " + file;
   if (!found.difference) return text + " are equal: " + size_text(found.region) + "\n";
@@ -154,8 +99,6 @@ std::string comparison_text(const RegionName& name, const std::string& file, con
     text +=
         "; the region has " + std::to_string(found.region) + " bytes, the file " + std::to_string(found.file);
   }
-  if (found.is_in_layout)
-    text += ": the arrays' bytes are equal, their names, types, shapes or metadata are not";
   return text + "\n";
 }
 
@@ -168,13 +111,28 @@ Json comparison_json(const RegionName& name, std::uint64_t version, const Compar
           {"file_bytes", found.file}};
 }
 
+// The command of Python that reads this version of the region.
+std::vector<std::string> python_words(const std::string& command, const RegionName& name,
+                                      std::uint64_t version) {
+  return {command, "--owner=" + name.owner, "--version=" + std::to_string(version)};
+}
+
 }  // namespace
 
 int cat_region(const std::filesystem::path& runtime_folder, const RegionName& name, bool raw) {
-  const auto region = RegionReader::open(runtime_folder, name);
-  if (!region) return report(region.error());
-  const auto written = raw ? region->read(write_out) : write_content(*region);
-  return written ? 0 : report(written.error());
+  std::uint64_t version = 0;
+  {
+    const auto region = RegionReader::open(runtime_folder, name);
+    if (!region) return report(region.error());
+    if (raw || region->layout().is_zero()) {
+      const auto written = region->read(write_out);
+      return written ? 0 : report(written.error());
+    }
+    version = region->version();
+  }
+  auto words = python_words("cat", name, version);
+  words.insert(words.end(), {"--", name.name});
+  return run_python(runtime_folder, std::move(words));
 }
 
 int verify_region(const std::filesystem::path& runtime_folder, const RegionName& name,
@@ -182,15 +140,24 @@ int verify_region(const std::filesystem::path& runtime_folder, const RegionName&
   std::error_code failed;
   if (std::filesystem::exists(file, failed) && !std::filesystem::is_regular_file(file, failed))
     return report(Error{Code::kInvalidArgument, file.string() + " is not a regular file"});
-  const auto region = RegionReader::open(runtime_folder, name);
-  if (!region) return report(region.error());
-  const bool has_arrays = region->layout().count > 0 && is_safetensors(file);
-  const auto found = has_arrays ? compare_arrays(*region, file) : compare_bytes(*region, file);
-  if (!found) return report(found.error());
-  std::cout << (json ? json_text(comparison_json(name, region->version(), *found))
-                     : printable_lines(comparison_text(name, file.string(), *found)))
-            << std::flush;
-  return found->difference || !std::cout ? 1 : 0;
+  std::uint64_t version = 0;
+  {
+    const auto region = RegionReader::open(runtime_folder, name);
+    if (!region) return report(region.error());
+    version = region->version();
+    if (region->layout().is_zero() || !is_safetensors(file)) {
+      const auto found = compare_bytes(*region, file);
+      if (!found) return report(found.error());
+      std::cout << (json ? json_text(comparison_json(name, version, *found))
+                         : printable_lines(comparison_text(name, file.string(), *found)))
+                << std::flush;
+      return found->difference || !std::cout ? 1 : 0;
+    }
+  }
+  auto words = python_words("verify", name, version);
+  if (json) words.emplace_back("--json");
+  words.insert(words.end(), {"--", name.name, file.string()});
+  return run_python(runtime_folder, std::move(words));
 }
 
 }  // namespace gpumem::cli

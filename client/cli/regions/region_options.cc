@@ -71,9 +71,6 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
   command.add_flag("--keep", options.keep,
                    "Leave it behind: it outlives this program, at the tenant's expense");
   add_linger(command, options.linger);
-  command.add_flag(
-      "--deduplicate", options.deduplicate,
-      "Use the memory of a region of the same bytes that the tenant has published so, if there is one");
   command.add_flag("--seal", options.seal,
                    "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,

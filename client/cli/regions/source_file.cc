@@ -19,18 +19,19 @@ Result<void> SourceFile::open() {
   return {};
 }
 
-Result<std::size_t> SourceFile::read(std::span<char> piece, std::uint64_t at) const {
+Result<std::size_t> SourceFile::read(std::span<char> piece) {
   ssize_t count = 0;
-  while ((count = ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(at))) < 0 &&
-         errno == EINTR) {
+  while ((count = ::read(file_.get(), piece.data(), piece.size())) < 0 && errno == EINTR) {
   }
   if (count < 0) return cannot_read();
-  if (count > 0) return static_cast<std::size_t>(count);
-  return Error{Code::kInternal, name() + " ends at byte " + std::to_string(at) + " of " +
-                                    std::to_string(size()) + ": it became shorter"};
+  if (count == 0) {
+    return Error{Code::kInternal, name() + " ends at byte " + std::to_string(done_) + " of " +
+                                      std::to_string(size()) + ": it became shorter"};
+  }
+  done_ += static_cast<std::uint64_t>(count);
+  return static_cast<std::size_t>(count);
 }
 
-// It may be read twice: for its hash, and for its bytes.
 Result<void> SourceFile::check() const {
   struct stat now = {};
   if (::fstat(file_.get(), &now) != 0) return cannot_read();

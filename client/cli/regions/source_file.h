@@ -11,7 +11,8 @@
 
 namespace gpumem::cli {
 
-/// A file that a region is published from. It stays the one that was opened, whatever has its name since.
+/// A file that a region is published from, read once and in order. It stays the one that was opened, whatever
+/// has its name since.
 class SourceFile {
  public:
   explicit SourceFile(std::filesystem::path path) : path_(std::move(path)) {}
@@ -21,9 +22,9 @@ class SourceFile {
   Result<void> open();
   /// As it was opened.
   std::uint64_t size() const { return static_cast<std::uint64_t>(opened_.st_size); }
-  /// Fills the first bytes of `piece` with those from the offset `at` on. Answers how many: one at least.
-  /// Errors  it ends there, as it did not when it was opened.
-  Result<std::size_t> read(std::span<char> piece, std::uint64_t at) const;
+  /// Fills the first bytes of `piece` with the next ones. Answers how many: one at least.
+  /// Errors  it ends here, as it did not when it was opened.
+  Result<std::size_t> read(std::span<char> piece);
   /// Errors  kAborted: it was written to since it was opened.
   Result<void> check() const;
 
@@ -33,6 +34,7 @@ class SourceFile {
   const std::filesystem::path path_;
   UniqueFd file_;
   struct stat opened_ = {};
+  std::uint64_t done_ = 0;  ///< bytes that were read
 };
 
 }  // namespace gpumem::cli

@@ -88,22 +88,10 @@ struct PublishOptions {
   bool keep = false;
   /// Of a kept one: it ends so long after the last process has left it. Zero: it does not.
   std::chrono::milliseconds linger{0};
-  /// A hash of all of its bytes, as SHA-256: who publishes the same finds it (Session::map_content). With one
-  /// the region is sealed. All zeros: none.
-  std::array<unsigned char, 32> content{};
   /// Nobody writes to the region from now on. It is mapped for reading alone. The extents
   /// that it lies in are readable only in the publisher, too, with whatever else they hold, until they are
   /// given back.
   bool sealed = false;
-};
-
-/// By what a region of the session's own tenant is found.
-struct ContentOptions {
-  std::string device;  ///< UUID; empty: the first that both the broker and this process see
-  Bytes bytes;         ///< of the region
-  Bytes layout;        ///< so many of its last bytes say what is in it
-  std::array<unsigned char, 32> digest{};   ///< of the layout
-  std::array<unsigned char, 32> content{};  ///< a hash of all bytes, as of PublishOptions
 };
 
 struct RegionOptions {

@@ -27,7 +27,6 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
   given.life_ms = options.life.count();
   given.keep = options.keep;
   given.linger_ms = options.linger.count();
-  std::copy(options.content.begin(), options.content.end(), given.content);
   given.sealed = options.sealed;
   std::uint64_t version = 0;
   const gpumem_status status = call(&given, &version);
@@ -49,17 +48,6 @@ class Region : public Import {
   std::uint64_t version() const { return info().version; }
   /// So many of the region's last bytes say what is in it.
   Bytes layout() const { return {info().layout}; }
-  /// Publishes the region, of this session's own tenant, once more: its memory has two names then. Returns
-  /// the version. It ends with the first, if that is removed while its publisher has it in a slice. The
-  /// memory goes on while a process of the tenant has it, or it is kept. Of `options`, the layout, the digest
-  /// and the content are the region's. Errors  kNotFound (the region has ended, or is another tenant's),
-  /// kFailedPrecondition (fewer may map it than the options allow; a broker that knows no contents), others
-  /// as Slice::publish.
-  Result<std::uint64_t> publish(const std::string& name, const PublishOptions& options = {}) {
-    return detail::published(options, [&](const gpumem_publish_options* given, std::uint64_t* version) {
-      return gpumem_import_publish(c_handle(), name.c_str(), given, version);
-    });
-  }
   /// Unmaps the region and keeps its addresses: what points into it is good again after remap(). Until then
   /// work on them fails, as on memory that is not mapped. To the broker it is as if the region were gone: the
   /// memory can come back, and an adopted region ends. The caller has synchronised its work on it.

@@ -84,11 +84,6 @@ class Session {
   ///         (adopts one that is not kept, or that a process has; a broker that knows no regions), others as
   ///         import_handle.
   Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
-  /// Maps for reading the newest region of this session's own tenant that was published with this content.
-  /// Its publisher may have given a hash of other bytes: the caller compares them, and then gives the region
-  /// another name (Region::publish). Errors  kInvalidArgument (no hash), kNotFound (no such region; no such
-  ///         device), kFailedPrecondition (a broker that knows no contents), others as import_handle.
-  Result<Region> map_content(const ContentOptions& options);
   /// Maps the newest region of this session's tenant with this name, or makes this session the one to publish
   /// it: if there is no such region, and nobody else has reserved the name, the session has a reservation.
   /// Publishing the name by this session fulfils it. It ends with release_reservation, after its life and
@@ -238,20 +233,6 @@ inline Result<Region> Session::map_region(const std::string& name, const RegionO
 #endif
   gpumem_import* import = nullptr;
   const gpumem_status status = gpumem_map_region(handle_.get(), name.c_str(), &given, &import);
-  if (status != GPUMEM_OK) return detail::last_error(status);
-  return Region(import);
-}
-
-inline Result<Region> Session::map_content(const ContentOptions& options) {
-  if (!handle_) return moved_from();
-  gpumem_content_options given = GPUMEM_CONTENT_OPTIONS_INIT;
-  given.device = detail::c_text(options.device);
-  given.bytes = options.bytes.count;
-  given.layout = options.layout.count;
-  std::copy(options.digest.begin(), options.digest.end(), given.digest);
-  std::copy(options.content.begin(), options.content.end(), given.content);
-  gpumem_import* import = nullptr;
-  const gpumem_status status = gpumem_map_content(handle_.get(), &given, &import);
   if (status != GPUMEM_OK) return detail::last_error(status);
   return Region(import);
 }

@@ -103,16 +103,6 @@ TEST_F(BrokerRegionSeal, MemoryThatOthersCanWriteToIsNotSealed) {
   EXPECT_TRUE(publish("weights", true));
 }
 
-TEST_F(BrokerRegionSeal, AnotherNameIsSealedToo) {
-  const auto version = publish("weights", true);
-  ASSERT_TRUE(version);
-  RegionTerms terms;
-  terms.name = "again";
-  ASSERT_TRUE(machine.broker.publish_alias(publisher, *version, terms, machine.now));
-  machine.collect();
-  EXPECT_EQ(map(mate, "again", MapAs::kWriter), Code::kFailedPrecondition);
-}
-
 TEST_F(BrokerRegionSeal, HoldsAfterARestart) {
   ASSERT_TRUE(publish("weights", true));
   machine.restart(seal_policy(), {grant});

@@ -75,8 +75,6 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::SliceGone{SliceId{6}},
           Checkpoint::LeaseGone{LeaseId{9}},
           Checkpoint::ImportGone{ImportId{2}},
-          Checkpoint::RegionContent{RegionId{5}, {'c'}, true},
-          Checkpoint::RegionContent{RegionId{6}, {'d'}, false},
           Checkpoint::RegionSealed{RegionId{5}},
           Checkpoint::RegionSealed{RegionId{6}},
           Checkpoint::RegionGone{RegionId{6}},

@@ -27,8 +27,6 @@ Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
 Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
 Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
 Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
-Kind kind_of(const api::PublishAlias&) { return Kind::kPublishAlias; }
-Kind kind_of(const api::MapContent&) { return Kind::kMapContent; }
 Kind kind_of(const api::Charge&) { return Kind::kCharge; }
 Kind kind_of(const api::Ping&) { return Kind::kPing; }
 Kind kind_of(const api::Spent&) { return Kind::kSpent; }
@@ -180,10 +178,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
-  check("PublishContent", PublishContent{});
-  check("PublishSealed", PublishSealed{});
-  check("PublishAlias", PublishAlias{});
-  check("MapContent", MapContent{});
   check("MapReplica", MapReplica{});
 }
 

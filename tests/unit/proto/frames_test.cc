@@ -33,11 +33,10 @@ template <class Body>
 struct Frame : testing::Test {};
 using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
-                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishContent,
-                   PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica, MapOrReserve,
-                   ReleaseReservation, RemoveRegion, NameReserved, Published, RegionMapped, HandleExported,
-                   Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed,
-                   Described, Explained>;
+                   ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishContent, MapRegion,
+                   MapReplica, MapOrReserve, ReleaseReservation, RemoveRegion,
+                   NameReserved, Published, RegionMapped, HandleExported, Imported, Describe, Explain,
+                   Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {
@@ -121,10 +120,6 @@ TEST(FrameVersion, IsTheFirstThatHasTheKind) {
   EXPECT_EQ(first_version_of(Kind::kMapOrReserve), 7);
   EXPECT_EQ(first_version_of(Kind::kMapReplica), 9);
   EXPECT_EQ(first_version_of(Kind::kReleaseReservation), 7);
-  EXPECT_EQ(first_version_of(Kind::kPublishContent), 9);
-  EXPECT_EQ(first_version_of(Kind::kPublishAlias), 9);
-  EXPECT_EQ(first_version_of(Kind::kMapContent), 9);
-  EXPECT_EQ(first_version_of(Kind::kPublishSealed), 9);
   EXPECT_EQ(kVersion, 9);
 }
 
@@ -148,15 +143,6 @@ TEST(FrameText, IsPaddedWithZeros) {
   Publish publish{};
   publish.readers[7].bytes.back() = 'x';
   EXPECT_FALSE(read<Publish>(frame_of(publish)));
-  PublishContent sealed{};
-  sealed.readers[7].bytes.back() = 'x';
-  EXPECT_FALSE(read<PublishContent>(frame_of(sealed)));
-  EXPECT_FALSE(read<PublishSealed>(frame_of(PublishSealed{sealed})));
-  PublishAlias alias{};
-  alias.readers[0].bytes.back() = 'x';
-  EXPECT_FALSE(read<PublishAlias>(frame_of(alias)));
-  EXPECT_TRUE(is_refused(PublishContent{}, &PublishContent::name));
-  EXPECT_TRUE(is_refused(PublishAlias{}, &PublishAlias::name));
   Described described{};
   described.count = 1;
   described.slices[0].label.bytes.back() = 'x';

@@ -69,12 +69,7 @@ class ExportOptions(ctypes.Structure):
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("sharing", c_int), ("readers", POINTER(c_char_p)),
                 ("reader_count", c_size_t), ("layout", c_uint64), ("digest", c_uint8 * 32), ("life_ms", c_int64),
-                ("keep", c_bool), ("linger_ms", c_int64), ("content", c_uint8 * 32), ("sealed", c_bool)]
-
-
-class ContentOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("bytes", c_uint64), ("layout", c_uint64),
-                ("digest", c_uint8 * 32), ("content", c_uint8 * 32)]
+                ("keep", c_bool), ("linger_ms", c_int64), ("sealed", c_bool)]
 
 
 class RegionOptions(ctypes.Structure):
@@ -174,8 +169,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_publish": (Status, [Handle, c_char_p, c_uint64, c_uint64, POINTER(PublishOptions),
                                       POINTER(c_uint64)]),
     "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
-    "gpumem_map_content": (Status, [Handle, POINTER(ContentOptions), POINTER(Handle)]),
-    "gpumem_import_publish": (Status, [Handle, c_char_p, POINTER(PublishOptions), POINTER(c_uint64)]),
     "gpumem_import_unmap": (Status, [Handle]),
     "gpumem_import_is_mapped": (c_bool, [Handle]),
     "gpumem_import_remap": (Status, [Handle, POINTER(RemapOptions)]),

@@ -235,6 +235,16 @@ class Layout:
         return _HEAD.pack(MAGIC, version, len(text)) + text
 
     @property
+    def encoded_at(self) -> int:
+        """Offset of the encoding in a region of these arrays."""
+        return aligned(self.end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a region of these arrays: the encoding is behind them."""
+        return self.encoded_at + len(self.encoded)
+
+    @property
     def digest(self) -> bytes:
         """SHA-256 of the encoding."""
         return hashlib.sha256(self.encoded).digest()

@@ -8,7 +8,6 @@ The region is memory of this process's slice and ends with it; readers that have
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,6 @@ from . import _driver
 from ._library import leave
 from ._source import is_on_host, source_of
 from .arrays import PRIVATE, private_names
-from .deduplicate import STAGING_BYTES, Content, Pieces, publish_copy
 from .errors import FailedPrecondition, InvalidArgument, NotFound
 from .layout import Layout
 from .region import Region, Sharing
@@ -33,9 +31,9 @@ class Publication:
     release() leaves it to others. One that is forgotten gives its memory back, with a ResourceWarning: the region ends unless others
     have mapped it, or it is kept."""
 
-    def __init__(self, session: Session, memory: Slice | Region, name: str, version: int, layout: Layout, *, owns: bool):
-        """Use publish_arrays. `owns`: the memory is given back with it."""
-        self._session, self._memory, self._owns = session, memory, owns
+    def __init__(self, session: Session, slice: Slice, name: str, version: int, layout: Layout, *, owns: bool):
+        """Use publish_arrays. `owns`: the slice is closed with it."""
+        self._session, self._slice, self._owns = session, slice, owns
         self._name, self._version, self._layout = name, version, layout
         self._open = True
 
@@ -58,22 +56,14 @@ class Publication:
         return self._layout.digest
 
     @property
-    def is_deduplicated(self) -> bool:
-        """Whether its memory is that of a region that there was, of the same bytes."""
-        return isinstance(self._memory, Region)
-
-    @property
     def device(self) -> str:
         """The UUID."""
-        return self._memory.device
+        return self._slice.device
 
     @property
     def slice(self) -> Slice:
-        """Whose memory it is. Raises FailedPrecondition: it is deduplicated."""
-        if isinstance(self._memory, Region):
-            raise FailedPrecondition(f"region {self._name!r} is in no slice of this process: a region of the same bytes was "
-                                     "there")
-        return self._memory
+        """The slice that has its memory."""
+        return self._slice
 
     def close(self) -> None:
         """Removes the region, and gives its memory back if no slice was passed. Again, and after release: nothing. Raises as
@@ -81,7 +71,7 @@ class Publication:
         if not self._open:
             return
         try:
-            self._give_back()  # first: others' names of this memory go on where it is not written any more
+            self._give_back()
         finally:
             with contextlib.suppress(NotFound):  # it has expired, was removed, or ended with its memory
                 self._session.remove_region(self._name, version=self._version)
@@ -95,7 +85,7 @@ class Publication:
 
     def _give_back(self) -> None:
         if self._owns:
-            self._memory.close()
+            self._slice.close()
 
     def __del__(self) -> None:
         if getattr(self, "_open", False) and self._owns:
@@ -130,31 +120,19 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
                            private_names(sources, private), array_metadata)
 
-    def settle() -> None:
-        """Work that fills arrays may be on any stream, of any device that has one of them."""
+    def fill(base: int) -> None:
+        # Work that fills arrays may be on any stream, of any device that has one of them.
         _driver.synchronize()
         devices = {_driver.ordinal_of(one.address) for one in sources.values() if not is_on_host(one) and 0 not in one.shape}
         for ordinal in devices:
             with _driver.current(ordinal):
                 _driver.synchronize()
-
-    def fill(base: int) -> None:
-        settle()
         for placed in layout.arrays:
             source = sources[placed.name]
             copy = _driver.copy_in if is_on_host(source) else _driver.copy
             copy(base + placed.offset, source.address, placed.nbytes)
 
-    def pieces() -> Iterator[tuple[int, Any]]:
-        settle()
-        for placed in layout.arrays:
-            source = sources[placed.name]
-            for at in range(0, placed.nbytes, STAGING_BYTES):
-                count = min(STAGING_BYTES, placed.nbytes - at)
-                yield placed.offset + at, ((ctypes.c_ubyte * count).from_address(source.address + at)
-                                           if is_on_host(source) else _driver.copy_out(source.address + at, count))
-
-    return publish_layout(session, name, layout, fill, slice=slice, pieces=pieces, **options)
+    return publish_layout(session, name, layout, fill, slice=slice, **options)
 
 
 class Replicas:
@@ -283,70 +261,37 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
                    device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
-                   linger: float | None = None, deduplicate: bool = False, seal: bool = False,
-                   pieces: Pieces | None = None) -> Publication:
+                   linger: float | None = None, seal: bool = False) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
     device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
-    sharing, readers, life, keep, linger, seal: as Slice.publish. Deduplicated it is sealed in any case.
-    deduplicate: if this session's tenant has a region of the same bytes on the device, which was published so, that
-    region's memory gets this name, too, and no more is taken. All bytes are compared. pieces: what `fill` fills it with.
+    sharing, readers, life, keep, linger, seal: as Slice.publish.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
-    has its size of before. FailedPrecondition, too: a broker that knows no contents.
+    has its size of before.
     """
     if slice is not None and device not in (None, slice.device):
         raise InvalidArgument(f"the slice is of the device {slice.device}, not {device}")
-    if deduplicate and pieces is None:
-        raise InvalidArgument("who deduplicates says which bytes it publishes")
-    content = Content(layout, pieces or (lambda: iter(())))
-    options: dict[str, Any] = {"sharing": sharing, "readers": readers, "life": life, "keep": keep, "linger": linger}
-
-    def of_a_copy(place: Slice) -> Publication | None:
-        if not deduplicate:
-            return None
+    with _grown(session, slice, layout.size, device, wait) as (place, offset):
         with _driver.current(place.ordinal):
-            copy = publish_copy(session, place.device, content, name, **options)
-        return Publication(session, copy[0], name, copy[1], layout, owns=True) if copy else None
-
-    with _behind(session, slice, device) as (place, offset):
-        found = of_a_copy(place)
-        if not found:
-            place.grow(offset + content.size, wait=wait)
-            with _driver.current(place.ordinal):
-                fill(place.base + offset)
-                _driver.write(place.base + offset + content.start, layout.encoded)
-                _driver.synchronize()  # a copy from the host may return before the device has it
-            found = of_a_copy(place)  # another process may have published it meanwhile
-        if not found:
-            version = place.publish(name, offset, content.size, layout=len(layout.encoded), digest=layout.digest,
-                                    content=content.hash() if deduplicate else b"", seal=seal, **options)
-            return Publication(session, place, name, version, layout, owns=slice is None)
-        _give_back(place, offset, slice)
-        return found
-
-
-def _give_back(place: Slice, offset: int, slice: Slice | None) -> None:
-    place.shrink(offset) if slice else place.close()
-
-
-@contextlib.contextmanager
-def _behind(session: Session, slice: Slice | None, device: str | None) -> Iterator[tuple[Slice, int]]:
-    """A slice, `slice` or one of its own, and the offset behind what is committed. Threads that publish into one slice take turns.
-    As before when the statement raises."""
-    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
-    with place._turn():
-        offset = place.committed
-        try:
-            yield place, offset
-        except BaseException:
-            _give_back(place, offset, slice)
-            raise
+            fill(place.base + offset)
+            _driver.write(place.base + offset + layout.encoded_at, layout.encoded)
+            _driver.synchronize()  # a copy from the host may return before the device has it
+        version = place.publish(name, offset, layout.size, layout=len(layout.encoded), digest=layout.digest, sharing=sharing,
+                                readers=readers, life=life, keep=keep, linger=linger, charge=charge, seal=seal)
+    return Publication(session, place, name, version, layout, owns=slice is None)
 
 
 @contextlib.contextmanager
 def _grown(session: Session, slice: Slice | None, size: int, device: str | None,
            wait: float) -> Iterator[tuple[Slice, int]]:
-    """A slice and the offset from which on `size` bytes are committed. As before when the statement raises."""
-    with _behind(session, slice, device) as (place, offset):
-        place.grow(offset + size, wait=wait)
-        yield place, offset
+    """A slice, `slice` or one of its own, and the offset from which on `size` bytes are committed. Threads that publish into
+    one slice take turns. As before when the statement raises."""
+    place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name
+    with place._turn():
+        offset = place.committed
+        try:
+            place.grow(offset + size, wait=wait)
+            yield place, offset
+        except BaseException:
+            place.shrink(offset) if slice else place.close()
+            raise

@@ -48,11 +48,11 @@ class Sharing(enum.IntEnum):
     """The named tenants, and all tenants within them."""
 
 
-def hash_bytes(hash: builtins.bytes, what: str) -> Any:
+def digest_bytes(digest: builtins.bytes) -> Any:
     """For C. b"": none."""
-    if len(hash) not in (0, DIGEST_BYTES):
-        raise InvalidArgument(f"{what} has {DIGEST_BYTES} bytes, not {len(hash)}")
-    return (ctypes.c_uint8 * DIGEST_BYTES)(*hash)
+    if len(digest) not in (0, DIGEST_BYTES):
+        raise InvalidArgument(f"a digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    return (ctypes.c_uint8 * DIGEST_BYTES)(*digest)
 
 
 def publish_options(sharing: Sharing, readers: Sequence[str], life: float | None, keep: bool, linger: float | None,
@@ -148,21 +148,6 @@ class Region(Import):
     def digest(self) -> builtins.bytes:
         """Of the layout, as the publisher says: 32 bytes."""
         return builtins.bytes(self._info.digest)
-
-    def publish(self, name: str, *, sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (),
-                life: float | None = None, keep: bool = False, linger: float | None = None) -> int:
-        """Publishes the region, of this session's own tenant, once more: its memory has two names then. Answers the
-        version. It ends with the first, if that is removed while its publisher has it in a slice. The memory goes on while
-        a process of the tenant has it, or it is kept. The options are as of Slice.publish.
-
-        Raises NotFound (the region has ended, or is another tenant's), FailedPrecondition (fewer may map it than the
-        options allow; closed; a broker that knows no contents), others as Slice.publish.
-        """
-        options = publish_options(sharing, readers, life, keep, linger)
-        version = ctypes.c_uint64()
-        check(load().gpumem_import_publish(self._handle, encoded(name, "name"), ctypes.byref(options),
-                                           ctypes.byref(version)))
-        return int(version.value)
 
     def unmap(self) -> None:
         """Unmaps the region and keeps its addresses: its arrays are good again after remap(). Until then work on them fails,

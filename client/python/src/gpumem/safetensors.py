@@ -5,21 +5,25 @@
 
 The file passes through one staging buffer of host memory, whatever its size. The header is read here, strictly: a file
 that says something else than it holds is refused before memory is taken. The package safetensors is not needed.
+`python3 -m gpumem.safetensors` is the command line, which `gpumem publish`, `cat` and `verify` hand over to.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import json
 import os
+import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NoReturn
 
 from . import _driver
 from ._dtypes import DTYPES, Dtype
 from .arrays import PRIVATE, private_names
-from .errors import InvalidArgument
+from .errors import Code, GpumemError, InvalidArgument
 from .layout import (MOST_DIMENSIONS, MOST_SIZE, ArrayLayout, Layout, check_name, contiguous_strides,
                      strict_json)
 from .publish import Publication, publish_layout
@@ -44,6 +48,10 @@ class Tensor:
     shape: tuple[int, ...]
     begin: int  # bytes, from the file's first
     end: int
+
+
+class UnfitFile(InvalidArgument):
+    """A file is no file of safetensors, or none whose tensors can be published."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,30 +99,84 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     metadata: texts for readers, besides the file's. array_metadata: texts about single tensors, by their names.
     progress: called with the bytes done and those of all tensors after each copy; True: draws a bar on standard error.
     staging: bytes of pinned host memory, through which everything goes.
-    options: of publish.publish_layout (device, wait, sharing, readers, life, slice, deduplicate).
-    Raises OSError, others as read_header and publish_layout.
+    options: of publish.publish_layout (device, wait, sharing, readers, life, slice, seal).
+    Raises OSError, UnfitFile, GpumemError (the file was written to meanwhile), others as publish_layout.
     """
     if staging < 1:
         raise InvalidArgument(f"staging is {staging}; it is a number of bytes, from 1 on")
-    with open(path, "rb", buffering=0) as file:
-        try:
-            header = read_header(file)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{os.fspath(path)}: {error}") from None
-        layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
-                               {**header.metadata, **(metadata or {})},
-                               private_names((one.name for one in header.tensors), private), array_metadata)
+    with opened(path, private=private, metadata=metadata, array_metadata=array_metadata) as file:
         show = _bar if progress is True else progress or None
 
         def fill(base: int) -> None:
-            _stream(file.fileno(), header.tensors, layout.arrays, base, staging, show)
+            _stream(file, base, staging, show)
+            file.check()
 
-        def pieces() -> Iterator[tuple[int, memoryview]]:
-            buffer = memoryview(bytearray(staging))
-            for start, size, _ in _pieces(file.fileno(), header.tensors, layout.arrays, buffer):
-                yield start, buffer[:size]
+        return publish_layout(session, name, file.layout, fill, **options)
 
-        return publish_layout(session, name, layout, fill, pieces=pieces, **options)
+
+class File:
+    """A file of safetensors that is open, and the layout of its tensors in a region."""
+
+    def __init__(self, path: str, file: BinaryIO, header: Header, layout: Layout):
+        """Use opened."""
+        self._path, self._opened = path, os.fstat(file.fileno())
+        self.number, self.tensors, self.layout = file.fileno(), header.tensors, layout
+
+    def region(self) -> Iterator[bytes | memoryview]:
+        """The bytes of the region that it is published as, in pieces. Each is good until the next one."""
+        buffer, done = memoryview(bytearray(STAGING_BYTES)), 0
+        for start, size, _ in _pieces(self, buffer):
+            yield bytes(start - done)
+            yield buffer[:size]
+            done = start + size
+        yield bytes(self.layout.encoded_at - done)
+        yield self.layout.encoded
+
+    def check(self) -> None:
+        """Raises GpumemError, with the code ABORTED: it was written to since it was opened."""
+        now = os.fstat(self.number)
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise GpumemError(f"{self._path}: the file changed while it was read; nothing is published. Try again",
+                              Code.ABORTED)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str], *, private: Iterable[str] = PRIVATE, metadata: Mapping[str, str] | None = None,
+           array_metadata: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[File]:
+    """The file until the statement ends. The options are as of publish_safetensors. Raises OSError, UnfitFile."""
+    title = os.fspath(path)
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InvalidArgument(f"{title} is not a regular file")
+        try:
+            header = read_header(file)
+            layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
+                                   {**header.metadata, **(metadata or {})},
+                                   private_names((one.name for one in header.tensors), private), array_metadata)
+            layout.size  # a layout that is too large is refused here
+        except InvalidArgument as error:
+            raise UnfitFile(f"{title}: {error}") from None
+        yield File(title, file, header, layout)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO would be waited for until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def header_of(layout: Layout) -> bytes:
+    """The first bytes of a file of these arrays, as the package safetensors writes them. The arrays' bytes follow in their
+    order. Raises InvalidArgument: an array cannot be in such a file."""
+    header: dict[str, Any] = {_METADATA: dict(sorted(layout.metadata.items()))} if layout.metadata else {}
+    at = 0
+    for one in layout.arrays:
+        if not one.type.safetensors or one.name == _METADATA or not one.is_contiguous:
+            raise InvalidArgument(f"the array {ascii(one.name)} of {one.dtype} cannot be in one")
+        header[one.name] = {"dtype": one.type.safetensors, "shape": one.shape, "data_offsets": [at, at + one.nbytes]}
+        at += one.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return _LENGTH.pack(len(text)) + text
 
 
 def _metadata(value: Any) -> dict[str, str]:
@@ -163,25 +225,23 @@ def _check_order(tensors: Iterable[Tensor], data: int, size: int) -> None:
                               + (": it is truncated" if at > size else ""))
 
 
-def _stream(file: int, tensors: Sequence[Tensor], arrays: Sequence[ArrayLayout], base: int, staging: int,
-            show: Progress | None) -> None:
+def _stream(file: File, base: int, staging: int, show: Progress | None) -> None:
     """Reads the tensors one piece after the other and copies each to its array's place."""
-    total, done = sum(array.nbytes for array in arrays), 0
+    total, done = sum(array.nbytes for array in file.layout.arrays), 0
     with _driver.pinned(staging) as buffer:
         source = ctypes.addressof(ctypes.c_ubyte.from_buffer(buffer))
-        for target, size, read in _pieces(file, tensors, arrays, buffer):
+        for target, size, read in _pieces(file, buffer):
             _driver.copy_in(base + target, source, size)
             done += read
             if show:
                 show(done, total)
 
 
-def _pieces(file: int, tensors: Sequence[Tensor], arrays: Sequence[ArrayLayout],
-            buffer: memoryview) -> Iterator[tuple[int, int, int]]:
+def _pieces(file: File, buffer: memoryview) -> Iterator[tuple[int, int, int]]:
     """Fills the buffer and says which part of the region that is: offset, size, and how much of it was read. Small arrays
     go together, with zeros between them."""
     start = size = read = 0
-    for tensor, array in zip(tensors, arrays):
+    for tensor, array in zip(file.tensors, file.layout.arrays):
         at, place = tensor.begin, array.offset
         while at < tensor.end:
             if place - start >= len(buffer):
@@ -189,7 +249,7 @@ def _pieces(file: int, tensors: Sequence[Tensor], arrays: Sequence[ArrayLayout],
                 start, size, read = place, 0, 0
             piece = min(tensor.end - at, len(buffer) - (place - start))
             buffer[size:place - start] = bytes(place - start - size)
-            _read(file, buffer[place - start:place - start + piece], at, tensor.name)
+            _read(file.number, buffer[place - start:place - start + piece], at, tensor.name)
             size, read = place - start + piece, read + piece
             at, place = at + piece, place + piece
     if size:
@@ -208,3 +268,9 @@ def _bar(done: int, total: int) -> None:
     filled = 40 * done // total if total else 40
     print(f"\r[{'#' * filled}{' ' * (40 - filled)}] {done >> 20} of {total >> 20} MiB", end="\n" if done == total else "",
           file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    from ._safetensors_command import main
+
+    sys.exit(main())

@@ -17,7 +17,7 @@ from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
 from .pressure import Handler, Listener
-from .region import Region, Reservation, hash_bytes, waited_in_vain_as_not_found
+from .region import Region, Reservation, waited_in_vain_as_not_found
 from .slice import Slice
 
 
@@ -149,27 +149,6 @@ class Session:
                 check_waiting(options, lambda: load().gpumem_map_region(
                     self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
             return Region(opened.value or 0, self, name, writable=writable)
-        except BaseException:  # an interrupt may come after the answer
-            if opened.value:
-                load().gpumem_import_close(opened)
-            raise
-
-    def map_content(self, content: builtins.bytes, bytes: SupportsIndex, *, layout: SupportsIndex = 0,
-                    digest: builtins.bytes = b"", device: str | None = None) -> Region:
-        """Maps for reading the newest region of this session's own tenant that was published with this content. Its
-        publisher may have given a hash of other bytes: the caller compares them.
-
-        content, layout, digest: as Slice.publish. bytes: of the region. device: UUID; None: the first.
-        Raises NotFound (no such region; no such device), InvalidArgument (no hash), FailedPrecondition (a broker that
-        knows no contents), others as import_handle.
-        """
-        options = _abi.sized(_abi.ContentOptions, device=encoded(device, "device"), bytes=size_of(bytes, "bytes"),
-                             layout=size_of(layout, "layout"), digest=hash_bytes(digest, "a digest"),
-                             content=hash_bytes(content, "a hash of the content"))
-        opened = _abi.Handle()
-        try:
-            check(load().gpumem_map_content(self._handle, ctypes.byref(options), ctypes.byref(opened)))
-            return Region(opened.value or 0, self, "")
         except BaseException:  # an interrupt may come after the answer
             if opened.value:
                 load().gpumem_import_close(opened)

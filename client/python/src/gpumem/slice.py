@@ -15,7 +15,7 @@ from ._library import check, leave, load, text
 from ._values import encoded, milliseconds_of, size_of
 from ._waiting import check_waiting
 from .ipc import exported
-from .region import Sharing, hash_bytes, publish_options
+from .region import Sharing, digest_bytes, publish_options
 
 
 def _give_back(handle: int, owner: int) -> None:
@@ -98,7 +98,7 @@ class Slice:
     def publish(self, name: str, offset: SupportsIndex = 0, bytes: SupportsIndex = 0, *,
                 sharing: Sharing = Sharing.PRIVATE, readers: Sequence[str] = (), layout: SupportsIndex = 0,
                 digest: builtins.bytes = b"", life: float | None = None, keep: bool = False,
-                linger: float | None = None, content: builtins.bytes = b"", seal: bool = False) -> int:
+                linger: float | None = None, seal: bool = False) -> int:
         """Names [base + offset, base + offset + bytes), whose content does not change any more, for other processes to
         map (Session.map_region). Answers its version, higher than that of every region before; earlier ones of the
         same name stay. The memory stays charged as it is. The region ends when it is removed or expires, and with
@@ -111,8 +111,6 @@ class Slice:
         life: seconds; None: as long as its memory.
         keep: it outlives the processes that have its memory, at the tenant's expense. linger: it ends so many seconds
         after the last of them has left it; None: it does not.
-        content: 32 bytes of a hash of all its bytes, SHA-256: who publishes the same finds it (Session.map_content). With
-        one the region is sealed.
         seal: nobody writes to it from now on. It is mapped for reading alone; the extents that it lies
         in are readable only here, too, with whatever else they hold, until they are given back.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
@@ -121,8 +119,7 @@ class Slice:
         others have imported by handles), Unavailable.
         """
         options = publish_options(sharing, readers, life, keep, linger, layout=size_of(layout, "layout"),
-                                  digest=hash_bytes(digest, "a digest"),
-                                  content=hash_bytes(content, "a hash of the content"), sealed=bool(seal))
+                                  digest=digest_bytes(digest), sealed=bool(seal))
         version = ctypes.c_uint64()
         check(load().gpumem_slice_publish(self._handle, encoded(name, "name"), size_of(offset, "offset"),
                                           size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
