@@ -70,11 +70,7 @@ Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptio
   return seen;
 }
 
-// A broker that seals no region knows no writers.
-lane::MapAs mapper(const Connection& connection, bool writable) {
-  const bool is_told = writable && connection.welcome().version >= lane::kSealVersion;
-  return is_told ? lane::MapAs::kWriter : lane::MapAs::kReader;
-}
+lane::MapAs mapper(bool writable) { return writable ? lane::MapAs::kWriter : lane::MapAs::kReader; }
 
 cuda::Access access_of(bool writable) { return writable ? cuda::Access::kReadWrite : cuda::Access::kRead; }
 
@@ -146,7 +142,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   }
   const RegionWait wait(options.wait);
   const lane::MapRegion any{owner, lane::RegionName::of(name), options.version,
-                            mapper(*connection, options.writable), wait.nanoseconds()};
+                            mapper(options.writable), wait.nanoseconds()};
   const auto terms = wait.terms(*connection, options.stop);
   auto mapped = devices->of
                     ? connection->lane().map_replica(
@@ -198,7 +194,7 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
   auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
                      {access_of(options.writable), {}, {{}, lane::RegionName::of(name)}});
   if (!opened) return opened.error();
-  const lane::MapAs as = mapper(*(*opened)->connection_, options.writable);
+  const lane::MapAs as = mapper(options.writable);
   if (as == lane::MapAs::kWriter) {
     if (auto able = (*opened)->map_again(as); !able) return able.error();
   }
@@ -295,7 +291,7 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   const MutexLock lock(mutex_);
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
   const GrowTerms terms = RegionWait({}).terms(*connection_, {});
-  const lane::MapAs as = mapper(*connection_, access_ == cuda::Access::kReadWrite);
+  const lane::MapAs as = mapper(access_ == cuda::Access::kReadWrite);
   // Only regions on this device fit.
   auto again =
       options.newest

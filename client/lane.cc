@@ -175,7 +175,7 @@ Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const 
 
 Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline) {
   lane::Hello hello{};
-  hello.oldest = lane::kOldestVersion;
+  hello.oldest = lane::kVersion;
   hello.newest = lane::kVersion;
   hello.label = decltype(hello.label)::of(label);
   hello_ = std::make_unique<Exchange::Call>(exchange_, deadline);
@@ -201,23 +201,20 @@ Result<Greeting> Lane::await_greeting() {
     return refused ? body.error().in("the broker refuses this process") : Error(body.error());
   }
   crash_at(CrashPoint::kClientGreeted);
-  exchange_.set_version(body->version);
   return greeting_of(*body, answer);
 }
 
 void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
-  if (welcome.version < lane::kResumeVersion) return;
   resumption_.emplace(path_, welcome);
   taken_ = std::move(taken);
   exchange_.set_resumption(
       {.attempt = [this](const SessionClaim::Frames& claim, Clock::time_point deadline)
-           -> Result<std::optional<Exchange::Resumption::Reopened>> {
+           -> Result<std::optional<LaneSocket>> {
          auto resumed = resumption_->attempt(claim, deadline);
          if (!resumed) return resumed.error();
-         if (!*resumed) return std::optional<Exchange::Resumption::Reopened>();
-         const std::uint64_t version = (*resumed)->greeting.welcome.version;
+         if (!*resumed) return std::optional<LaneSocket>();
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
-         return std::optional(Exchange::Resumption::Reopened{std::move((*resumed)->socket), version});
+         return std::optional(std::move((*resumed)->socket));
        },
        .has_reached_one = [this] { return resumption_->has_reached_one(); },
        .leave = [this](std::string_view goodbye) { resumption_->leave(goodbye); }});

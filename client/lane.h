@@ -155,8 +155,7 @@ class Lane {
   Result<void> accept(std::uint64_t grant);
   /// Reports that this process has nothing more to give back now on the device with index `device`.
   Result<void> spent(std::size_t device);
-  /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest. Does
-  /// nothing if the version that the broker speaks does not have it.
+  /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest.
   template <class Body>
   void tell_later(const Body& body) {
     exchange_.tell_later(lane::Outgoing(body, exchange_.next_request()));

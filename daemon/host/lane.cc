@@ -161,8 +161,7 @@ void Lane::welcome_by_frame(SessionId session, std::string_view frame, std::span
 }
 
 void Lane::refuse(const Error& error, std::uint64_t request) {
-  // Who has not said anything may speak either protocol: clients of frames look for the second packet.
-  if (!speaks_frames_.value_or(false)) {
+  if (!speaks_frames_.value_or(true)) {
     v1::ToClient message;
     message.mutable_refused()->set_code(static_cast<int>(error.code));
     message.mutable_refused()->set_message(error.message);

@@ -71,9 +71,6 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
   /// The same with a frame. From now on only frames are taken.
   void welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors);
-  /// The version of the frames, as the Welcome names it.
-  void speak(std::uint64_t version) { version_ = version; }
-  std::uint64_t version() const { return version_; }
   bool speaks_frames() const { return speaks_frames_.value_or(false); }
   /// The connection is closed: nothing is sent any more.
   bool ended() const { return ended_; }
@@ -134,7 +131,6 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   bool welcomed_ = false;
   std::size_t welcome_descriptors_ = 0;
   std::optional<bool> speaks_frames_;  ///< once it has said anything
-  std::uint64_t version_ = 0;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;

@@ -115,8 +115,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   Result<void> welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
   Result<void> greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
   static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
-  // `newest`  version that the client speaks.
-  lane::Welcome welcome_of(SessionId session, std::uint16_t newest) const;
+  lane::Welcome welcome_of(SessionId session) const;
   void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
   void end_grace();
   Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);

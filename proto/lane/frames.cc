@@ -85,9 +85,10 @@ bool is_frame(std::string_view packet) {
 
 Result<Incoming> parse(std::string_view packet) {
   Incoming frame{};
-  if (packet.size() < sizeof frame.header || !is_frame(packet)) return broken("it has no header");
+  if (packet.size() < sizeof frame.header) return broken("it has no header");
   std::memcpy(&frame.header, packet.data(), sizeof frame.header);
-  if (frame.header.version < kOldestVersion || frame.header.version > kVersion)
+  if (frame.header.magic != kMagic) return broken("it has no header");
+  if (frame.header.version != kVersion && !is_of_every_version(frame.header.kind))
     return broken("it is of version " + std::to_string(frame.header.version));
   frame.body = packet.substr(sizeof frame.header);
   return frame;

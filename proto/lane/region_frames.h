@@ -92,8 +92,8 @@ struct MapRegion {
   Text<128> owner;  ///< a tenant; empty: the session's own
   RegionName name;
   std::uint64_t version;  ///< 0: the newest
-  /// kOwner: a kept region that no process has lives with the session from now on. kWriter, since version 9:
-  /// it is not sealed, and of the session's tenant.
+  /// kOwner: a kept region that no process has lives with the session from now on. kWriter: it is not
+  /// sealed, and of the session's tenant.
   MapAs as;
   std::uint64_t wait;  ///< nanoseconds that the newest may be waited for; 0: not at all
 };

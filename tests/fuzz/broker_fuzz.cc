@@ -248,7 +248,7 @@ class Clients {
       case 5: return bytes(lane::Describe{});
       case 6: return bytes(lane::Explain{});
       case 1: return bytes(lane::Spent{some_index()});
-      case 2: return bytes(lane::Hello{lane::kOldestVersion, lane::kVersion, 0, {}});
+      case 2: return bytes(lane::Hello{lane::kVersion, lane::kVersion, 0, {}});
       case 3: return bytes(lane::Goodbye{});
       default: {
         std::string packet = bytes(lane::Ping{});

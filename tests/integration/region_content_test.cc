@@ -76,13 +76,9 @@ TEST_F(RegionContent, IsFoundByTheNextBroker) {
   ASSERT_TRUE(succeeded(map(*third, {{"region", "again"}})));
 }
 
-TEST_F(RegionContent, IsNotKnownByFramesOfVersion8) {
+TEST_F(RegionContent, IsNamedAgainByFrames) {
   auto writer = publisher(mebibytes(2), 7, {}, kHash);
-  FrameLane older(broker_.folder()), newer(broker_.folder());
-  lane::Hello hello{lane::kOldestVersion, lane::kRegionHandleVersion, 0, {}};
-  ASSERT_EQ(older.ask(hello).as<lane::Welcome>().version, lane::kRegionHandleVersion);
-  ASSERT_TRUE(older.ask(lane::MapRegion{{}, lane::RegionName::of("weights"), 0, {}, 0})
-                  .is(lane::Kind::kRegionMapped));
+  FrameLane newer(broker_.folder());
   newer.greet();
   lane::MapContent wanted{0, mebibytes(2).count, 0, {}, {}};
   wanted.content.fill(9);

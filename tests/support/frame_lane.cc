@@ -19,7 +19,7 @@ FrameLane::Answer FrameLane::receive() {
 }
 
 lane::Welcome FrameLane::greet(const std::string& label) {
-  lane::Hello hello{lane::kOldestVersion, lane::kVersion, 0, {}};
+  lane::Hello hello{lane::kVersion, lane::kVersion, 0, {}};
   hello.label = decltype(hello.label)::of(label);
   Answer answer = ask(hello);
   EXPECT_EQ(answer.descriptors.size(), 3U);

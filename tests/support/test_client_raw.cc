@@ -128,7 +128,7 @@ Answer raw_flood(const Json& command, Holdings::Raw& raw) {
 Answer raw_claim(const Json& command, const std::string& runtime_folder) {
   FrameLane lane(runtime_folder);
   lane::Resume claim{};
-  claim.oldest = lane::kOldestVersion;
+  claim.oldest = lane::kVersion;
   claim.newest = lane::kVersion;
   claim.session = command.at("session");
   const FrameLane::Answer answer = lane.ask(claim);
