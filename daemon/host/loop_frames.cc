@@ -56,7 +56,7 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session);
-  lane->welcome_by_frame(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
+  lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
                          opened->ends.numbers());
   crash_at(CrashPoint::kSessionWelcomed);
   return {};

@@ -105,7 +105,7 @@ Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId ses
   std::exchange(clients_.at(session).link, link)->forget();
   spdlog::info("session {}, {}: resumed", session.value, link->who());
   link->press(broker_.figures(session));  // it may be asked for memory already
-  lane->welcome_by_frame(session, welcome, descriptors);
+  lane->welcome(session, welcome, descriptors);
   crash_at(CrashPoint::kResumeWelcomed);
   return {};
 }

@@ -76,13 +76,6 @@ Failed failed_with(const Error& error) {
   return body;
 }
 
-bool is_frame(std::string_view packet) {
-  std::uint32_t magic = 0;
-  if (packet.size() < sizeof magic) return false;
-  std::memcpy(&magic, packet.data(), sizeof magic);
-  return magic == kMagic;
-}
-
 Result<Incoming> parse(std::string_view packet) {
   Incoming frame{};
   if (packet.size() < sizeof frame.header) return broken("it has no header");

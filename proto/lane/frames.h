@@ -69,9 +69,6 @@ struct Incoming {
   std::string_view body;
 };
 
-/// Whether `packet` is a frame at all.
-bool is_frame(std::string_view packet);
-
 /// Errors  kInvalidArgument: no header; another version, and not a kind that every version has.
 Result<Incoming> parse(std::string_view packet);
 

@@ -90,9 +90,9 @@ class HostileClient {
     return true;
   }
   bool send_on_greeted_lane() {
-    RawLane lane(folder_);
-    const bool greeted = lane.send(hello()) && lane.receive().has_welcome();
-    send_lingering(lane.socket());
+    FrameLane lane(folder_);
+    const bool greeted = lane.is_welcomed();
+    send_lingering(lane.raw().socket());
     return greeted;
   }
   bool send_on_api() {

@@ -9,7 +9,6 @@
 
 #include <cstring>
 
-#include "proto/lane.h"
 #include "shm/pages.h"
 
 namespace gpumem::client::test {

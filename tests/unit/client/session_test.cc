@@ -8,7 +8,7 @@
 
 #include <future>
 
-#include "proto/lane.h"
+#include "base/label.h"
 #include "shm/pages.h"
 #include "tests/unit/client/fake_lane.h"
 
