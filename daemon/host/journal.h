@@ -32,7 +32,7 @@ class Journal {
   };
   /// What the broker before has left in `folder`. Nothing: there was none since the machine was started.
   /// Counts the attempt: whoever comes so far as to begin() takes it back. Errors  kFailedPrecondition: of a
-  /// version that is not known, or kMostAttempts have come to nothing;
+  /// version that is not known, with a record of an unknown kind, or kMostAttempts have come to nothing;
   ///         kInvalidArgument: no journal; and those of reading. All name the file.
   static Result<std::optional<Content>> read(const std::filesystem::path& folder);
   /// The same for who takes nothing over, and so counts no attempt; the broker whose journal it is may be
