@@ -26,7 +26,6 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   };
   // A request that waited for a region in vain gets an answer that says so.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
-  if (auto map = lane::body_of<lane::MapReplica>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
   return frame;

@@ -137,8 +137,7 @@ Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePa
   return {};
 }
 
-template <class Body>
-Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
+Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
   LanePacket answer;
   if (body.wait == 0) {
     const auto mapped = ask_import<lane::RegionMapped>(body, terms.deadline, answer);
@@ -150,9 +149,6 @@ Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
   if (!mapped) return Error(mapped.error());
   return part_of(*mapped, answer);
 }
-
-template Result<RegionPart> Lane::map(const lane::MapRegion&, const GrowTerms&);
-template Result<RegionPart> Lane::map(const lane::MapReplica&, const GrowTerms&);
 
 Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
                                                                           const GrowTerms& terms) {

@@ -131,15 +131,8 @@ class Lane {
   Result<RegionPart> map_handle(const lane::MapHandle& body);
   /// The same of a region that is found by its content.
   Result<RegionPart> map_content(const lane::MapContent& body);
-  /// Maps a region. May wait for it, as a growth waits for memory. Errors  kFailedPrecondition, too: the
-  /// broker knows no regions.
-  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms) {
-    return map(body, terms);
-  }
-  /// The same of a device's. Errors  kFailedPrecondition, too: the broker is older.
-  Result<RegionPart> map_replica(const lane::MapReplica& body, const GrowTerms& terms) {
-    return map(body, terms);
-  }
+  /// Maps a region. May wait for it, as a growth waits for memory.
+  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);
   /// The same, or a reservation of the region's name, which is the caller's to fulfil or to release.
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
@@ -218,8 +211,6 @@ class Lane {
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer);
   Result<Greeting> await_greeting();
-  template <class Body>
-  Result<RegionPart> map(const Body& body, const GrowTerms& terms);
   /// Asks for a region, and waits for what the broker has decided once the wait is over.
   template <class Body>
   Result<void> await_region(const Body& body, const GrowTerms& terms, LanePacket& answer);

@@ -16,9 +16,8 @@ api::ExportHandle to_call(const ExportHandle& body);
 api::Publish to_call(const Publish& body, std::uint64_t number);
 api::Publish to_call(const PublishContent& body, std::uint64_t number);
 api::PublishAlias to_call(const PublishAlias& body, std::uint64_t number);
-api::MapRegion to_call(const MapRegion& body);
-/// `device`  the UUID.
-api::MapRegion to_call(const MapReplica& body, std::string device);
+/// `device`  its UUID; empty: any.
+api::MapRegion to_call(const MapRegion& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
 api::ExportRegion to_call(const ExportRegion& body);

@@ -49,7 +49,6 @@ bool has_padded_texts(const PublishAlias& body) {
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
-bool has_padded_texts(const MapReplica& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const ExportRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
@@ -129,7 +128,6 @@ template Result<ReleaseReservation> body_of(const Incoming& frame);
 template Result<NameReserved> body_of(const Incoming& frame);
 template Result<ExportRegion> body_of(const Incoming& frame);
 template Result<MapHandle> body_of(const Incoming& frame);
-template Result<MapReplica> body_of(const Incoming& frame);
 template Result<Published> body_of(const Incoming& frame);
 template Result<RegionMapped> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);

@@ -53,7 +53,6 @@ enum class Kind : std::uint16_t {
   kPublishContent = 29,
   kPublishAlias = 30,
   kMapContent = 31,
-  kMapReplica = 32,
   kPublishSealed = 33,
   // From the broker.
   kWelcome = 129,

@@ -86,6 +86,8 @@ struct MapContent {
   ContentHash content;
 };
 enum class MapAs : std::uint64_t { kReader, kOwner, kWriter };
+/// As the device of a MapRegion: the region's memory is of whichever device.
+inline constexpr std::uint64_t kAnyDevice = ~std::uint64_t{0};
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
   static constexpr Kind kKind = Kind::kMapRegion;
@@ -96,6 +98,7 @@ struct MapRegion {
   /// sealed, and of the session's tenant.
   MapAs as;
   std::uint64_t wait;  ///< nanoseconds that the newest may be waited for; 0: not at all
+  std::uint64_t device = kAnyDevice;  ///< its place in Welcome: of the regions of that device
 };
 /// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the
 /// first session that asks, which is to publish it; the others wait, for the region or for the reservation to
@@ -119,16 +122,6 @@ struct RemoveRegion {
   std::uint64_t version;  ///< 0: the newest
 };
 
-/// As MapRegion, of those regions of the name whose memory is of one device.
-struct MapReplica {
-  static constexpr Kind kKind = Kind::kMapReplica;
-  Text<128> owner;
-  RegionName name;
-  std::uint64_t version;
-  MapAs as;
-  std::uint64_t wait;
-  std::uint64_t device;  ///< its place in Welcome
-};
 /// Makes a handle of a region that the session may map. Answered with HandleExported or Failed.
 struct ExportRegion {
   static constexpr Kind kKind = Kind::kExportRegion;
@@ -186,13 +179,11 @@ static_assert(offsetof(PublishAlias, version) == 128 && offsetof(PublishAlias, s
 static_assert(offsetof(MapContent, digest) == 24 && offsetof(MapContent, content) == 56 &&
               sizeof(MapContent) == 88);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
-              offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
-              sizeof(Published) == 8);
+              offsetof(MapRegion, as) == 264 && offsetof(MapRegion, device) == 280 &&
+              sizeof(MapRegion) == 288 && sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
 static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
               sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
               offsetof(NameReserved, expires) == 8);
-static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) == 280 &&
-              sizeof(MapReplica) == 288);
 static_assert(offsetof(ExportRegion, name) == 128 && offsetof(ExportRegion, version) == 256 &&
               offsetof(ExportRegion, life) == 264 && offsetof(ExportRegion, uses) == 272 &&
               sizeof(ExportRegion) == 280 && sizeof(MapHandle) == 64);

@@ -116,8 +116,9 @@ class Clients {
   std::string sharing(std::size_t which) {
     switch (input_.below(16)) {
       case 15: {
-        const lane::MapRegion any = a_map();
-        return bytes(lane::MapReplica{any.owner, any.name, any.version, any.as, any.wait, some_index()});
+        lane::MapRegion of_device = a_map();
+        of_device.device = some_index();
+        return bytes(of_device);
       }
       case 13: return bytes(an_alias());
       case 14: return bytes(lane::MapContent{some_index(), some_size(), 0, {}, some_content()});

@@ -57,7 +57,6 @@ class FuzzedClient {
       case 21: (void)lane_->call<lane::Published>(lane::PublishContent{}); break;
       case 22: (void)lane_->call<lane::Published>(lane::PublishAlias{}); break;
       case 23: release(lane_->map_content({})); break;
-      case 24: release(lane_->map_replica({}, {})); break;
       default: grow(false);
     }
   }

@@ -204,7 +204,7 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::PublishShared, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation,
                     lane::RemoveRegion, lane::ExportRegion,
                     lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-                    lane::MapContent, lane::MapReplica>(*frame),
+                    lane::MapContent>(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

@@ -270,7 +270,7 @@ TEST_F(LaneFrames, OfEveryRequestAreAnswered) {
       lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion, lane::MapOrReserve,
       lane::ReleaseReservation, lane::PublishShared,
       lane::ExportRegion, lane::MapHandle, lane::PublishContent, lane::PublishSealed, lane::PublishAlias,
-      lane::MapContent, lane::MapReplica>(broker_.folder());
+      lane::MapContent>(broker_.folder());
 }
 
 TEST_F(LaneFrames, WithOneNumberForTwoGrowthsEndTheLane) {

@@ -189,7 +189,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("PublishSealed", PublishSealed{});
   check("PublishAlias", PublishAlias{});
   check("MapContent", MapContent{});
-  check("MapReplica", MapReplica{});
 }
 
 core::Denial denial() {

@@ -34,8 +34,8 @@ struct Frame : testing::Test {};
 using Bodies =
     testing::Types<Hello, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye,
                    ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, PublishShared,
-                   PublishContent, PublishSealed, PublishAlias, MapContent, MapRegion, MapReplica,
-                   MapOrReserve, ReleaseReservation, RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
+                   PublishContent, PublishSealed, PublishAlias, MapContent, MapRegion, MapOrReserve,
+                   ReleaseReservation, RemoveRegion, ExportRegion, MapHandle, NameReserved, Published, RegionMapped,
                    HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
                    Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
