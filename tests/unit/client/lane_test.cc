@@ -62,17 +62,6 @@ TEST(Lane, TellsWhatHasNoAnswer) {
   lane->goodbye();
 }
 
-// It would end the session.
-TEST(Lane, DoesNotAskAnOlderBrokerForWhatItDoesNotKnow) {
-  FakeLane fake([](int socket) {
-    greet(socket);
-    EXPECT_TRUE(answered(socket).is<lane::Ping>()) << "nothing came before";
-  });
-  const auto lane = connected(fake);
-  lane->tell_later(lane::RevokeHandle{});
-  EXPECT_TRUE(lane->call(lane::Ping{}));
-}
-
 // Closing a socket with something unread in it resets the connection.
 TEST(Lane, SaysGoodbyeThoughAnswersAreUnread) {
   std::promise<void> sent;
