@@ -108,7 +108,7 @@ class HostileClient {
   std::unique_ptr<Holdings> borrower() {
     auto one = holdings();
     done(*one, {{"do", "raw_connect"}});
-    if (one->raw.session->welcome.token().empty()) return nullptr;
+    if (one->raw.welcome.session == 0) return nullptr;
     if (!done(*one, {{"do", "raw_grow"}, {"bytes", some(64).count}}) || !done(*one, {{"do", "raw_map"}}))
       return nullptr;
     return one;

@@ -192,7 +192,7 @@ TEST_F(LaneFrames, ThatAreBrokenEndTheirOwnSessionAlone) {
   unpadded.label.bytes[5] = 'x';
   for (const std::string& bytes :
        {sent(other_kind), sent(other_version), ping.substr(0, 20), ping + "x", counted,
-        std::string(lane::Outgoing(unpadded, 1).bytes()), std::string("neither"), hello().SerializeAsString(),
+        std::string(lane::Outgoing(unpadded, 1).bytes()), std::string("neither"),
         std::string(lane::Outgoing(lane::Done{}, 1).bytes()),
         std::string(lane::Outgoing(lane::Spent{9}).bytes())}) {
     FrameLane one = frames();
