@@ -9,9 +9,9 @@
 namespace gpumem::bench {
 namespace {
 
-class Answerer final : public v1::Broker::CallbackService {
-  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PingRequest*,
-                                 v1::PingResponse*) override {
+class Answerer final : public v1::Monitor::CallbackService {
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
+                                      v1::GetStatusResponse*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -24,7 +24,7 @@ EmptyService::EmptyService() {
   const std::string socket = (folder_.path() / "empty.sock").string();
   process_ = std::make_unique<Process>(Process::start_role("serve_empty_calls", {socket}));
   process_->await_ready();
-  stub_ = v1::Broker::NewStub(grpc::CreateChannel("unix:" + socket, grpc::InsecureChannelCredentials()));
+  stub_ = v1::Monitor::NewStub(grpc::CreateChannel("unix:" + socket, grpc::InsecureChannelCredentials()));
   call();
 }
 
@@ -35,8 +35,8 @@ EmptyService::~EmptyService() {
 
 void EmptyService::call() const {
   grpc::ClientContext context;
-  v1::PingResponse response;
-  const grpc::Status status = stub_->Ping(&context, {}, &response);
+  v1::GetStatusResponse response;
+  const grpc::Status status = stub_->GetStatus(&context, {}, &response);
   require(status.ok(), "an empty call", status.error_message());
 }
 

@@ -21,7 +21,7 @@ class EmptyService {
  private:
   TemporaryFolder folder_;
   std::unique_ptr<Process> process_;
-  std::unique_ptr<v1::Broker::Stub> stub_;
+  std::unique_ptr<v1::Monitor::Stub> stub_;
 };
 
 }  // namespace gpumem::bench

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "base/crash_point.h"
-#include "proto/lane.h"
+#include "base/label.h"
 
 namespace gpumem::client {
 namespace {

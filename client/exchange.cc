@@ -26,7 +26,6 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   };
   // A request that waited for a region in vain gets an answer that says so.
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
-  if (auto map = lane::body_of<lane::MapReplica>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
   return frame;
@@ -58,7 +57,7 @@ Error Exchange::error(std::string_view what) const {
 Error Exchange::gone() const {
   if (lost_) return *lost_;
   if (may_resume()) return error("has ended, and no other resumes the session yet");
-  return old_ && !framed_ ? not_a_frame() : error("has closed the connection");
+  return error("has closed the connection");
 }
 
 // ---- A call ----
@@ -91,11 +90,6 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   frame_ = frame;
   begun_ = Clock::now();
   if (auto begun = exchange_.begin(*this); !begun) return begun;
-  if (!exchange_.is_spoken(frame_.bytes())) {
-    exchange_.unlink(*this);
-    exchange_.wake_reader();
-    return unspoken();
-  }
   exchange_.claim_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
@@ -216,7 +210,6 @@ Result<void> Exchange::tell(const lane::Outgoing& frame, Clock::time_point deadl
 void Exchange::tell_later(const lane::Outgoing& frame) {
   const NotCancelled whole;
   const MutexLock lock(mutex_);
-  if (!is_spoken(frame.bytes())) return;
   queue(frame);
   read_what_is_there();  // answers that nobody awaits: unread, they would keep the broker from sending more
   send_queued();         // to a silent one, too: nobody may call again when it goes on

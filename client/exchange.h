@@ -91,24 +91,17 @@ class Exchange {
   /// `deadline`, if the lane is full.
   Result<void> tell(const lane::Outgoing& frame, Clock::time_point deadline);
   /// Sends `frame`, whose answer is of no interest, at once or when the lane has room. A Charge takes the
-  /// place of one that waits for that. Does nothing if the version that the broker speaks has no such frames.
+  /// place of one that waits for that.
   void tell_later(const lane::Outgoing& frame);
   /// Sends what is still to be sent, and `last`, as far as there is room. No call is in flight, and none
   /// follows.
   void end(const lane::Outgoing& last);
 
-  /// The version of the lane that both sides speak; once the broker has said so.
-  void set_version(std::uint64_t version);
-
   /// How the session goes on when its broker has ended. Called by one thread at a time, but for
   /// has_reached_one.
   struct Resumption {
-    struct Reopened {
-      LaneSocket socket;
-      std::uint64_t version = 0;  ///< as of set_version()
-    };
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
-    std::function<Result<std::optional<Reopened>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
+    std::function<Result<std::optional<LaneSocket>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
@@ -146,9 +139,7 @@ class Exchange {
   Result<void> wait_for_broker(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
   bool wait_until_open(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
   void resume(Clock::time_point deadline) GPUMEM_REQUIRES(mutex_);
-  void go_on(Resumption::Reopened reopened) GPUMEM_REQUIRES(mutex_);
-  bool is_spoken(std::string_view frame) const GPUMEM_REQUIRES(mutex_);
-  static Error unspoken();
+  void go_on(LaneSocket reopened) GPUMEM_REQUIRES(mutex_);
   void send_again(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> begin(Call& call) GPUMEM_REQUIRES(mutex_);
   Result<void> await(Call& call) GPUMEM_REQUIRES(mutex_);
@@ -195,7 +186,6 @@ class Exchange {
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
   Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);   ///< when something came last
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);  ///< when a Ping was sent to hear something
-  std::uint64_t version_ GPUMEM_GUARDED_BY(mutex_) = lane::kOldestVersion;
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
   /// The charges that the process has declared, by device. The claim of a session does not contain them.
@@ -210,8 +200,6 @@ class Exchange {
   bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool silent_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
-  bool framed_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a frame has come
-  bool old_ GPUMEM_GUARDED_BY(mutex_) = false;     ///< a message of the protocol before has come
   bool resuming_ GPUMEM_GUARDED_BY(mutex_) = false;
   bool absent_ GPUMEM_GUARDED_BY(mutex_) = false;  ///< a call has waited in vain for another broker
 };

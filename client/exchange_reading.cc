@@ -49,13 +49,7 @@ void Exchange::dispatch(LanePacket& packet) {
   heard_ = Clock::now();
   silent_ = false;
   const auto frame = lane::parse(packet.view());
-  // A broker that refuses whoever connects says so in the protocol before the frames, too.
-  if (!framed_ && packet.size > 0 && !lane::is_frame(packet.view())) {
-    old_ = true;
-    return;
-  }
   if (!frame) return fail_all(protocol_error(frame.error().message));
-  framed_ = true;
   claim_.note_received(*frame);
   if (Call* call = find(frame->header.request)) {
     dispatch_to(*call, *frame, packet);

@@ -39,20 +39,6 @@ void Exchange::close() {
   for (Call* call = calls_; call != nullptr; call = call->next_) call->changed_.notify_one();
 }
 
-void Exchange::set_version(std::uint64_t version) {
-  const MutexLock lock(mutex_);
-  version_ = version;
-}
-
-Error Exchange::unspoken() {
-  return {Code::kFailedPrecondition,
-          "the broker is older than this library and knows no such request: upgrade gpumemd"};
-}
-
-bool Exchange::is_spoken(std::string_view frame) const {
-  return lane::first_version_of(lane::parse(frame)->header.kind) <= version_;
-}
-
 void Exchange::set_resumption(Resumption resumption) {
   const MutexLock lock(mutex_);
   resumption_ = std::move(resumption);
@@ -122,19 +108,17 @@ void Exchange::resume(Clock::time_point deadline) {
   reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
 }
 
-void Exchange::go_on(Resumption::Reopened reopened) {
-  if (!socket_.replace(std::move(reopened.socket))) return close();
-  version_ = reopened.version;
+void Exchange::go_on(LaneSocket reopened) {
+  if (!socket_.replace(std::move(reopened))) return close();
   closed_ = false;
   absent_ = false;
   pause_ = kFirstPause;
   silent_ = false;
   ++connection_;
   heard_ = Clock::now();
-  // Frames that were queued again for a connection that did not last are sent only once. This broker may be
-  // an older one.
+  // Frames that were queued again for a connection that did not last are sent only once.
   std::erase_if(queue_, [this](const std::string& frame) GPUMEM_REQUIRES(mutex_) {
-    return find(lane::parse(frame)->header.request) != nullptr || !is_spoken(frame);
+    return find(lane::parse(frame)->header.request) != nullptr;
   });
   for (Call* call = calls_; call != nullptr;) {
     Call* const next = call->next_;
@@ -154,7 +138,6 @@ void Exchange::send_again(Call& call) {
   if (call.partly_) return fail(call, error("has ended while it answered"));
   if (call.arrived_) return;
   if (call.called_off_) return fail(call, called_off());
-  if (!is_spoken(call.frame_.bytes())) return fail(call, unspoken());
   call.since_ = heard_;
   if (call.of_ == Call::Of::kGrowth) {
     call.queued_ = false;

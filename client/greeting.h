@@ -11,7 +11,6 @@ namespace gpumem::client {
 
 /// What the broker says of the session and of itself.
 struct Welcome {
-  std::uint64_t version = 0;  ///< of the lane, that both sides speak
   std::uint64_t session = 0;
   std::string tenant;
   std::string driver_folder;         ///< where the broker found its driver; empty: the system's search path
@@ -27,8 +26,8 @@ struct Greeting {
 };
 
 /// The greeting of `body`, which came in `packet`, whose descriptors it takes.
-/// Errors  kInternal: it breaks the protocol; kResourceExhausted: this process has no room for the
-///         descriptors (RLIMIT_NOFILE).
+/// Errors  kFailedPrecondition: of another version; kInternal: it breaks the protocol;
+///         kResourceExhausted: this process has no room for the descriptors (RLIMIT_NOFILE).
 Result<Greeting> greeting_of(const lane::Welcome& body, LanePacket& packet);
 
 }  // namespace gpumem::client

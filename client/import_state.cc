@@ -64,11 +64,7 @@ Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptio
   return seen;
 }
 
-// A broker that seals no region knows no writers.
-lane::MapAs mapper(const Connection& connection, bool writable) {
-  const bool is_told = writable && connection.welcome().version >= lane::kSealVersion;
-  return is_told ? lane::MapAs::kWriter : lane::MapAs::kReader;
-}
+lane::MapAs mapper(bool writable) { return writable ? lane::MapAs::kWriter : lane::MapAs::kReader; }
 
 cuda::Access access_of(bool writable) { return writable ? cuda::Access::kReadWrite : cuda::Access::kRead; }
 
@@ -134,16 +130,13 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
     if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
   }
   const RegionWait wait(options.wait);
-  const lane::MapRegion any{owner, lane::RegionName::of(name), options.version,
-                            mapper(*connection, options.writable), wait.nanoseconds()};
-  const auto terms = wait.terms(*connection, options.stop);
-  auto mapped = devices->of
-                    ? connection->lane().map_replica(
-                          {any.owner, any.name, any.version, any.as, any.wait, devices->of->index}, terms)
-                    : connection->lane().map_region(any, terms);
+  const lane::MapRegion asked{
+      owner, lane::RegionName::of(name), options.version, mapper(options.writable), wait.nanoseconds(),
+      devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice};
+  auto mapped = connection->lane().map_region(asked, wait.terms(*connection, options.stop));
   if (!mapped) return mapped.error();
   auto state = open(std::move(connection), std::move(*mapped),
-                    {access_of(options.writable), devices->peers, {any.owner, any.name}});
+                    {access_of(options.writable), devices->peers, {asked.owner, asked.name}});
   if (!state || !options.adopt) return state;
   if (auto adopted = (*state)->map_again(lane::MapAs::kOwner); !adopted) return adopted.error();
   return state;
@@ -173,7 +166,7 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
   auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
                      {access_of(options.writable), {}, {{}, lane::RegionName::of(name)}});
   if (!opened) return opened.error();
-  const lane::MapAs as = mapper(*(*opened)->connection_, options.writable);
+  const lane::MapAs as = mapper(options.writable);
   if (as == lane::MapAs::kWriter) {
     if (auto able = (*opened)->map_again(as); !able) return able.error();
   }
@@ -270,12 +263,13 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   const MutexLock lock(mutex_);
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
   const GrowTerms terms = RegionWait({}).terms(*connection_, {});
-  const lane::MapAs as = mapper(*connection_, access_ == cuda::Access::kReadWrite);
-  // Only regions on this device fit.
-  auto again =
-      options.newest
-          ? connection_->lane().map_replica({named_.owner, named_.name, 0, as, 0, device_.index}, terms)
-          : connection_->lane().map_region({named_.owner, named_.name, version_, as, 0}, terms);
+  const lane::MapAs as = mapper(access_ == cuda::Access::kReadWrite);
+  lane::MapRegion asked{named_.owner, named_.name, version_, as, 0};
+  if (options.newest) {  // only regions of this device fit
+    asked.version = 0;
+    asked.device = device_.index;
+  }
+  auto again = connection_->lane().map_region(asked, terms);
   if (!again) return again.error();
   auto mapped = [&]() -> Result<cuda::Mapping> {
     if (auto right = check_place(*again); !right) return right.error();

@@ -123,8 +123,7 @@ Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePa
   return {};
 }
 
-template <class Body>
-Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
+Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
   LanePacket answer;
   if (body.wait == 0) {
     const auto mapped = ask_import<lane::RegionMapped>(body, terms.deadline, answer);
@@ -136,9 +135,6 @@ Result<RegionPart> Lane::map(const Body& body, const GrowTerms& terms) {
   if (!mapped) return Error(mapped.error());
   return part_of(*mapped, answer);
 }
-
-template Result<RegionPart> Lane::map(const lane::MapRegion&, const GrowTerms&);
-template Result<RegionPart> Lane::map(const lane::MapReplica&, const GrowTerms&);
 
 Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
                                                                           const GrowTerms& terms) {
@@ -161,7 +157,7 @@ Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const 
 
 Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline) {
   lane::Hello hello{};
-  hello.oldest = lane::kOldestVersion;
+  hello.oldest = lane::kVersion;
   hello.newest = lane::kVersion;
   hello.label = decltype(hello.label)::of(label);
   hello_ = std::make_unique<Exchange::Call>(exchange_, deadline);
@@ -187,23 +183,20 @@ Result<Greeting> Lane::await_greeting() {
     return refused ? body.error().in("the broker refuses this process") : Error(body.error());
   }
   crash_at(CrashPoint::kClientGreeted);
-  exchange_.set_version(body->version);
   return greeting_of(*body, answer);
 }
 
 void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
-  if (welcome.version < lane::kResumeVersion) return;
   resumption_.emplace(path_, welcome);
   taken_ = std::move(taken);
   exchange_.set_resumption(
       {.attempt = [this](const SessionClaim::Frames& claim, Clock::time_point deadline)
-           -> Result<std::optional<Exchange::Resumption::Reopened>> {
+           -> Result<std::optional<LaneSocket>> {
          auto resumed = resumption_->attempt(claim, deadline);
          if (!resumed) return resumed.error();
-         if (!*resumed) return std::optional<Exchange::Resumption::Reopened>();
-         const std::uint64_t version = (*resumed)->greeting.welcome.version;
+         if (!*resumed) return std::optional<LaneSocket>();
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
-         return std::optional(Exchange::Resumption::Reopened{std::move((*resumed)->socket), version});
+         return std::optional(std::move((*resumed)->socket));
        },
        .has_reached_one = [this] { return resumption_->has_reached_one(); },
        .leave = [this](std::string_view goodbye) { resumption_->leave(goodbye); }});

@@ -127,15 +127,8 @@ class Lane {
 
   /// Redeems a handle. The import is the caller's to release.
   Result<ImportedPart> import_handle(const lane::ImportHandle& body);
-  /// Maps a region. May wait for it, as a growth waits for memory. Errors  kFailedPrecondition, too: the
-  /// broker knows no regions.
-  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms) {
-    return map(body, terms);
-  }
-  /// The same of a device's. Errors  kFailedPrecondition, too: the broker is older.
-  Result<RegionPart> map_replica(const lane::MapReplica& body, const GrowTerms& terms) {
-    return map(body, terms);
-  }
+  /// Maps a region. May wait for it, as a growth waits for memory.
+  Result<RegionPart> map_region(const lane::MapRegion& body, const GrowTerms& terms);
   /// The same, or a reservation of the region's name, which is the caller's to fulfil or to release.
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
@@ -151,8 +144,7 @@ class Lane {
   Result<void> accept(std::uint64_t grant);
   /// Reports that this process has nothing more to give back now on the device with index `device`.
   Result<void> spent(std::size_t device);
-  /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest. Does
-  /// nothing if the version that the broker speaks does not have it.
+  /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest.
   template <class Body>
   void tell_later(const Body& body) {
     exchange_.tell_later(lane::Outgoing(body, exchange_.next_request()));
@@ -211,8 +203,6 @@ class Lane {
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer);
   Result<Greeting> await_greeting();
-  template <class Body>
-  Result<RegionPart> map(const Body& body, const GrowTerms& terms);
   /// Asks for a region, and waits for what the broker has decided once the wait is over.
   template <class Body>
   Result<void> await_region(const Body& body, const GrowTerms& terms, LanePacket& answer);

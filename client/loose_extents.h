@@ -25,8 +25,8 @@ class LooseExtents final : public Borrower {
   /// Closes the slice if everything was given back. Not run in a forked child.
   ~LooseExtents() override;
 
-  /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one (of a
-  /// version before) lends several. Errors  as Slice::grow.   Blocks.
+  /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one
+  /// lends several. Errors  as Slice::grow.   Blocks.
   Result<std::vector<Extent>, GrowError> borrow(Bytes bytes, std::chrono::milliseconds wait);
   /// A descriptor of the memory of the lease, from the broker: who has imported memory cannot export it.
   /// Errors  as Slice::export_handle; kResourceExhausted: there is no room for it (RLIMIT_NOFILE).   Blocks.

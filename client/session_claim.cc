@@ -49,7 +49,7 @@ std::vector<lane::Resume> SessionClaim::frames(std::uint64_t session) const {
   std::vector<lane::Resume> frames;
   for (std::size_t next = 0; next < things.size() || frames.empty();) {
     lane::Resume frame{};
-    frame.oldest = lane::kOldestVersion;
+    frame.oldest = lane::kVersion;
     frame.newest = lane::kVersion;
     frame.session = session;
     frame.count = std::min(things.size() - next, lane::kMostClaimed);

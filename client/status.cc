@@ -107,11 +107,6 @@ Error protocol_error(std::string_view what) {
   return {Code::kInternal, "the broker broke the lane's protocol: " + std::string(what)};
 }
 
-Error not_a_frame() {
-  return {Code::kFailedPrecondition,
-          "the broker speaks an older protocol than this library: install the same version on both sides"};
-}
-
 GrowError error_of(const lane::Failed& failed, bool off) {
   if (off && failed.code == static_cast<std::uint64_t>(Code::kCancelled)) return called_off();
   Error error = plain_error(failed);

@@ -16,8 +16,6 @@ Error called_off();
 /// The broker has sent what it must not send.
 Error protocol_error(std::string_view what);
 
-/// The broker has sent a message of the protocol before frames.
-Error not_a_frame();
 
 /// The error that `failed` reports, with its Denial if it has one.
 /// `off`  whether the caller has called the request off, so that the broker's cancelling it is no surprise.

@@ -119,13 +119,11 @@ Result<void> remap(gpumem_import& handle, const gpumem_remap_options* given) {
   return mapped;
 }
 
-// A broker that is older than reservations has ended them all.
 Result<void> release_reservation(gpumem_session& handle, std::uint64_t reservation) {
   const auto session = handle.session.use();
   if (!session) return session.error();
   const auto released = (*session)->connection()->lane().call(lane::ReleaseReservation{reservation});
-  const bool is_older = !released && released.error().code == Code::kFailedPrecondition;
-  if (!released && !is_older) return released.error();
+  if (!released) return released.error();
   return {};
 }
 

@@ -12,11 +12,11 @@ WallTime now() { return std::chrono::system_clock::now(); }
 Result<std::string> show_status(const Monitor& monitor, const Style& style) {
   auto status = monitor.status();
   if (!status) return status.error();
-  // An older broker has none.
-  const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
-  if (!style.json) return status_text(*status, now()) + regions_summary(regions);
+  const auto regions = monitor.regions("");
+  if (!regions) return regions.error();
+  if (!style.json) return status_text(*status, now()) + regions_summary(*regions);
   Json json = status_json(*status, now());
-  json["regions"] = regions_summary_json(regions);
+  json["regions"] = regions_summary_json(*regions);
   return json_text(json);
 }
 

@@ -470,8 +470,7 @@ typedef struct gpumem_region_options {
    that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
    GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_PERMISSION_DENIED (adopts another tenant's,
    or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process has; a
-   broker that knows no regions, or with `device` one that is older than version 9 of the lane; a device in
-   `access` cannot access the region's), others as gpumem_import_handle. */
+   device in `access` cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
@@ -527,8 +526,7 @@ typedef struct gpumem_remap_options {
    the broker it is as if the import were closed: an adopted region ends. The caller has synchronised its work
    on it. A region that cannot be mapped again stays unmapped. Errors  GPUMEM_FAILED_PRECONDITION (it is
    unmapped already, or mapped; not mapped by its name; the newest has another layout or size than before, or
-   tells no digest of its layout; a broker that is older than version 9 of the lane), GPUMEM_NOT_FOUND (the
-   region has ended), others as gpumem_map_region. */
+   tells no digest of its layout), GPUMEM_NOT_FOUND (the region has ended), others as gpumem_map_region. */
 gpumem_status gpumem_import_unmap(gpumem_import* import) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) GPUMEM_NOEXCEPT;
 /* Whether it is mapped. False for NULL and for one that was closed. */

@@ -138,7 +138,6 @@ Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
   if (auto right = lending_.check_claim(*session, claim); !right) return right;
   session->awaited = false;
-  if (!claim.repeats) sharer_.forget_answers(id);
   lending_.settle_claim(*session, claim, now);
   lending_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);

@@ -202,7 +202,6 @@ struct Claim {
   std::vector<SliceId> slices;
   std::vector<LeaseId> leases;
   std::vector<ImportId> imports;
-  bool repeats = false;  ///< what it asks again has the number of before
 };
 
 /// A session of the broker before.

@@ -64,8 +64,6 @@ class Executor {
   /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
   virtual Result<void> write_down() = 0;
 
-  /// The session that `token` was given to, if it lives: only those of the lane's version 2 have one.
-  virtual std::optional<SessionId> session_of(std::string_view token) const = 0;
   /// Whoever is at the other end of gRPC's connection with that number, if it lives.
   virtual std::optional<Caller> caller_of(int connection) const = 0;
   /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until

@@ -29,12 +29,6 @@ std::optional<std::uint64_t> LastAnswers::find(SessionId session, std::uint64_t 
   return found == of->second.end() ? std::nullopt : std::optional(found->value);
 }
 
-void LastAnswers::forget_restored(SessionId session) {
-  const auto of = by_session_.find(session);
-  if (of == by_session_.end()) return;
-  for (Entry& entry : of->second) entry.restored = false;
-}
-
 void LastAnswers::add_to(Checkpoint& checkpoint) const {
   for (const auto& [session, entries] : by_session_) {
     for (const Entry& entry : entries)

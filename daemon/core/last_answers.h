@@ -24,8 +24,6 @@ class LastAnswers {
   void restore(const Checkpoint::Answer& answer);
   /// What the broker before has answered, or was about to.
   std::optional<std::uint64_t> find(SessionId session, std::uint64_t request) const;
-  /// The session's requests have other numbers when they are made again.
-  void forget_restored(SessionId session);
   void drop(SessionId session) { by_session_.erase(session); }
   void add_to(Checkpoint& checkpoint) const;
 

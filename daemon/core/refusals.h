@@ -20,7 +20,6 @@ enum class Bound : std::size_t {
   kImports,
   kRegions,
   kSilentConnections,
-  kControlConnections,
   kApiConnections,
   kDescriptors,
   kListings,
@@ -30,14 +29,13 @@ enum class Bound : std::size_t {
 };
 
 /// What the metrics call each, in the order of Bound.
-inline constexpr std::array<std::string_view, 14> kBoundNames{"sessions",
+inline constexpr std::array<std::string_view, 13> kBoundNames{"sessions",
                                                               "slices",
                                                               "requests",
                                                               "handles",
                                                               "imports",
                                                               "regions",
                                                               "silent_connections",
-                                                              "control_connections",
                                                               "api_connections",
                                                               "descriptors",
                                                               "listings",

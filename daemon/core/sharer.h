@@ -50,7 +50,6 @@ class Sharer {
   void add_to(Checkpoint& checkpoint) const { answers_.add_to(checkpoint); }
   void restore(const Checkpoint::Answer& answer) { answers_.restore(answer); }
   /// The session's client is back, and makes requests again under other numbers.
-  void forget_answers(SessionId session) { answers_.forget_restored(session); }
   /// Until when a request waits; nothing: it does not.
   std::optional<TimePoint> due(RequestId id) const;
   /// How many regions the session waits for.

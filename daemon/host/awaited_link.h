@@ -27,7 +27,6 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures&) override {}
-  void offer(const core::Grant&, const Extents&) override {}
   void send(std::string_view, std::span<const int>) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }

@@ -104,16 +104,17 @@ bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
       change);
 }
 
-Journal::Content parse(std::string_view bytes, std::vector<Journal::Device> devices) {
+/// Errors  kFailedPrecondition: another version has written a record.
+Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Device> devices) {
   Journal::Content content{{}, std::move(devices), {}};
   while (!bytes.empty()) {
     const std::size_t left = bytes.size();
     auto change = decode(bytes);
-    if (change && !*change) continue;
-    if (change && fits(**change, content.devices.size())) {
-      content.checkpoint.apply(**change);
+    if (change && fits(*change, content.devices.size())) {
+      content.checkpoint.apply(*change);
       continue;
     }
+    if (!change && change.error().code == Code::kFailedPrecondition) return change.error();
     content.damage =
         (change ? "a record is of a device that there is not, or of no bytes" : change.error().message) +
         "; the last " + std::to_string(left) + " bytes are left out";
@@ -146,7 +147,9 @@ Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder
   if (!devices) return devices.error().in(file.string());
   if (!*devices) return std::optional<Journal::Content>();
   if (auto done = before_parsing(file, *text); !done) return done.error();
-  return std::optional(parse(bytes, std::move(**devices)));
+  auto content = parse(bytes, std::move(**devices));
+  if (!content) return content.error().in(file.string());
+  return std::optional(std::move(*content));
 }
 
 Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }

@@ -76,7 +76,6 @@ class Encoder {
     wide(values.size());
     for (Value& value : values) (*this)(value);
   }
-  static bool has_more() { return true; }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -133,7 +132,6 @@ class Decoder {
     if (count > bytes_.size() / sizeof(std::uint64_t)) good_ = false;
     for (std::uint64_t i = 0; good_ && i < count; ++i) (*this)(values.emplace_back());
   }
-  bool has_more() const { return !bytes_.empty(); }
   /// Everything was there, and nothing else.
   bool is_done() const { return good_ && bytes_.empty(); }
 
@@ -169,7 +167,7 @@ void code(Coder& coder, Checkpoint::Session& one) {
   coder(one.tenant);
   coder(one.since);
   coder(one.ended);
-  if (coder.has_more()) coder(one.peer.pod);  // a broker before pods were known has not written it
+  coder(one.peer.pod);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {
@@ -311,7 +309,7 @@ std::string encode(const Change& change) {
   return record + words;
 }
 
-Result<std::optional<Change>> decode(std::string_view& bytes) {
+Result<Change> decode(std::string_view& bytes) {
   RecordHeader header{};
   if (bytes.size() < sizeof header) return Error{Code::kUnavailable, "the last record is not whole"};
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -325,11 +323,14 @@ Result<std::optional<Change>> decode(std::string_view& bytes) {
   std::uint64_t kind = 0;
   decoder(kind);
   auto change = make(kind, std::make_index_sequence<std::variant_size_v<Change>>());
-  if (change) std::visit([&](auto& one) { code(decoder, one); }, *change);
-  if (change && !decoder.is_done())
-    return Error{Code::kInvalidArgument, "a record's words do not fit its kind"};
+  if (!change) {
+    return Error{Code::kFailedPrecondition,
+                 "it has a record of kind " + std::to_string(kind) + ", which this version does not know"};
+  }
+  std::visit([&](auto& one) { code(decoder, one); }, *change);
+  if (!decoder.is_done()) return Error{Code::kInvalidArgument, "a record's words do not fit its kind"};
   bytes.remove_prefix(sizeof header + header.size);
-  return change;
+  return *std::move(change);
 }
 
 }  // namespace gpumem::host

@@ -8,7 +8,6 @@
 
 #include "base/crash_point.h"
 #include "daemon/host/foreign_descriptors.h"
-#include "proto/lane.h"
 #include "proto/lane/frames.h"
 
 namespace gpumem::host {
@@ -105,7 +104,7 @@ void Lane::receive() {
       return close(bytes.error().message);
     }
     if (bytes->empty()) return end();
-    understand(*bytes);
+    handler_.frame(shared_from_this(), *bytes);
   }
   if (!ended_) await_message();
 }
@@ -117,43 +116,10 @@ Result<std::string> Lane::next_message() {
     if (next.bytes < 0) return errno_error(errno, "cannot receive");
     if (next.descriptors) return Error{Code::kInvalidArgument, "its message brings descriptors"};
   }
-  return receive_bytes(socket_.native_handle(), kLaneMessageBytes);
+  return receive_bytes(socket_.native_handle(), lane::kMostBytes);
 }
 
-void Lane::understand(const std::string& packet) {
-  if (!welcomed_) speaks_frames_ = lane::is_frame(packet);
-  if (*speaks_frames_) return handler_.frame(shared_from_this(), packet);
-  v1::ToBroker message;
-  if (!message.ParseFromString(packet)) return close("its message cannot be parsed");
-  understand(message);
-}
-
-void Lane::understand(const v1::ToBroker& message) {
-  if (!welcomed_ && !message.has_hello()) return close("it did not greet first");
-  switch (message.message_case()) {
-    case v1::ToBroker::kHello:
-      if (welcomed_) return close("it greeted twice");
-      return handler_.hello(shared_from_this(), message.hello());
-    case v1::ToBroker::kAccept:
-    case v1::ToBroker::kSpent:
-      if (!session_) return close("a control connection has no memory to speak of");
-      if (message.has_spent()) return handler_.spent(*this, message.spent().device());
-      return handler_.accepted(*this, GrantId{message.accept().grant()});
-    case v1::ToBroker::kGoodbye: goodbye_ = true; return;
-    case v1::ToBroker::MESSAGE_NOT_SET: return close("its message is of an unknown kind");
-  }
-}
-
-void Lane::welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors) {
-  session_ = session;
-  patience_.cancel();
-  v1::ToClient message;
-  *message.mutable_welcome() = welcome;
-  send(message, descriptors);
-  welcomed_ = true;
-}
-
-void Lane::welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors) {
+void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {
   session_ = session;
   patience_.cancel();
   send(frame, descriptors);
@@ -161,19 +127,8 @@ void Lane::welcome_by_frame(SessionId session, std::string_view frame, std::span
 }
 
 void Lane::refuse(const Error& error, std::uint64_t request) {
-  // Who has not said anything may speak either protocol: clients of frames look for the second packet.
-  if (!speaks_frames_.value_or(false)) {
-    v1::ToClient message;
-    message.mutable_refused()->set_code(static_cast<int>(error.code));
-    message.mutable_refused()->set_message(error.message);
-    send(message);
-  }
-  if (speaks_frames_.value_or(true)) send(lane::Outgoing(lane::failed_with(error), request).bytes());
+  send(lane::Outgoing(lane::failed_with(error), request).bytes());
   close("refused: " + error.message);
-}
-
-void Lane::send(const v1::ToClient& message, std::span<const int> descriptors) {
-  send(message.SerializeAsString(), descriptors);
 }
 
 void Lane::send(std::string_view packet, std::span<const int> descriptors) {

@@ -15,7 +15,6 @@
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/process_watch.h"
 #include "daemon/host/unread_descriptors.h"
-#include "gpumem/v1/lane.pb.h"
 
 namespace gpumem::host {
 
@@ -27,12 +26,6 @@ class LaneHandler {
   virtual ~LaneHandler() = default;
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
-  // Of the protocol before the frames.
-  /// The first message. The handler welcomes or refuses.
-  virtual void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) = 0;
-  virtual void accepted(Lane& lane, GrantId grant) = 0;
-  /// The client has no more to give back of the device at place `device`, which may be any number.
-  virtual void spent(Lane& lane, std::uint32_t device) = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void complain(const std::string& words) = 0;
   /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
@@ -64,24 +57,16 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   /// The peer in words.
   std::string who() const { return in_words(peer_); }
 
-  /// None: it has not greeted yet, or is a control connection.
+  /// None: it has not greeted yet.
   SessionId session() const { return session_; }
-  /// From now on other messages than Hello are taken; of a control connection, which has no session, none but
-  /// Goodbye.
-  void welcome(SessionId session, const v1::Welcome& welcome, std::span<const int> descriptors);
-  /// The same with a frame. From now on only frames are taken.
-  void welcome_by_frame(SessionId session, std::string_view frame, std::span<const int> descriptors);
-  /// The version of the frames, as the Welcome names it.
-  void speak(std::uint64_t version) { version_ = version; }
-  std::uint64_t version() const { return version_; }
-  bool speaks_frames() const { return speaks_frames_.value_or(false); }
+  /// The session's first answer. `descriptors`  stay the caller's.
+  void welcome(SessionId session, std::string_view frame, std::span<const int> descriptors);
   /// The connection is closed: nothing is sent any more.
   bool ended() const { return ended_; }
-  /// Says why, then closes. `request`  the number of the Hello, in a frame.
+  /// Says why, then closes. `request`  the number of the Hello.
   void refuse(const Error& error, std::uint64_t request = 0);
   /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
   /// descriptors stay the caller's.
-  void send(const v1::ToClient& message, std::span<const int> descriptors = {});
   void send(std::string_view packet, std::span<const int> descriptors = {});
   /// Whether much of what was sent is unread.
   bool is_behind();
@@ -115,8 +100,6 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void await_room(const Error& obstacle);
   void receive();
   Result<std::string> next_message();
-  void understand(const std::string& packet);
-  void understand(const v1::ToBroker& message);
   void flush();
   void end();
   void close_socket();
@@ -133,8 +116,6 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   SessionId session_;
   bool welcomed_ = false;
   std::size_t welcome_descriptors_ = 0;
-  std::optional<bool> speaks_frames_;  ///< once it has said anything
-  std::uint64_t version_ = 0;
   bool goodbye_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;

@@ -17,14 +17,13 @@ class LaneLink final : public SessionLink {
   bool is_open() const override { return !lane_->ended(); }
   void publish(const BrokerFigures& figures) override { pages_.publish(figures); }
   void press(const BrokerFigures& figures) override;
-  void offer(const core::Grant& grant, const Extents& extents) override;
   void send(std::string_view packet, std::span<const int> descriptors) override;
   bool is_behind() const override { return lane_->is_behind(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
   // Clients keep what they have, and those that can go on with the next broker.
   void stop() override {
-    if (lane_->speaks_frames() && !lane_->ended()) lane_->leave_to_next();
+    if (!lane_->ended()) lane_->leave_to_next();
   }
   void forget() override { lane_->forget(); }
 

@@ -7,7 +7,6 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/process.h"
-#include "proto/lane.h"
 
 namespace gpumem::host {
 namespace {
@@ -214,8 +213,6 @@ void Loop::do_effect(core::HurryJob& effect) { extents_->hurry(effect.device, ef
 void Loop::do_effect(core::SendOffer& effect) {
   for (const core::OfferedLease& one : effect.grant.leases)
     extents_->lent(one.extent.id, one.lease, one.device);
-  const auto client = clients_.find(effect.session);
-  if (client != clients_.end()) client->second.link->offer(effect.grant, *extents_);
 }
 
 void Loop::do_effect(core::AnswerGrow& effect) {
@@ -261,7 +258,6 @@ void Loop::do_effect(core::SignalForeigner& effect) {
 void Loop::do_effect(core::ForgetSession& effect) {
   auto client = clients_.extract(effect.session);
   if (client.empty()) return;
-  tokens_.erase(client.mapped().token);
   client.mapped().link->forget();
 }
 

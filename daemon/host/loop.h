@@ -11,7 +11,6 @@
 #include "daemon/core/executor.h"
 #include "daemon/core/packets.h"
 #include "daemon/host/api_connections.h"
-#include "daemon/host/control_lanes.h"
 #include "daemon/host/deadline_timer.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
@@ -72,7 +71,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override;
-  std::optional<SessionId> session_of(std::string_view token) const override;
   std::optional<core::Caller> caller_of(int connection) const override;
   Result<SessionId> open_session(int connection, std::string label,
                                  std::shared_ptr<core::SessionHolder> holder) override;
@@ -95,15 +93,11 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
  private:
   struct Client {
     std::shared_ptr<SessionLink> link;
-    std::string token{};  ///< of the lane's version 2
   };
 
   explicit Loop(Options options);
 
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
-  void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override;
-  void accepted(Lane& lane, GrantId grant) override;
-  void spent(Lane& lane, std::uint32_t device) override;
   void complain(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;
@@ -111,11 +105,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   PeerListener::Options listening(Options& options);
   void take_in(Connection connection);
   void refuse(Connection connection, const Error& error);
-  Result<void> welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello);
   Result<void> greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
   static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
-  // `newest`  version that the client speaks.
-  lane::Welcome welcome_of(SessionId session, std::uint16_t newest) const;
+  lane::Welcome welcome_of(SessionId session) const;
   void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
   void end_grace();
   Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
@@ -136,7 +128,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   };
   Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
   Error no_descriptors() const;
-  Result<void> open_control(const std::shared_ptr<Lane>& lane);
   // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
   void run(const Work& work);
   // Has `work` done by the thread; waits for it.
@@ -184,8 +175,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are full
   IdSource<RequestId> request_ids_;
   std::unordered_map<SessionId, Client> clients_;
-  std::unordered_map<std::string, SessionId> tokens_;
-  ControlLanes controls_;
   PendingGrowths pending_;
   PendingMaps pending_maps_;
   core::PacketReceiver* receiver_ = nullptr;  ///< once it listens

@@ -1,6 +1,4 @@
 // The loop's part that speaks with lanes of frames: it greets, and hands what sessions ask to the receiver.
-#include <algorithm>
-
 #include "base/crash_point.h"
 #include "base/label.h"
 #include "daemon/host/loop.h"
@@ -13,9 +11,9 @@ bool opens(lane::Kind kind) { return kind == lane::Kind::kHello || kind == lane:
 }  // namespace
 
 // Names that are longer than their places are no names of ours.
-lane::Welcome Loop::welcome_of(SessionId session, std::uint16_t newest) const {
+lane::Welcome Loop::welcome_of(SessionId session) const {
   lane::Welcome body{};
-  body.version = std::min(newest, lane::kVersion);
+  body.version = lane::kVersion;
   body.session = session.value;
   body.tenant = decltype(body.tenant)::of(broker_.tenant_name(session));
   body.driver_folder = decltype(body.driver_folder)::of(driver_folder_);
@@ -25,11 +23,11 @@ lane::Welcome Loop::welcome_of(SessionId session, std::uint16_t newest) const {
 }
 
 Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
-  if (oldest <= lane::kVersion && newest >= lane::kOldestVersion) return {};
+  if (oldest <= lane::kVersion && newest >= lane::kVersion) return {};
   return Error{Code::kFailedPrecondition,
                "the client speaks versions " + std::to_string(oldest) + " to " + std::to_string(newest) +
-                   " of the lane, this broker speaks " + std::to_string(lane::kOldestVersion) + " to " +
-                   std::to_string(lane::kVersion) + ": install the same version on both sides"};
+                   " of the lane, this broker speaks " + std::to_string(lane::kVersion) +
+                   ": install the same version on both sides"};
 }
 
 void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
@@ -37,9 +35,6 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
   if (!frame) return lane->close(frame.error().message);
   const bool greets = opens(frame->header.kind);
   if (greets == lane->session().operator bool()) return lane->close("it greeted twice, or not first");
-  if (!greets && lane::first_version_of(frame->header.kind) > lane->version())
-    return lane->close("its frame is of a kind that version " + std::to_string(lane->version()) +
-                       " of the lane does not have");
   if (frame->header.kind == lane::Kind::kGoodbye) return lane->note_goodbye();
   run([&](core::Broker& broker, core::TimePoint at) {
     if (greets) {
@@ -60,9 +55,8 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   if (auto label = check_label(hello->label.view()); !label) return label;
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
-  const lane::Welcome body = welcome_of(opened->session, hello->newest);
-  lane->speak(body.version);
-  lane->welcome_by_frame(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
+  const lane::Welcome body = welcome_of(opened->session);
+  lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
                          opened->ends.numbers());
   crash_at(CrashPoint::kSessionWelcomed);
   return {};

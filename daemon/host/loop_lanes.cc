@@ -1,4 +1,4 @@
-// The loop's part that speaks with the lanes: who connects, which token is whose, what clients say.
+// The loop's part that speaks with the lanes: connections, the beginning and the end of their sessions.
 #include <algorithm>
 
 #include "base/check.h"
@@ -7,26 +7,8 @@
 #include "daemon/core/refusals.h"
 #include "daemon/host/lane_link.h"
 #include "daemon/host/loop.h"
-#include "daemon/host/token.h"
-#include "proto/lane.h"
 
 namespace gpumem::host {
-namespace {
-
-Error other_version(std::uint64_t theirs, std::uint64_t ours) {
-  return {Code::kFailedPrecondition, "the client speaks version " + std::to_string(theirs) +
-                                         " of the lane, this broker speaks " + std::to_string(ours) +
-                                         ": install the same version on both sides"};
-}
-
-}  // namespace
-
-std::optional<SessionId> Loop::session_of(std::string_view token) const {
-  const auto found = tokens_.find(std::string(token));
-  if (found == tokens_.end()) return std::nullopt;
-  return found->second;
-}
-
 std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device,
                                                   Bytes charged) const {
   const auto client = clients_.find(session);
@@ -66,40 +48,6 @@ void Loop::take_in(Connection connection) {
 
 void Loop::refuse(Connection connection, const Error& error) {
   if (auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_)) (*lane)->refuse(error);
-}
-
-void Loop::hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
-  silent_.remove(lane.get());
-  run([&](core::Broker&, core::TimePoint) {
-    if (auto welcomed = welcome(lane, hello); !welcomed) lane->refuse(welcomed.error());
-  });
-}
-
-Result<void> Loop::welcome(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) {
-  if (hello.protocol() != kLaneProtocol) return other_version(hello.protocol(), kLaneProtocol);
-  if (auto label = check_label(hello.label()); !label) return label;
-  if (hello.control()) return open_control(lane);
-  auto opened = open_session(lane, hello.label());
-  if (!opened) return opened.error();
-  std::string& token = clients_.at(opened->session).token = make_token();
-  tokens_.emplace(token, opened->session);
-  v1::Welcome welcome;
-  welcome.set_session(opened->session.value);
-  welcome.set_token(token);
-  welcome.set_tenant(broker_.tenant_name(opened->session));
-  welcome.set_driver_folder(driver_folder_);
-  for (const core::DevicePolicy& device : broker_.policy().devices) welcome.add_devices(device.uuid);
-  lane->welcome(opened->session, welcome, opened->ends.numbers());
-  return {};
-}
-
-Result<void> Loop::open_control(const std::shared_ptr<Lane>& lane) {
-  auto token = controls_.admit(lane);
-  if (!token) return token.error();
-  v1::Welcome welcome;
-  welcome.set_token(std::move(*token));
-  lane->welcome({}, welcome, {});
-  return {};
 }
 
 Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const std::string& label) {
@@ -149,36 +97,14 @@ Error Loop::no_descriptors() const {
       "the broker has no descriptors left for another session: raise its limit of open files (LimitNOFILE=)");
 }
 
-void Loop::accepted(Lane& lane, GrantId grant) {
-  run([&](core::Broker& broker, core::TimePoint) {
-    // Calls do not wait for the lane: a Return may overtake the Accept of what it gives back. Then nothing is
-    // offered any more, and nothing is lost; a made-up grant changes as little.
-    if (auto accepted = broker.accept(lane.session(), grant); !accepted) {
-      spdlog::debug("session {}: {}", lane.session().value, accepted.error().message);
-    }
-  });
-}
-
-void Loop::spent(Lane& lane, std::uint32_t device) {
-  run([&](core::Broker& broker, core::TimePoint at) {
-    if (device >= broker.policy().devices.size())
-      return lane.close("it speaks of a device that there is not");
-    broker.spent(lane.session(), device, at);
-  });
-}
-
 void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
   silent_.remove(lane.get());
   claims_.drop(lane.get());
-  controls_.remove(*lane);
   if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
   const auto end = goodbye                    ? core::SessionEnd::kReleased
                    : lane->process_may_live() ? core::SessionEnd::kLost
                                               : core::SessionEnd::kExited;
   run([&](core::Broker& broker, core::TimePoint at) {
-    if (const auto client = clients_.find(lane->session()); client != clients_.end()) {
-      tokens_.erase(client->second.token);
-    }
     end_requests_of(lane->session());
     crash_at(CrashPoint::kSessionClosed);
     broker.session_ended(lane->session(), end, at);

@@ -79,8 +79,6 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   auto part = lane::body_of<lane::Resume>(frame);
   if (!part) return part.error();
   if (auto spoken = check_versions(part->oldest, part->newest); !spoken) return spoken;
-  if (part->newest < lane::kResumeVersion)
-    return Error{Code::kFailedPrecondition, "sessions are resumed from version 4 of the lane on"};
   const SessionId session{part->session};
   const auto client = clients_.find(session);
   if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
@@ -90,9 +88,7 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   if (!claim) return claim.error();
   if (!*claim) return {};
   silent_.remove(lane.get());
-  const lane::Welcome body = welcome_of(session, part->newest);
-  (*claim)->repeats = body.version >= lane::kRepeatVersion;
-  lane->speak(body.version);
+  const lane::Welcome body = welcome_of(session);
   return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
 }
 
@@ -109,7 +105,7 @@ Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId ses
   std::exchange(clients_.at(session).link, link)->forget();
   spdlog::info("session {}, {}: resumed", session.value, link->who());
   link->press(broker_.figures(session));  // it may be asked for memory already
-  lane->welcome_by_frame(session, welcome, descriptors);
+  lane->welcome(session, welcome, descriptors);
   crash_at(CrashPoint::kResumeWelcomed);
   return {};
 }

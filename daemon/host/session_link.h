@@ -27,8 +27,6 @@ class SessionLink {
   virtual void publish(const BrokerFigures& figures) = 0;
   /// The session is asked for more memory than before, as `figures` say.
   virtual void press(const BrokerFigures& figures) = 0;
-  /// Extents are on loan to the session.
-  virtual void offer(const core::Grant& grant, const Extents& extents) = 0;
   virtual void send(std::string_view packet, std::span<const int> descriptors) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;

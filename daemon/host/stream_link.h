@@ -29,7 +29,6 @@ class StreamLink final : public SessionLink, public std::enable_shared_from_this
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures& figures) override { holder_->pressed(figures); }
-  void offer(const core::Grant&, const Extents&) override {}
   void send(std::string_view, std::span<const int>) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }

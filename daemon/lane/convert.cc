@@ -104,12 +104,7 @@ api::Publish to_call(const Publish& body, std::uint64_t number) {
   return call;
 }
 
-api::MapRegion to_call(const MapRegion& body) {
-  return {std::string(body.owner.view()),      std::string(body.name.view()), body.version,
-          static_cast<std::uint64_t>(body.as), to_duration(body.wait),        {}};
-}
-
-api::MapRegion to_call(const MapReplica& body, std::string device) {
+api::MapRegion to_call(const MapRegion& body, std::string device) {
   return {std::string(body.owner.view()),      std::string(body.name.view()), body.version,
           static_cast<std::uint64_t>(body.as), to_duration(body.wait),        std::move(device)};
 }

@@ -14,9 +14,8 @@ api::Return to_call(const Return& body);
 api::ExportHandle to_call(const ExportHandle& body);
 // `number`  of the request: it is made again under it.
 api::Publish to_call(const Publish& body, std::uint64_t number);
-api::MapRegion to_call(const MapRegion& body);
-/// `device`  the UUID.
-api::MapRegion to_call(const MapReplica& body, std::string device);
+/// `device`  its UUID; empty: any.
+api::MapRegion to_call(const MapRegion& body, std::string device);
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
 api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
 

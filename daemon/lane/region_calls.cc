@@ -22,15 +22,11 @@ Result<void> SessionCalls::publish(const Call& call, const api::Publish& request
   return {};
 }
 
-Result<void> SessionCalls::take(const Call& call, const MapRegion& body) { return map(call, to_call(body)); }
-
-Result<void> SessionCalls::take(const Call& call, const MapReplica& body) {
-  return map(call, to_call(body, device_at(call.broker, body.device)));
-}
-
-Result<void> SessionCalls::map(const Call& call, const api::MapRegion& request) {
+Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kMapRead);
+  const bool is_any = body.device == kAnyDevice;
+  const api::MapRegion request = to_call(body, is_any ? "" : device_at(call.broker, body.device));
   if (request.wait != core::Duration::zero()) {
     return await_region(call, [&](core::Executor::MapAnswer answer) {
       return api::await_region(executor_, call.session, request, std::move(answer));

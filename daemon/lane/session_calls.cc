@@ -35,7 +35,6 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kMapRegion: return understand<MapRegion>(call, *frame);
     case Kind::kMapOrReserve: return understand<MapOrReserve>(call, *frame);
     case Kind::kReleaseReservation: return understand<ReleaseReservation>(call, *frame);
-    case Kind::kMapReplica: return understand<MapReplica>(call, *frame);
     case Kind::kRemoveRegion: return understand<RemoveRegion>(call, *frame);
     case Kind::kReleaseImport: return understand<ReleaseImport>(call, *frame);
     case Kind::kCharge: return understand<Charge>(call, *frame);

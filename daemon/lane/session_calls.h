@@ -48,7 +48,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);
   Result<void> take(const Call& call, const RemoveRegion& body);
-  Result<void> take(const Call& call, const MapReplica& body);
   Result<void> take(const Call& call, const Charge& body);
   Result<void> take(const Call& call, const Ping& body);
   Result<void> take(const Call& call, const Cancel& body);
@@ -63,7 +62,6 @@ class SessionCalls final : public core::PacketReceiver {
   static Failed too_late();
 
   bool may_import(const Call& call);
-  Result<void> map(const Call& call, const api::MapRegion& request);
   template <class Body>
   void answer_import(const Call& call, const Body& body, const core::Imported& imported, CrashPoint sent);
   // Once the pages show what has become of it.

@@ -17,22 +17,6 @@ class BrokerService final : public v1::Broker::CallbackService {
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // Of clients of the lane's version 2.
-  grpc::ServerUnaryReactor* OpenSlice(grpc::CallbackServerContext* context,
-                                      const v1::OpenSliceRequest* request,
-                                      v1::OpenSliceResponse* response) override;
-  grpc::ServerUnaryReactor* Grow(grpc::CallbackServerContext* context, const v1::GrowRequest* request,
-                                 v1::GrowResponse* response) override;
-  grpc::ServerUnaryReactor* Return(grpc::CallbackServerContext* context, const v1::ReturnRequest* request,
-                                   v1::ReturnResponse* response) override;
-  grpc::ServerUnaryReactor* CloseSlice(grpc::CallbackServerContext* context,
-                                       const v1::CloseSliceRequest* request,
-                                       v1::CloseSliceResponse* response) override;
-  grpc::ServerUnaryReactor* Charge(grpc::CallbackServerContext* context, const v1::ChargeRequest* request,
-                                   v1::ChargeResponse* response) override;
-  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PingRequest* request,
-                                 v1::PingResponse* response) override;
-
  private:
   core::Executor& executor_;
   Calls& calls_;

@@ -269,7 +269,6 @@ void fill(v1::ExplainResponse& response, const core::Explanation& explanation,
 }
 
 void fill(v1::GrowResponse& response, const core::Grant& grant) {
-  response.set_grant(grant.id.value);
   for (const core::OfferedLease& offered : grant.leases) {
     v1::Lease& lease = *response.add_leases();
     lease.set_id(offered.lease.value);

@@ -35,7 +35,6 @@ bool has_padded_texts(const Publish& body) {
 bool has_padded_texts(const MapRegion& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const MapOrReserve& body) { return are_padded(body.name); }
 bool has_padded_texts(const RemoveRegion& body) { return are_padded(body.name); }
-bool has_padded_texts(const MapReplica& body) { return are_padded(body.owner, body.name); }
 bool has_padded_texts(const Explained& body) { return are_padded(body.tenant); }
 bool has_padded_texts(const Failed& body) {
   const Denial& denial = body.denial;
@@ -61,18 +60,12 @@ Failed failed_with(const Error& error) {
   return body;
 }
 
-bool is_frame(std::string_view packet) {
-  std::uint32_t magic = 0;
-  if (packet.size() < sizeof magic) return false;
-  std::memcpy(&magic, packet.data(), sizeof magic);
-  return magic == kMagic;
-}
-
 Result<Incoming> parse(std::string_view packet) {
   Incoming frame{};
-  if (packet.size() < sizeof frame.header || !is_frame(packet)) return broken("it has no header");
+  if (packet.size() < sizeof frame.header) return broken("it has no header");
   std::memcpy(&frame.header, packet.data(), sizeof frame.header);
-  if (frame.header.version < kOldestVersion || frame.header.version > kVersion)
+  if (frame.header.magic != kMagic) return broken("it has no header");
+  if (frame.header.version != kVersion && !is_of_every_version(frame.header.kind))
     return broken("it is of version " + std::to_string(frame.header.version));
   frame.body = packet.substr(sizeof frame.header);
   return frame;
@@ -113,7 +106,6 @@ template Result<RemoveRegion> body_of(const Incoming& frame);
 template Result<MapOrReserve> body_of(const Incoming& frame);
 template Result<ReleaseReservation> body_of(const Incoming& frame);
 template Result<NameReserved> body_of(const Incoming& frame);
-template Result<MapReplica> body_of(const Incoming& frame);
 template Result<Published> body_of(const Incoming& frame);
 template Result<RegionMapped> body_of(const Incoming& frame);
 template Result<ReleaseImport> body_of(const Incoming& frame);

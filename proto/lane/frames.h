@@ -46,7 +46,7 @@ class Outgoing {
   explicit Outgoing(const Body& body, std::uint64_t request = 0, std::uint64_t deadline = 0)
       : size_(sizeof(Header) + size_of(body)) {
     static_assert(std::is_trivially_copyable_v<Body> && sizeof(Header) + sizeof(Body) <= kMostBytes);
-    const Header header{kMagic, kOldestVersion, Body::kKind, request, deadline};
+    const Header header{kMagic, kVersion, Body::kKind, request, deadline};
     std::memcpy(bytes_.data(), &header, sizeof header);
     if (size_ > sizeof header) std::memcpy(bytes_.data() + sizeof header, &body, size_ - sizeof header);
   }
@@ -69,10 +69,7 @@ struct Incoming {
   std::string_view body;
 };
 
-/// Whether `packet` is a frame at all, rather than a message of the protocol before.
-bool is_frame(std::string_view packet);
-
-/// Errors  kInvalidArgument: no header, or of a version that is not spoken.
+/// Errors  kInvalidArgument: no header; another version, and not a kind that every version has.
 Result<Incoming> parse(std::string_view packet);
 
 /// The body of `frame`, which is of the kind asked for: as long as it has to be, its texts padded, its count

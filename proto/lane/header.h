@@ -9,18 +9,10 @@
 
 namespace gpumem::lane {
 
-/// "GML3" as little-endian bytes. No message of the protocol before this one starts with it.
+/// "GML3" as little-endian bytes.
 inline constexpr std::uint32_t kMagic = 0x334c'4d47;
-inline constexpr std::uint16_t kVersion = 9;
-inline constexpr std::uint16_t kOldestVersion = 3;  ///< of the frames; the version before has no frames
-inline constexpr std::uint16_t kResumeVersion = 4;  ///< from this one on, sessions can be resumed
-inline constexpr std::uint16_t kRevokeVersion = 5;  ///< from this one on, handles can be revoked
-inline constexpr std::uint16_t kRegionVersion = 6;  ///< from this one on, there are regions
-inline constexpr std::uint16_t kReserveVersion = 7;       ///< from this one on, names are reserved
-inline constexpr std::uint16_t kReplicaVersion = 9;  ///< from this one on, regions of a device are mapped
-inline constexpr std::uint16_t kSealVersion = 9;     ///< from this one on, regions are sealed
-inline constexpr std::uint16_t kRepeatVersion =
-    9;  ///< from this one on, what changes regions is asked again under its number, and done once
+/// Raised by every change of a frame, of a kind or of what they mean.
+inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kMostBytes = 4096;  ///< of a frame; a longer one ends the session
 inline constexpr std::size_t kMostDescriptors = 128;
 inline constexpr std::size_t kMostParts = 32;  ///< of a growth: one for each device
@@ -31,9 +23,7 @@ inline constexpr std::size_t kMostDescribed = 20;  ///< slices in a frame
 inline constexpr std::size_t kMostClaimed = 250;   ///< things in a frame
 
 enum class Kind : std::uint16_t {
-  // From the client. Those from kCancel to kGoodbye are told and not answered; the others are requests,
-  // answered
-  // once.
+  // From the client. Those from kCancel to kGoodbye have no answer. The others are requests: one answer each.
   kHello = 1,
   kOpenSlice = 2,
   kCloseSlice = 3,
@@ -57,7 +47,6 @@ enum class Kind : std::uint16_t {
   kRemoveRegion = 21,
   kMapOrReserve = 22,
   kReleaseReservation = 23,
-  kMapReplica = 32,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -74,19 +63,10 @@ enum class Kind : std::uint16_t {
   kNameReserved = 141,
 };
 
-/// The first version that has frames of `kind`. A peer that speaks an older one would end the session.
-constexpr std::uint16_t first_version_of(Kind kind) {
-  switch (kind) {
-    case Kind::kResume: return kResumeVersion;
-    case Kind::kRevokeHandle: return kRevokeVersion;
-    case Kind::kPublish:
-    case Kind::kMapRegion:
-    case Kind::kRemoveRegion: return kRegionVersion;
-    case Kind::kMapOrReserve:
-    case Kind::kReleaseReservation: return kReserveVersion;
-    case Kind::kMapReplica: return kReplicaVersion;
-    default: return kOldestVersion;
-  }
+/// Whether frames of `kind` are the same in every version. With these two sides of different versions tell each
+/// other which ones they speak.
+constexpr bool is_of_every_version(Kind kind) {
+  return kind == Kind::kHello || kind == Kind::kResume || kind == Kind::kWelcome || kind == Kind::kFailed;
 }
 
 struct Header {

@@ -34,16 +34,19 @@ struct Publish {
   static constexpr auto kList = &Publish::leases;
 };
 enum class MapAs : std::uint64_t { kReader, kOwner, kWriter };
+/// As the device of a MapRegion: the region's memory is of whichever device.
+inline constexpr std::uint64_t kAnyDevice = ~std::uint64_t{0};
 /// Answered with RegionMapped or Failed; before that, if it is waited for, with Waiting. Cancel withdraws it.
 struct MapRegion {
   static constexpr Kind kKind = Kind::kMapRegion;
   Text<128> owner;  ///< a tenant; empty: the session's own
   RegionName name;
   std::uint64_t version;  ///< 0: the newest
-  /// kOwner: a kept region that no process has lives with the session from now on. kWriter, since version 9:
-  /// it is not sealed, and of the session's tenant.
+  /// kOwner: a kept region that no process has lives with the session from now on. kWriter: it is not
+  /// sealed, and of the session's tenant.
   MapAs as;
   std::uint64_t wait;  ///< nanoseconds that the newest may be waited for; 0: not at all
+  std::uint64_t device = kAnyDevice;  ///< its place in Welcome: of the regions of that device
 };
 /// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the
 /// first session that asks, which is to publish it; the others wait, for the region or for the reservation to
@@ -67,16 +70,6 @@ struct RemoveRegion {
   std::uint64_t version;  ///< 0: the newest
 };
 
-/// As MapRegion, of those regions of the name whose memory is of one device.
-struct MapReplica {
-  static constexpr Kind kKind = Kind::kMapReplica;
-  Text<128> owner;
-  RegionName name;
-  std::uint64_t version;
-  MapAs as;
-  std::uint64_t wait;
-  std::uint64_t device;  ///< its place in Welcome
-};
 // ---- From the broker ----
 
 struct Published {
@@ -110,13 +103,11 @@ static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 16
               offsetof(Publish, sealed) == 224 && offsetof(Publish, readers) == 232 &&
               offsetof(Publish, count) == 1256 && offsetof(Publish, leases) == 1264);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
-              offsetof(MapRegion, as) == 264 && sizeof(MapRegion) == 280 && sizeof(RemoveRegion) == 136 &&
-              sizeof(Published) == 8);
+              offsetof(MapRegion, as) == 264 && offsetof(MapRegion, device) == 280 &&
+              sizeof(MapRegion) == 288 && sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
 static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
               sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
               offsetof(NameReserved, expires) == 8);
-static_assert(offsetof(MapReplica, as) == 264 && offsetof(MapReplica, device) == 280 &&
-              sizeof(MapReplica) == 288);
 static_assert(offsetof(RegionMapped, digest) == 16 && offsetof(RegionMapped, import) == 48 &&
               offsetof(RegionMapped, count) == 80 && offsetof(RegionMapped, sizes) == 88);
 

@@ -116,8 +116,9 @@ class Clients {
   std::string sharing(std::size_t which) {
     switch (input_.below(14)) {
       case 13: {
-        const lane::MapRegion any = a_map();
-        return bytes(lane::MapReplica{any.owner, any.name, any.version, any.as, any.wait, some_index()});
+        lane::MapRegion of_device = a_map();
+        of_device.device = some_index();
+        return bytes(of_device);
       }
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
@@ -212,7 +213,7 @@ class Clients {
       case 5: return bytes(lane::Describe{});
       case 6: return bytes(lane::Explain{});
       case 1: return bytes(lane::Spent{some_index()});
-      case 2: return bytes(lane::Hello{lane::kOldestVersion, lane::kVersion, 0, {}});
+      case 2: return bytes(lane::Hello{lane::kVersion, lane::kVersion, 0, {}});
       case 3: return bytes(lane::Goodbye{});
       default: {
         std::string packet = bytes(lane::Ping{});

@@ -62,7 +62,6 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   void post(Work work) override { run(work); }
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override { return {}; }
-  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
   /// A session by gRPC of the user whose number is that of the connection: its holder is told of pressure.
   Result<SessionId> open_session(int connection, std::string label,

@@ -202,7 +202,7 @@ bool FakeBroker::take(std::string_view packet) {
                     lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
                     lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
                     lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion,
-                    lane::MapReplica>(*frame),
+                    >(*frame),
           "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered

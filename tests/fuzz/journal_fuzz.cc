@@ -38,12 +38,11 @@ void read(std::string_view journal) {
   while (!journal.empty()) {
     const auto change = host::decode(journal);
     if (!change) break;
-    if (!*change) continue;
-    const std::string written = host::encode(**change);
+    const std::string written = host::encode(*change);
     std::string_view again = written;
     const auto same = host::decode(again);
     require(same && *same == *change && again.empty(), "what was written is read");
-    checkpoint.apply(**change);
+    checkpoint.apply(*change);
   }
   Checkpoint copy;
   for (const Checkpoint::Change& change : checkpoint.changes()) copy.apply(change);

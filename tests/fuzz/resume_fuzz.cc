@@ -26,7 +26,6 @@ constexpr int kMostSteps = 32;
 /// The session before: some of a Welcome's words are the same in answers.
 client::Welcome before() {
   client::Welcome welcome;
-  welcome.version = lane::kVersion;
   welcome.session = 7;
   welcome.devices = {"GPU-0"};
   return welcome;

@@ -3,7 +3,7 @@
 #include "tests/hostile/as_user.h"
 #include "tests/hostile/silent_clients.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/frame_lane.h"
 
 namespace gpumem::test {
 namespace {
@@ -65,8 +65,7 @@ TEST_F(FewDescriptorsForApi, LeaveRoomForTheAdministratorHoweverManyUsersIdle) {
   auto monitor = cli::Monitor::connect(broker_.folder());  // as root
   ASSERT_TRUE(monitor);
   EXPECT_TRUE(monitor->status());
-  RawLane lane(broker_.folder());
-  EXPECT_NE(lane.greet_control(), "");
+  EXPECT_TRUE(FrameLane(broker_.folder()).is_welcomed());
 }
 
 TEST_F(FewDescriptorsForApi, AreFreeAgainWhenTheConnectionsAreGone) {

@@ -4,7 +4,8 @@
 #include "tests/hostile/lingering_socket.h"
 #include "tests/hostile/silent_clients.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/frame_lane.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {
@@ -56,9 +57,9 @@ TEST_P(LingeringDescriptors, OnALaneThatHasNotGreetedHoldNobodyUp) {
 
 TEST_P(LingeringDescriptors, OnALaneThatHasGreetedHoldNobodyUp) {
   expect_nobody_notices([&] {
-    RawLane lane(broker_.folder());
+    FrameLane lane(broker_.folder());
     lane.greet();
-    send_one(lane.socket());
+    send_one(lane.raw().socket());
   });
 }
 
@@ -104,11 +105,11 @@ struct OldKernel : BrokerTest {
 };
 
 TEST_F(OldKernel, CutsOffClientsThatSendDescriptors) {
-  RawLane lane(broker_.folder());
+  FrameLane lane(broker_.folder());
   lane.greet();
   const LingeringSockets lingering;
-  EXPECT_TRUE(lingering.send_one(lane.socket()));
-  EXPECT_TRUE(lane.is_closed_by_broker());
+  EXPECT_TRUE(lingering.send_one(lane.raw().socket()));
+  EXPECT_TRUE(lane.raw().is_closed_by_broker());
   const UniqueFd stream = connect_to_stream(broker_.folder() + "/" + kApiSocketName);
   begin_http2(stream.get());
   EXPECT_TRUE(lingering.send_one(stream.get()));
@@ -119,10 +120,14 @@ TEST_F(OldKernel, CutsOffClientsThatSendDescriptors) {
 TEST_F(OldKernel, ServesCallsOfEverySizeThroughTheRelay) {
   auto one = client_with(mebibytes(64));
   EXPECT_TRUE(succeeded(one->write("a", 7)));
-  RawSession raw(broker_.folder());
-  std::vector<std::uint64_t> many(500'000, 1);  // megabytes, of which the call is refused
-  EXPECT_FALSE(raw.calls.give_back(raw.open_slice(), many).ok());
-  EXPECT_TRUE(raw.calls.ping().ok());
+  SessionStream stream(broker_.folder());
+  stream.open();
+  v1::SessionRequest request;
+  request.mutable_give_back()->set_slice(stream.open_slice());
+  constexpr std::uint64_t kOfSevenBytes = std::uint64_t{1} << 48;  // 3.5 MB in all, which gRPC takes
+  for (std::uint64_t i = 0; i < 500'000; ++i) request.mutable_give_back()->add_leases(kOfSevenBytes + i);
+  EXPECT_TRUE(stream.ask(request).has_failed());
+  EXPECT_TRUE(stream.ask(ping()).has_done());
   EXPECT_EQ(one->leave(), 0);
 }
 

@@ -22,11 +22,11 @@ using Flood = HostileTest;
 
 TEST_F(Flood, OfSessionsDoesNotKeepOthersOut) {
   if (!raise_file_limit(4 * kMany)) GTEST_SKIP() << "this user may not open " << 4 * kMany << " files";
-  std::vector<RawLane> lanes;
-  for (std::size_t i = 0; i < kMany; ++i) lanes.push_back(lane());
-  for (RawLane& one : lanes) EXPECT_TRUE(one.send(hello()));
+  std::vector<FrameLane> lanes;
+  for (std::size_t i = 0; i < kMany; ++i) lanes.emplace_back(broker_.folder());
+  for (FrameLane& one : lanes) one.send(hello());
   auto normal = client_with(mebibytes(64));
-  for (RawLane& one : lanes) EXPECT_TRUE(one.receive().has_welcome());
+  for (FrameLane& one : lanes) EXPECT_TRUE(one.receive().is(lane::Kind::kWelcome));
   EXPECT_EQ(broker_.status().sessions(), kMany + 1);
   EXPECT_TRUE(succeeded(normal->write("a", 1)));
   EXPECT_EQ(normal->leave(), 0);
@@ -48,7 +48,7 @@ TEST_F(Flood, OfConnectionsThatComeAndGoLeavesNothing) {
   for (std::size_t i = 0; i < kMany; ++i) {
     RawLane one = lane();
     if (i % 2 == 0) {
-      EXPECT_TRUE(one.send(hello()));
+      EXPECT_TRUE(one.send(lane::Outgoing(hello()).bytes()));
     }
   }
   EXPECT_TRUE(eventually([&] { return broker_.sessions().empty(); }));
@@ -77,7 +77,7 @@ TEST_F(FewDescriptors, LeaveConnectedClientsServed) {
   auto normal = client_with(mebibytes(64));
   std::vector<RawLane> lanes;
   for (int i = 0; i < 600; ++i) lanes.push_back(lane());
-  for (RawLane& one : lanes) static_cast<void>(one.send(hello()));
+  for (RawLane& one : lanes) static_cast<void>(one.send(lane::Outgoing(hello()).bytes()));
   EXPECT_TRUE(eventually([&] { return broker_.log().find("LimitNOFILE") != std::string::npos; }));
   EXPECT_TRUE(succeeded(normal->ask({{"do", "ping"}})));
   EXPECT_TRUE(succeeded(normal->write("a", 1)));

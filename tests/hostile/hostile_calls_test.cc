@@ -1,8 +1,7 @@
-// Calls with any token, any name and any figure are answered with the right error, and change nothing.
-#include <future>
-
-#include "proto/lane.h"
+// Requests by gRPC with any name and any figure are answered with the right error, and change nothing.
+#include "base/label.h"
 #include "tests/integration/hostile_fixture.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {
@@ -12,182 +11,168 @@ using grpc::StatusCode;
 constexpr std::uint64_t kMost = ~std::uint64_t{0};
 constexpr std::uint64_t kUnit = mebibytes(2).count;
 
-std::vector<std::uint64_t> ids(const v1::GrowResponse& granted) {
-  std::vector<std::uint64_t> ids;
-  for (const v1::Lease& lease : granted.leases()) ids.push_back(lease.id());
-  return ids;
-}
+// A session that asks for anything, and tells how it was answered.
+struct Asker : SessionStream {
+  explicit Asker(const std::string& folder) : SessionStream(folder) { open(); }
+  static int code(const v1::SessionAnswer& answer) { return answer.failed().code(); }
+  static v1::SessionRequest growth_of(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms = 0) {
+    v1::SessionRequest request = growth(slice, {bytes});
+    request.mutable_grow()->set_wait_ms(wait_ms);
+    return request;
+  }
+  v1::SessionAnswer grow(std::uint64_t slice, std::uint64_t bytes, std::uint64_t wait_ms = 0) {
+    return ask(growth_of(slice, bytes, wait_ms));
+  }
+  int give_back(std::uint64_t slice, const std::vector<std::uint64_t>& leases) {
+    v1::SessionRequest request;
+    request.mutable_give_back()->set_slice(slice);
+    request.mutable_give_back()->mutable_leases()->Add(leases.begin(), leases.end());
+    return code(ask(request));
+  }
+  int close_slice(std::uint64_t slice) {
+    v1::SessionRequest request;
+    request.mutable_close_slice()->set_slice(slice);
+    return code(ask(request));
+  }
+  v1::SessionAnswer open_slice_of(const std::string& device, std::uint64_t limit, const std::string& label) {
+    v1::SessionRequest request;
+    request.mutable_open_slice()->set_device(device);
+    request.mutable_open_slice()->set_limit(limit);
+    request.mutable_open_slice()->set_label(label);
+    return ask(request);
+  }
+  const std::string& device() const { return opened().devices(0).uuid(); }
+};
+
+// One that has `bytes` on loan in `slice`.
+struct Borrower : Asker {
+  Borrower(const std::string& folder, std::uint64_t bytes)
+      : Asker(folder), slice(open_slice()), granted(grow(slice, bytes).granted()) {
+    for (const v1::Lease& lease : granted.leases()) leases.push_back(lease.id());
+  }
+  void give_all_back() { EXPECT_EQ(give_back(slice, leases), StatusCode::OK); }
+  std::uint64_t slice;
+  v1::GrowResponse granted;
+  std::vector<std::uint64_t> leases;
+};
 
 struct HostileCalls : HostileTest {
   using HostileTest::HostileTest;
-  // A session that has `bytes` on loan in `slice`.
-  struct Borrower : RawSession {
-    Borrower(const std::string& folder, std::uint64_t bytes)
-        : RawSession(folder), slice(open_slice()), granted(grow(slice, bytes)) {
-      EXPECT_TRUE(lane.accept(granted.grant()));
-    }
-    void give_back() {
-      lane.descriptors().clear();
-      EXPECT_TRUE(calls.give_back(slice, ids(granted)).ok());
-    }
-    std::uint64_t slice;
-    v1::GrowResponse granted;
-  };
+  Asker asker() { return Asker(broker_.folder()); }
   Borrower borrower(std::uint64_t bytes = 4 * kUnit) { return Borrower(broker_.folder(), bytes); }
   void expect_active(std::uint64_t bytes) {
     EXPECT_TRUE(eventually([&] { return broker_.device().active() == bytes; })) << broker_.device().active();
   }
 };
 
-TEST_F(HostileCalls, WithoutALivingSessionAreUnauthenticated) {
-  std::string ended;
-  {
-    auto past = session();
-    ended = past.welcome.token();
-    EXPECT_TRUE(past.calls.ping().ok());
-  }
-  EXPECT_TRUE(eventually([&] { return broker_.sessions().empty(); }));
-  const std::vector<std::optional<std::string>> tokens{
-      std::nullopt, "", "0", ended, std::string(ended.size(), '0'), std::string(4000, 'f')};
-  for (const auto& token : tokens) {
-    RawCalls calls(broker_.folder(), token);
-    v1::OpenSliceResponse opened;
-    v1::GrowResponse granted;
-    for (const grpc::Status& status :
-         {calls.ping(), calls.open_slice("GPU-x", 0, &opened), calls.grow(1, kUnit, kMost, &granted),
-          calls.give_back(1, {1}), calls.close_slice(1)}) {
-      EXPECT_EQ(status.error_code(), StatusCode::UNAUTHENTICATED) << status.error_message();
-    }
-  }
-}
-
 TEST_F(HostileCalls, ForForeignSlicesFindNothing) {
-  auto other = borrower();
-  auto one = session();
-  v1::GrowResponse granted;
+  Borrower other = borrower();
+  Asker one = asker();
   for (const std::uint64_t slice : {other.slice, std::uint64_t{0}, std::uint64_t{12'345}, kMost}) {
-    EXPECT_EQ(one.calls.grow(slice, kUnit, 0, &granted).error_code(), StatusCode::NOT_FOUND);
-    EXPECT_EQ(one.calls.close_slice(slice).error_code(), StatusCode::NOT_FOUND);
-    EXPECT_EQ(one.calls.give_back(slice, ids(other.granted)).error_code(), StatusCode::NOT_FOUND);
+    EXPECT_EQ(one.code(one.grow(slice, kUnit)), StatusCode::NOT_FOUND);
+    EXPECT_EQ(one.close_slice(slice), StatusCode::NOT_FOUND);
+    EXPECT_EQ(one.give_back(slice, other.leases), StatusCode::NOT_FOUND);
   }
   expect_active(4 * kUnit);
-  other.give_back();
+  other.give_all_back();
 }
 
 TEST_F(HostileCalls, ReturnOnlyTheirOwnLeases) {
-  auto one = borrower(7 * kUnit);  // several extents
-  auto other = borrower();
-  ASSERT_GT(one.granted.leases_size(), 1);
-  const std::uint64_t own = one.granted.leases(0).id(), foreign = other.granted.leases(0).id();
+  Borrower one = borrower(7 * kUnit);  // several extents
+  Borrower other = borrower();
+  ASSERT_GT(one.leases.size(), 1U);
+  const std::uint64_t own = one.leases[0], foreign = other.leases[0];
   for (const auto& leases : std::vector<std::vector<std::uint64_t>>{
            {own, foreign}, {own, own}, {own, 0}, {own, kMost}, {own, 4711}}) {
-    EXPECT_EQ(one.calls.give_back(one.slice, leases).error_code(), StatusCode::NOT_FOUND);
+    EXPECT_EQ(one.give_back(one.slice, leases), StatusCode::NOT_FOUND);
   }
-  EXPECT_EQ(one.calls.give_back(one.open_slice(), {own}).error_code(), StatusCode::NOT_FOUND)
-      << "another slice's";
+  EXPECT_EQ(one.give_back(one.open_slice(), {own}), StatusCode::NOT_FOUND) << "another slice's";
   expect_active(11 * kUnit);
-  EXPECT_TRUE(one.calls.give_back(one.slice, {}).ok());
-  one.give_back();
-  EXPECT_EQ(one.calls.give_back(one.slice, {own}).error_code(), StatusCode::NOT_FOUND) << "given back before";
-  other.give_back();
+  EXPECT_EQ(one.give_back(one.slice, {}), StatusCode::OK);
+  one.give_all_back();
+  EXPECT_EQ(one.give_back(one.slice, {own}), StatusCode::NOT_FOUND) << "given back before";
+  other.give_all_back();
 }
 
 TEST_F(HostileCalls, ReturnOfAMillionLeasesIsRefusedLikeAnyOther) {
-  auto one = session();
+  Asker one = asker();
   std::vector<std::uint64_t> many(1'000'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = i;
-  EXPECT_FALSE(one.calls.give_back(one.open_slice(), many).ok());
+  EXPECT_NE(one.give_back(one.open_slice(), many), StatusCode::OK);
+  EXPECT_TRUE(one.ask(ping()).has_done());
 }
 
 TEST_F(HostileCalls, ForImpossibleSizesAreRefused) {
-  auto one = session();
+  Asker one = asker();
   const std::uint64_t slice = one.open_slice();
-  v1::GrowResponse granted;
-  for (const std::uint64_t bytes : {std::uint64_t{0}, kMost, kMost - kUnit + 2}) {
-    EXPECT_EQ(one.calls.grow(slice, bytes, 0, &granted).error_code(), StatusCode::INVALID_ARGUMENT) << bytes;
-  }
+  for (const std::uint64_t bytes : {std::uint64_t{0}, kMost, kMost - kUnit + 2})
+    EXPECT_EQ(one.code(one.grow(slice, bytes)), StatusCode::INVALID_ARGUMENT) << bytes;
   for (const std::uint64_t bytes :
        {kPool.count + 1, std::uint64_t{1} << 63, kMost - kUnit + 1, kMost - kUnit}) {
-    v1::Denial denial;
-    EXPECT_EQ(one.calls.grow(slice, bytes, kMost, &granted, &denial).error_code(),
-              StatusCode::RESOURCE_EXHAUSTED)
-        << bytes;
-    EXPECT_NE(denial.reason(), v1::Denial::REASON_NO_MEMORY) << "no waiting could help";
+    const v1::SessionAnswer refused = one.grow(slice, bytes, kMost);
+    EXPECT_EQ(one.code(refused), StatusCode::RESOURCE_EXHAUSTED) << bytes;
+    EXPECT_NE(refused.failed().denial().reason(), v1::Denial::REASON_NO_MEMORY) << "no waiting could help";
   }
   EXPECT_EQ(broker_.device().free(), kPool.count);
 }
 
 TEST_F(HostileCalls, WithSizesBeyondThePoolAreRefused) {
-  auto one = borrower(kUnit);
-  v1::GrowResponse granted;
-  for (const std::uint64_t bytes : {kMost - kUnit + 1, kMost - 2 * kUnit + 1, kPool.count}) {
-    EXPECT_EQ(one.calls.grow(one.slice, bytes, 0, &granted).error_code(), StatusCode::RESOURCE_EXHAUSTED)
-        << bytes;
-  }
-  one.give_back();
+  Borrower one = borrower(kUnit);
+  for (const std::uint64_t bytes : {kMost - kUnit + 1, kMost - 2 * kUnit + 1, kPool.count})
+    EXPECT_EQ(one.code(one.grow(one.slice, bytes)), StatusCode::RESOURCE_EXHAUSTED) << bytes;
+  one.give_all_back();
 }
 
 TEST_F(HostileCalls, ForOneByteGetOneUnit) {
-  auto one = borrower(1);
+  Borrower one = borrower(1);
   EXPECT_EQ(one.granted.leases_size(), 1);
   EXPECT_EQ(one.granted.leases(0).size(), kUnit);
-  one.give_back();
+  one.give_all_back();
 }
 
 TEST_F(HostileCalls, ForImpossibleSlicesAreRefused) {
-  auto one = session();
-  const std::string& device = one.welcome.devices(0);
-  v1::OpenSliceResponse opened;
+  Asker one = asker();
+  const std::string device = one.device();
   const auto code = [&](const std::string& uuid, std::uint64_t limit, const std::string& label) {
-    return one.calls.open_slice(uuid, limit, &opened, label).error_code();
+    return one.code(one.open_slice_of(uuid, limit, label));
   };
   EXPECT_EQ(code("", 0, ""), StatusCode::NOT_FOUND);
   EXPECT_EQ(code("GPU-00000000-0000-0000-0000-000000000000", 0, ""), StatusCode::NOT_FOUND);
   EXPECT_EQ(code(device + " ", 0, ""), StatusCode::NOT_FOUND);
   EXPECT_EQ(code(std::string(1'000'000, 'x'), 0, ""), StatusCode::INVALID_ARGUMENT);
-  for (const std::uint64_t limit : {kMost, std::uint64_t{1} << 63, kPool.count + 1}) {
+  for (const std::uint64_t limit : {kMost, std::uint64_t{1} << 63, kPool.count + 1})
     EXPECT_EQ(code(device, limit, ""), StatusCode::INVALID_ARGUMENT) << limit;
-  }
   EXPECT_EQ(code(device, 0, std::string(kLabelBytes + 1, 'x')), StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(code(device, 0, std::string(1'000'000, 'x')), StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(code(device, 0, "a\nb"), StatusCode::INVALID_ARGUMENT) << "labels are shown to others";
   EXPECT_TRUE(broker_.sessions()[0].slices().empty());
-  EXPECT_EQ(code(device, 1, std::string(kLabelBytes, 'x')), StatusCode::OK);
-  EXPECT_EQ(opened.limit(), kUnit);
+  EXPECT_EQ(one.open_slice_of(device, 1, std::string(kLabelBytes, 'x')).slice_opened().limit(), kUnit);
 }
 
 TEST_F(HostileCalls, OpenNoMoreSlicesThanASessionMayHave) {
-  auto one = session();
+  Asker one = asker();
   for (int i = 0; i < 64; ++i) EXPECT_NE(one.open_slice(), 0U);
-  v1::OpenSliceResponse opened;
-  EXPECT_EQ(one.calls.open_slice(one.welcome.devices(0), 0, &opened).error_code(),
-            StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(one.code(one.open_slice_of(one.device(), 0, "")), StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(HostileCalls, DoNotCloseASliceThatHoldsMemory) {
-  auto one = borrower();
-  EXPECT_EQ(one.calls.close_slice(one.slice).error_code(), StatusCode::FAILED_PRECONDITION);
-  one.give_back();
-  EXPECT_TRUE(one.calls.close_slice(one.slice).ok());
-  EXPECT_EQ(one.calls.close_slice(one.slice).error_code(), StatusCode::NOT_FOUND);
+  Borrower one = borrower();
+  EXPECT_EQ(one.close_slice(one.slice), StatusCode::FAILED_PRECONDITION);
+  one.give_all_back();
+  EXPECT_EQ(one.close_slice(one.slice), StatusCode::OK);
+  EXPECT_EQ(one.close_slice(one.slice), StatusCode::NOT_FOUND);
 }
 
 TEST_F(HostileCalls, ThatAreCancelledLeaveNothingBehind) {
-  kept_connections_ = 1;
-  auto one = session();
+  Asker one = asker();
   const std::uint64_t slice = one.open_slice();
-  auto stub = v1::Broker::NewStub(connect_to_api(broker_.folder()));
   for (int i = 0; i < 50; ++i) {
-    grpc::ClientContext context;
-    context.AddMetadata(kSessionMetadataKey, one.welcome.token());
-    const v1::GrowRequest request = grow_request(slice, kUnit);
-    v1::GrowResponse granted;
-    auto call = std::async(std::launch::async, [&] { return stub->Grow(&context, request, &granted); });
-    context.TryCancel();
-    call.get();
+    v1::SessionRequest cancel;
+    cancel.mutable_cancel()->set_growth(one.send(Asker::growth_of(slice, kUnit)));
+    EXPECT_TRUE(one.ask(cancel).has_done());
   }
-  EXPECT_TRUE(one.calls.ping().ok());
-  EXPECT_TRUE(one.lane.goodbye());  // grants from before the cancel end with the session
+  EXPECT_TRUE(one.ask(ping()).has_done());
+  EXPECT_TRUE(one.leave().ok());  // grants from before the cancel end with the session
 }
 
 // This process, which is root, waits for memory that another user's process has.
@@ -206,40 +191,31 @@ struct HostileWaits : HostileCalls {
 };
 
 TEST_F(HostileWaits, ForeverAreWithdrawnByACancel) {
-  kept_connections_ = 1;
-  auto one = session();
+  Asker one = asker();
   const std::uint64_t slice = one.open_slice();
-  const v1::GrowRequest request = grow_request(slice, kUnit, kMost);
-  auto stub = v1::Broker::NewStub(connect_to_api(broker_.folder()));
-  grpc::ClientContext context;
-  context.AddMetadata(kSessionMetadataKey, one.welcome.token());
-  v1::GrowResponse granted;
-  auto call = std::async(std::launch::async, [&] { return stub->Grow(&context, request, &granted); });
+  const std::uint64_t waits = one.send(Asker::growth_of(slice, kUnit, kMost));
   await_waiters(1);
-  EXPECT_EQ(one.calls.close_slice(slice).error_code(), StatusCode::FAILED_PRECONDITION);
-  context.TryCancel();
-  EXPECT_EQ(call.get().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(one.receive(waits).has_waiting());
+  EXPECT_EQ(one.close_slice(slice), StatusCode::FAILED_PRECONDITION);
+  v1::SessionRequest cancel;
+  cancel.mutable_cancel()->set_growth(waits);
+  EXPECT_TRUE(one.ask(cancel).has_done());
+  EXPECT_EQ(one.code(one.receive(waits)), StatusCode::CANCELLED);
   await_waiters(0);
-  EXPECT_TRUE(one.calls.close_slice(slice).ok());
+  EXPECT_EQ(one.close_slice(slice), StatusCode::OK);
 }
 
 TEST_F(HostileWaits, AreNoMoreThanASessionMayHaveAndEndWithIt) {
   constexpr std::size_t kMostWaiting = 64;
-  auto one = session();
+  Asker one = asker();
   const std::uint64_t slice = one.open_slice();
-  std::vector<std::future<grpc::Status>> waiting;
-  for (std::size_t i = 0; i < kMostWaiting; ++i) {
-    waiting.push_back(std::async(std::launch::async, [&] {
-      v1::GrowResponse granted;
-      return one.calls.grow(slice, kUnit, kMost, &granted);
-    }));
-  }
+  for (std::size_t i = 0; i < kMostWaiting; ++i)
+    EXPECT_NE(one.send(Asker::growth_of(slice, kUnit, kMost)), 0U);
   await_waiters(kMostWaiting);
-  v1::GrowResponse granted;
-  EXPECT_EQ(one.calls.grow(slice, kUnit, kMost, &granted).error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  one.lane.close();
-  for (auto& call : waiting) EXPECT_EQ(call.get().error_code(), StatusCode::CANCELLED);
-  EXPECT_EQ(broker_.device().waiting(), 0U);
+  EXPECT_EQ(one.code(one.grow(slice, kUnit, kMost)), StatusCode::RESOURCE_EXHAUSTED);
+  one.cancel();
+  EXPECT_EQ(one.end().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 0; }));
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ class HostileClient {
     return true;
   }
   bool send_on_greeted_lane() {
-    RawLane lane(folder_);
-    const bool greeted = lane.send(hello()) && lane.receive().has_welcome();
-    send_lingering(lane.socket());
+    FrameLane lane(folder_);
+    const bool greeted = lane.is_welcomed();
+    send_lingering(lane.raw().socket());
     return greeted;
   }
   bool send_on_api() {
@@ -108,7 +108,7 @@ class HostileClient {
   std::unique_ptr<Holdings> borrower() {
     auto one = holdings();
     done(*one, {{"do", "raw_connect"}});
-    if (one->raw.session->welcome.token().empty()) return nullptr;
+    if (one->raw.welcome.session == 0) return nullptr;
     if (!done(*one, {{"do", "raw_grow"}, {"bytes", some(64).count}}) || !done(*one, {{"do", "raw_map"}}))
       return nullptr;
     return one;

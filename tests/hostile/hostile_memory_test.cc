@@ -122,7 +122,7 @@ struct SharedPages : HostileTest {};
 
 TEST_F(SharedPages, OfTheBrokerCanOnlyBeRead) {
   auto one = session();
-  const int page = one.lane.descriptors()[0].get();
+  const int page = one.descriptors()[0].get();
   EXPECT_EQ(::mmap(nullptr, kSharedPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0), MAP_FAILED);
   void* const mapped = ::mmap(nullptr, kSharedPageBytes, PROT_READ, MAP_SHARED, page, 0);
   ASSERT_NE(mapped, MAP_FAILED);
@@ -138,19 +138,19 @@ TEST_F(SharedPages, OfTheBrokerCanOnlyBeRead) {
 TEST_F(SharedPages, CannotBeResizedOrUnsealed) {
   auto one = session();
   for (int i = 0; i < 2; ++i) {
-    const int page = one.lane.descriptors()[static_cast<std::size_t>(i)].get();
+    const int page = one.descriptors()[static_cast<std::size_t>(i)].get();
     EXPECT_NE(::ftruncate(page, 0), 0);
     EXPECT_NE(::ftruncate(page, 1 << 20), 0);
     EXPECT_NE(::fcntl(page, F_ADD_SEALS, F_SEAL_WRITE), 0);
   }
-  EXPECT_TRUE(one.calls.ping().ok());
+  EXPECT_TRUE(one.ask(lane::Ping{}).is(lane::Kind::kDone));
   EXPECT_EQ(broker_.sessions().size(), 1U);
 }
 
 TEST_F(SharedPages, FullOfGarbageAreNotBelieved) {
   auto one = session();
   one.open_slice();
-  const int page = one.lane.descriptors()[1].get();
+  const int page = one.descriptors()[1].get();
   void* const mapped = ::mmap(nullptr, kSharedPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
   ASSERT_NE(mapped, MAP_FAILED);
   for (const int byte : {0xff, 0x80, 0x01}) {

@@ -3,7 +3,6 @@
 
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
 #include "tests/support/session_stream.h"
 
 namespace gpumem::test {

@@ -6,7 +6,7 @@
 
 #include "proto/lane.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {
@@ -145,11 +145,9 @@ struct EventStreams : Events {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReader<v1::Event>> reader;
   };
-  std::unique_ptr<Stream> open(const std::string& since = "", bool follow = true,
-                               const std::string& token = "") {
+  std::unique_ptr<Stream> open(const std::string& since = "", bool follow = true) {
     auto stream = std::make_unique<Stream>();
     stream->context.set_deadline(std::chrono::system_clock::now() + kPatience);
-    if (!token.empty()) stream->context.AddMetadata(kSessionMetadataKey, token);
     v1::WatchEventsRequest request;
     request.set_since(since);
     request.set_follow(follow);
@@ -165,9 +163,8 @@ struct EventStreams : Events {
   }
 };
 
-TEST_F(EventStreams, NeedNoTokenAndHeedNone) {
+TEST_F(EventStreams, NeedNoSession) {
   EXPECT_TRUE(rest_of(*open("", false)).ok()) << "the kernel says whose the connection is";
-  EXPECT_TRUE(rest_of(*open("", false, "made up")).ok());
 }
 
 TEST_F(EventStreams, OfANonsensicalInstantAreRefused) {
@@ -185,11 +182,11 @@ TEST_F(EventStreams, AreCutOffWhereNobodyReads) {
   stub = v1::Monitor::NewStub(grpc::CreateCustomChannel("unix:" + broker_.folder() + "/" + kApiSocketName,
                                                         grpc::InsecureChannelCredentials(), little));
   const auto stream = open();
-  RawSession session(broker_.folder());
+  SessionStream session(broker_.folder());
+  session.open();
   const std::uint64_t slice = session.open_slice();
   for (int i = 0; i < 8'000; ++i) {
-    v1::GrowResponse response;
-    ASSERT_EQ(session.calls.grow(slice, std::uint64_t{1} << 40, 0, &response).error_code(),
+    ASSERT_EQ(session.ask(growth(slice, gibibytes(1024))).failed().code(),
               grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
   std::size_t heard = 0;
@@ -214,26 +211,6 @@ TEST_F(EventStreams, AreSoManyForAUser) {
   EXPECT_EQ(rest_of(*streams.front()).error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(eventually([&] { return rest_of(*open(since, false)).ok(); })) << "a place is free again";
   for (const auto& stream : streams) stream->context.TryCancel();
-}
-
-TEST_F(EventStreams, OfControlConnectionsThereAreSoManyForAUser) {
-  const int most = ::geteuid() == 0 ? 256 : 32;  // administrators have places of their own
-  std::vector<std::unique_ptr<RawLane>> lanes;
-  for (int i = 0; i < most; ++i) {
-    lanes.push_back(std::make_unique<RawLane>(broker_.folder()));
-    EXPECT_NE(lanes.back()->greet_control(), "");
-  }
-  const auto answer_to_another = [&] {
-    RawLane lane(broker_.folder());
-    v1::ToBroker message = hello("");
-    message.mutable_hello()->set_control(true);
-    EXPECT_TRUE(lane.send(message));
-    return lane.receive();
-  };
-  EXPECT_EQ(answer_to_another().refused().code(), static_cast<int>(Code::kResourceExhausted));
-  EXPECT_TRUE(broker_.sessions().empty());
-  lanes.pop_back();
-  EXPECT_TRUE(eventually([&] { return answer_to_another().has_welcome(); }));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/frame_lane.h"
 
 namespace gpumem::test {
 
@@ -19,16 +19,16 @@ class HostileTest : public BrokerTest {
     EXPECT_TRUE(succeeded(normal->shrink("a", {})));
     EXPECT_EQ(normal->leave(), 0);
     expect_rest();
-    EXPECT_TRUE(eventually([&] {
-      return broker_.open_descriptors().size() <= settled_ + 3 * kept_connections_;
-    })) << testing::PrintToString(broker_.open_descriptors())
-        << ", " << settled_ << " before";
+    EXPECT_TRUE(eventually([&] { return broker_.open_descriptors().size() <= settled_; }))
+        << testing::PrintToString(broker_.open_descriptors()) << ", " << settled_ << " before";
   }
   RawLane lane() { return RawLane(broker_.folder()); }
-  RawSession session() { return RawSession(broker_.folder()); }
-
-  /// Connections of this process that gRPC may keep for calls that were cancelled.
-  std::size_t kept_connections_ = 0;
+  /// One that has greeted.
+  FrameLane session() {
+    FrameLane one(broker_.folder());
+    one.greet();
+    return one;
+  }
 
  private:
   std::size_t settled_ = 0;

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "tests/integration/region_commands.h"
-#include "tests/support/raw_calls.h"
 #include "tests/support/session_stream.h"
 
 namespace gpumem::test {

@@ -99,7 +99,7 @@ TEST_F(RegionReplica, OfADeviceThatThereIsNotIsRefused) {
   auto writer = publisher_on_both(7, 8);
   FrameLane reader(broker_.folder());
   reader.greet();
-  lane::MapReplica body{};
+  lane::MapRegion body{};
   body.name = lane::RegionName::of("weights");
   body.device = 1;
   EXPECT_EQ(reader.ask(body).as<lane::RegionMapped>().device, 1U);

@@ -149,16 +149,6 @@ TEST_F(RegionReserve, IsGivenBackByAClientThatLeavesBeforeItsAnswer) {
   EXPECT_TRUE(holder.ask(body).is(lane::Kind::kNameReserved)) << "nobody waits any more";
 }
 
-TEST_F(RegionReserve, IsNotAskedForInVersion6) {
-  FrameLane older(broker_.folder());
-  lane::Hello hello{lane::kOldestVersion, lane::kRegionVersion, 0, {}};
-  EXPECT_EQ(older.ask(hello).as<lane::Welcome>().version, lane::kRegionVersion);
-  EXPECT_TRUE(
-      older.ask(lane::MapRegion{{}, lane::RegionName::of("weights"), 0, {}, 0}).is(lane::Kind::kFailed));
-  older.send(lane::MapOrReserve{lane::RegionName::of("weights"), 0, 0});
-  EXPECT_TRUE(older.raw().is_closed_by_broker());
-}
-
 TEST_F(RegionReserve, IsForLanesAlone) {
   SessionStream stream(broker_.folder());
   stream.open();

@@ -111,7 +111,7 @@ TEST_P(Restart, IsResumedByTheSameProcessOnly) {
   restart();
   FrameLane intruder(broker_.folder());
   lane::Resume claim{};
-  claim.oldest = lane::kOldestVersion;
+  claim.oldest = lane::kVersion;
   claim.newest = lane::kVersion;
   claim.session = session;
   const auto refused = intruder.ask(claim).as<lane::Failed>();
@@ -126,7 +126,7 @@ TEST_P(Restart, SurvivesClientsThatAreGoneBeforeTheyAreWelcomed) {
   for (const bool holds_memory : {false, true}) {
     auto before = std::make_unique<FrameLane>(broker_.folder());
     lane::Resume claim{};
-    claim.oldest = lane::kOldestVersion;
+    claim.oldest = lane::kVersion;
     claim.newest = lane::kVersion;
     claim.session = before->greet().session;
     if (holds_memory) {

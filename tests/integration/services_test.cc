@@ -3,7 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {

@@ -285,7 +285,7 @@ struct FewSessions : SessionStreams {
 };
 
 TEST_F(FewSessions, OfATenantAreCountedHoweverTheyCome) {
-  RawSession by_lane = session();
+  FrameLane by_lane = session();
   SessionStream one = stream();
   one.open();
   SessionStream another = stream();

@@ -19,11 +19,17 @@ FrameLane::Answer FrameLane::receive() {
 }
 
 lane::Welcome FrameLane::greet(const std::string& label) {
-  lane::Hello hello{lane::kOldestVersion, lane::kVersion, 0, {}};
-  hello.label = decltype(hello.label)::of(label);
-  Answer answer = ask(hello);
-  EXPECT_EQ(answer.descriptors.size(), 3U);
+  Answer answer = ask(hello(label));
+  descriptors_ = std::move(answer.descriptors);
+  EXPECT_EQ(descriptors_.size(), 3U);
   return answer.as<lane::Welcome>();
+}
+
+bool FrameLane::is_welcomed() {
+  if (!lane_.send(lane::Outgoing(hello(), ++last_).bytes())) return false;
+  Answer answer = receive();
+  descriptors_ = std::move(answer.descriptors);
+  return answer.is(lane::Kind::kWelcome);
 }
 
 std::uint64_t FrameLane::open_slice(Bytes limit) {
@@ -35,6 +41,10 @@ lane::Grow FrameLane::growth(std::uint64_t slice, Bytes bytes, std::chrono::mill
   grow.wait = static_cast<std::uint64_t>(std::chrono::nanoseconds(wait).count());
   grow.parts[grow.count++] = {slice, bytes.count, 0, 0};
   return grow;
+}
+
+lane::Hello hello(std::string_view label) {
+  return {lane::kVersion, lane::kVersion, 0, decltype(lane::Hello::label)::of(label)};
 }
 
 }  // namespace gpumem::test

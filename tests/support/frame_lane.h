@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpumem/bytes.h"
@@ -51,17 +52,28 @@ class FrameLane {
     return answer;
   }
 
+  /// Says Hello, and keeps the descriptors that the Welcome brings.
   lane::Welcome greet(const std::string& label = "frames");
+  /// Says Hello, and keeps those descriptors. False: the broker refuses.
+  bool is_welcomed();
+  /// The two pages and the doorbell.
+  std::vector<UniqueFd>& descriptors() { return descriptors_; }
   /// A slice of the first device.
   std::uint64_t open_slice(Bytes limit = {});
   lane::Grow growth(std::uint64_t slice, Bytes bytes, std::chrono::milliseconds wait = {}) const;
   /// Grows by one frame's worth, without accepting. The descriptors are kept by the answer.
   Answer grow(std::uint64_t slice, Bytes bytes) { return ask(growth(slice, bytes)); }
+  /// Says Goodbye. False if the broker has closed the lane already.
+  bool goodbye() { return lane_.send(lane::Outgoing(lane::Goodbye{}).bytes()); }
   RawLane& raw() { return lane_; }
 
  private:
   RawLane lane_;
+  std::vector<UniqueFd> descriptors_;
   std::uint64_t last_ = 0;
 };
+
+/// A Hello with the right version.
+lane::Hello hello(std::string_view label = "frames");
 
 }  // namespace gpumem::test

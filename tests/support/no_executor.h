@@ -9,7 +9,6 @@ struct NoExecutor : core::Executor {
   void post(Work) override {}
   void after(std::function<void()>) override {}
   Result<void> write_down() override { return {}; }
-  std::optional<SessionId> session_of(std::string_view) const override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
   Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
     return Error{Code::kUnavailable, "nobody is behind"};

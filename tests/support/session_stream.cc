@@ -1,14 +1,25 @@
 #include "tests/support/session_stream.h"
 
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "proto/lane.h"
 #include "tests/support/eventually.h"
-#include "tests/support/raw_calls.h"
 
 namespace gpumem::test {
+
+std::shared_ptr<grpc::Channel> connect_to_api(const std::filesystem::path& runtime_folder) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  return grpc::CreateCustomChannel("unix:" + (runtime_folder / kApiSocketName).string(),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
 
 SessionStream::SessionStream(const std::filesystem::path& runtime_folder)
     : SessionStream(connect_to_api(runtime_folder)) {}
@@ -96,7 +107,10 @@ grpc::Status SessionStream::end() {
 
 v1::SessionRequest growth(std::uint64_t slice, Bytes bytes, std::chrono::milliseconds wait) {
   v1::SessionRequest request;
-  *request.mutable_grow() = grow_request(slice, bytes.count, static_cast<std::uint64_t>(wait.count()));
+  v1::GrowPart& part = *request.mutable_grow()->add_parts();
+  part.set_slice(slice);
+  part.set_bytes(bytes.count);
+  request.mutable_grow()->set_wait_ms(static_cast<std::uint64_t>(wait.count()));
   return request;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
@@ -13,6 +14,9 @@
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::test {
+
+/// A gRPC connection of its own to the broker in `runtime_folder`.
+std::shared_ptr<grpc::Channel> connect_to_api(const std::filesystem::path& runtime_folder);
 
 /// The client's end of a session by gRPC, spoken by hand: nothing is checked before it is sent.
 class SessionStream {

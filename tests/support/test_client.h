@@ -10,7 +10,7 @@
 #include "cuda/memory.h"
 #include "gpumem/allocator.h"
 #include "gpumem/session.h"
-#include "tests/support/raw_calls.h"
+#include "tests/support/frame_lane.h"
 
 namespace gpumem::test {
 
@@ -41,10 +41,12 @@ struct Holdings {
   std::optional<Mapped> fabric;  ///< imported by a fabric handle
 
   struct Raw {
-    std::unique_ptr<RawSession> session;
+    std::unique_ptr<FrameLane> lane;
+    lane::Welcome welcome{};
     std::uint64_t grant = 0;  ///< the latest
     std::uint64_t slice = 0;
-    std::vector<std::uint64_t> sizes;   ///< of the extents, in the order of the lane's descriptors
+    std::vector<UniqueFd> extents;
+    std::vector<std::uint64_t> sizes;   ///< of the extents
     std::vector<std::uint64_t> leases;  ///< likewise
     std::optional<cuda::Reservation> range;
     std::optional<cuda::Mapping> mapping;

@@ -2,7 +2,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "tests/support/frame_lane.h"
 #include "tests/support/test_client.h"
@@ -10,35 +12,33 @@
 namespace gpumem::test {
 namespace {
 
-constexpr std::size_t kPages = 3;  // pages and bell: the first descriptors of a lane are not extents
+constexpr std::uint64_t kFirstOfFlood = 1000;  // a request's number
 
 Answer raw_grow(const Json& command, Holdings::Raw& raw) {
-  const std::uint64_t slice = raw.session->open_slice();
-  const v1::GrowResponse granted = raw.session->grow(slice, command.at("bytes"));
-  if (granted.leases().empty()) return failure(Error{Code::kInternal, "nothing was granted"});
-  for (const v1::Lease& lease : granted.leases()) {
-    raw.sizes.push_back(lease.size());
-    raw.leases.push_back(lease.id());
+  const std::uint64_t slice = raw.lane->open_slice();
+  FrameLane::Answer answer = raw.lane->grow(slice, {command.at("bytes")});
+  if (!answer.is(lane::Kind::kGranted)) return failure(Error{Code::kInternal, "nothing was granted"});
+  const auto granted = answer.as<lane::Granted>();
+  for (std::size_t i = 0; i < granted.count; ++i) {
+    raw.sizes.push_back(granted.leases[i].size);
+    raw.leases.push_back(granted.leases[i].lease);
   }
+  std::ranges::move(answer.descriptors, std::back_inserter(raw.extents));
   raw.slice = slice;
-  raw.grant = granted.grant();
-  if (!raw.session->lane.accept(raw.grant)) return failure(Error{Code::kUnavailable, "the lane is closed"});
+  raw.grant = granted.grant;
+  raw.lane->send(lane::Accept{raw.grant});
   return {};
-}
-
-std::span<UniqueFd> extents(Holdings::Raw& raw) {
-  return std::span(raw.session->lane.descriptors()).subspan(kPages);
 }
 
 // Maps everything, and keeps the mapping alone.
 Result<void> map(Holdings::Raw& raw) {
-  auto driver = cuda::Driver::open(raw.session->welcome.driver_folder());
+  auto driver = cuda::Driver::open(std::string(raw.welcome.driver_folder.view()));
   if (!driver) return driver.error();
-  if (extents(raw).size() < raw.sizes.size()) return Error{Code::kUnavailable, "not every extent has come"};
+  if (raw.extents.size() < raw.sizes.size()) return Error{Code::kUnavailable, "not every extent has come"};
   std::vector<cuda::Allocation> allocations;
   Bytes sum;
   for (std::size_t i = 0; i < raw.sizes.size(); ++i) {
-    auto allocation = cuda::Allocation::import(**driver, extents(raw)[i].get(), {raw.sizes[i]});
+    auto allocation = cuda::Allocation::import(**driver, raw.extents[i].get(), {raw.sizes[i]});
     if (!allocation) return allocation.error();
     sum += allocation->size();
     allocations.push_back(std::move(*allocation));
@@ -49,14 +49,17 @@ Result<void> map(Holdings::Raw& raw) {
   auto mapping = cuda::Mapping::create(**driver, raw.range->base(), allocations, 0);
   if (!mapping) return mapping.error();
   raw.mapping.emplace(std::move(*mapping));
-  for (UniqueFd& descriptor : extents(raw)) descriptor.reset();
+  for (UniqueFd& descriptor : raw.extents) descriptor.reset();
   return {};
 }
 
 // Says that everything is given back, whatever is still mapped.
 Answer raw_return(Holdings::Raw& raw) {
-  const grpc::Status status = raw.session->calls.give_back(raw.slice, raw.leases);
-  return status.ok() ? Answer{} : failure(Error{Code::kInternal, status.error_message()});
+  lane::Return body{raw.slice, raw.leases.size(), {}};
+  std::ranges::copy(raw.leases, body.leases.begin());
+  const FrameLane::Answer answer = raw.lane->ask(body);
+  if (answer.is(lane::Kind::kDone)) return {};
+  return failure(Error{Code::kInternal, std::string(answer.as<lane::Failed>().message.view())});
 }
 
 // Memory that no broker knows of, of a process that the driver names: it has a context.
@@ -107,20 +110,18 @@ Answer access_fabric(const Json& command, Holdings& holdings) {
 
 Answer raw_descriptors(Holdings::Raw& raw) {
   Answer answer;
-  for (const UniqueFd& descriptor : extents(raw)) answer.descriptors.push_back(descriptor.get());
+  for (const UniqueFd& descriptor : raw.extents) answer.descriptors.push_back(descriptor.get());
   return answer;
 }
 
-// Has memory granted again and again, and never reads the lane. Tells how many grants there were.
+// Asks for memory again and again, and never reads the lane. Tells how often until it was hung up on.
 Answer raw_flood(const Json& command, Holdings::Raw& raw) {
-  const std::uint64_t slice = raw.session->open_slice();
-  int granted = 0;
-  for (v1::GrowResponse response; granted < command.at("most").get<int>(); ++granted) {
-    response.Clear();
-    if (!raw.session->calls.grow(slice, 1, 0, &response).ok()) break;
-  }
+  const lane::Grow grow = raw.lane->growth(raw.lane->open_slice(), {1});
+  const std::uint64_t most = command.at("most");
+  std::uint64_t asked = 0;
+  while (asked < most && raw.lane->raw().send(lane::Outgoing(grow, kFirstOfFlood + asked).bytes())) ++asked;
   Answer answer;
-  answer.json["granted"] = granted;
+  answer.json["asked"] = asked;
   return answer;
 }
 
@@ -128,7 +129,7 @@ Answer raw_flood(const Json& command, Holdings::Raw& raw) {
 Answer raw_claim(const Json& command, const std::string& runtime_folder) {
   FrameLane lane(runtime_folder);
   lane::Resume claim{};
-  claim.oldest = lane::kOldestVersion;
+  claim.oldest = lane::kVersion;
   claim.newest = lane::kVersion;
   claim.session = command.at("session");
   const FrameLane::Answer answer = lane.ask(claim);
@@ -188,13 +189,14 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
   Holdings::Raw& raw = holdings.raw;
   if (what == "raw_connect") {
-    raw.session = std::make_unique<RawSession>(holdings.runtime_folder);
+    raw.lane = std::make_unique<FrameLane>(holdings.runtime_folder);
+    raw.welcome = raw.lane->greet();
     return Answer{};
   }
   if (what == "raw_claim") return raw_claim(command, holdings.runtime_folder);
   if (what == "raw_grow") return raw_grow(command, raw);
   if (what == "raw_accept_again") {
-    raw.session->lane.accept(raw.grant);
+    raw.lane->send(lane::Accept{raw.grant});
     return Answer{};
   }
   if (what == "raw_flood") return raw_flood(command, raw);
@@ -205,12 +207,12 @@ std::optional<Answer> raw_command(const Json& command, Holdings& holdings) {
     return mapped ? Answer{} : failure(mapped.error());
   }
   if (what == "raw_leave") {
-    const bool told = !command.at("goodbye").get<bool>() || raw.session->lane.goodbye();
-    raw.session->lane.close();
+    const bool told = !command.at("goodbye").get<bool>() || raw.lane->goodbye();
+    raw.lane->raw().close();
     return told ? Answer{} : failure(Error{Code::kUnavailable, "the lane is closed"});
   }
   if (what == "raw_let_go") {
-    for (UniqueFd& descriptor : extents(raw)) descriptor.reset();
+    for (UniqueFd& descriptor : raw.extents) descriptor.reset();
     raw.mapping.reset();
     return Answer{};
   }

@@ -9,7 +9,6 @@
 
 #include <cstring>
 
-#include "proto/lane.h"
 #include "shm/pages.h"
 
 namespace gpumem::client::test {
@@ -84,7 +83,7 @@ void send_welcome(int socket, std::uint64_t request, const lane::Welcome& welcom
 
 lane::Welcome welcome(const std::vector<std::string>& devices) {
   lane::Welcome body{};
-  body.version = lane::kOldestVersion;  // no other broker follows this one
+  body.version = lane::kVersion;
   body.session = 7;
   body.tenant = decltype(body.tenant)::of("red");
   for (const std::string& device : devices) body.devices[body.count++] = lane::Text<48>::of(device);

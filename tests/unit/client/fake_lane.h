@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -60,6 +63,13 @@ template <class Body>
 void send_frame(int socket, const Body& body, std::uint64_t request,
                 const std::vector<int>& descriptors = {}) {
   EXPECT_TRUE(send_packet(socket, lane::Outgoing(body, request).bytes(), descriptors));
+}
+/// As a broker sends it that speaks another `version` of the lane.
+template <class Body>
+void send_frame_of_version(std::uint16_t version, int socket, const Body& body, std::uint64_t request) {
+  std::string frame(lane::Outgoing(body, request).bytes());
+  std::memcpy(frame.data() + offsetof(lane::Header, version), &version, sizeof version);
+  EXPECT_TRUE(send_packet(socket, frame));
 }
 /// A refusal with `code` and `words`.
 lane::Failed failed(Code code, std::string_view words);

@@ -15,7 +15,7 @@ constexpr std::uint64_t kSession = 7;  // fake_lane.h's
 struct LaneResumed : testing::Test {
   std::unique_ptr<Lane> resumable(const FakeLane& fake) {
     auto lane = connected(fake);
-    lane->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}}, [this](Greeting greeting) {
+    lane->resume_after_restart({kSession, "red", "", {"GPU-a"}}, [this](Greeting greeting) {
       greetings.push_back(std::move(greeting.welcome));
       return taken;
     });
@@ -43,11 +43,9 @@ void resume(int socket) {
 }
 
 // To a Hello or a Resume.
-void welcome_newest(int socket) {
+void welcome_any(int socket) {
   const Said said = receive_frame(socket);
-  lane::Welcome newest = welcome({"GPU-a"});
-  newest.version = lane::kVersion;
-  send_welcome(socket, said.header.request, newest);
+  send_welcome(socket, said.header.request, welcome({"GPU-a"}));
 }
 
 void grant(int socket, std::uint64_t request, const std::vector<std::uint64_t>& leases) {
@@ -108,7 +106,7 @@ TEST_F(LaneResumed, MakesAGrowthThatBeganWithoutABrokerWithANewDeadline) {
                 });
   auto lane = Lane::connect(fake.socket(), milliseconds(200));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}},
+  (*lane)->resume_after_restart({kSession, "red", "", {"GPU-a"}},
                                 [](Greeting) { return Result<void>(); });
   EXPECT_FALSE((*lane)->call(lane::Ping{})) << "as long as a call waits, there is none";
   std::future<bool> grown =
@@ -199,7 +197,7 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   FakeLane fake([](int socket) { greet(socket); });  // the next one has not accepted yet
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}},
+  (*lane)->resume_after_restart({kSession, "red", "", {}},
                                 [](Greeting) { return Result<void>(); });
   const auto pinged = (*lane)->call(lane::Ping{});
   ASSERT_FALSE(pinged);
@@ -212,11 +210,11 @@ TEST_F(LaneResumed, AsksAgainForAReservation) {
   for (const std::uint64_t wait : {std::uint64_t{0}, std::uint64_t{3'600'000'000'000}}) {
     FakeLane fake(
         [](int socket) {
-          welcome_newest(socket);
+          welcome_any(socket);
           EXPECT_TRUE(receive_frame(socket).is<lane::MapOrReserve>()) << "this one ends before it answers";
         },
         [wait](int socket) {
-          welcome_newest(socket);
+          welcome_any(socket);
           const Said said = receive_frame(socket);
           ASSERT_TRUE(said.is<lane::MapOrReserve>());
           EXPECT_LE(said.as<lane::MapOrReserve>().wait, wait);
@@ -232,89 +230,6 @@ TEST_F(LaneResumed, AsksAgainForAReservation) {
   }
 }
 
-// An older broker would end the session for a frame that it does not know.
-TEST_F(LaneResumed, AsksAnOlderBrokerForNothingThatItDoesNotKnow) {
-  std::promise<void> may_end;
-  FakeLane fake(
-      [&](int socket) {
-        const Said hello = receive_frame(socket);
-        lane::Welcome newest = welcome();
-        newest.version = lane::kVersion;
-        send_welcome(socket, hello.header.request, newest);
-        EXPECT_TRUE(answered(socket).is<lane::RevokeHandle>()) << "this one does";
-        may_end.get_future().wait();
-      },
-      [](int socket) {
-        const Said said = receive_frame(socket);
-        lane::Welcome older = welcome({"GPU-a"});
-        older.version = lane::kRevokeVersion - 1;
-        send_welcome(socket, said.header.request, older);
-        EXPECT_TRUE(answered(socket).is<lane::CloseSlice>());
-        EXPECT_TRUE(answered(socket).is<lane::Ping>());
-      });
-  auto lane = resumable(fake);
-  lane->tell_later(lane::RevokeHandle{});
-  may_end.set_value();
-  EXPECT_TRUE(lane->mend(kTimeout));
-  lane->tell_later(lane::RevokeHandle{});
-  lane->tell_later(lane::CloseSlice{1});
-  const auto mapped = lane->map_region({}, {});
-  ASSERT_FALSE(mapped);
-  EXPECT_EQ(mapped.error().code, Code::kFailedPrecondition) << "and says so";
-  EXPECT_TRUE(lane->call(lane::Ping{}));
-}
-
-TEST_F(LaneResumed, FailsACallThatTheNextBrokerDoesNotKnow) {
-  FakeLane fake(
-      [&](int socket) {
-        const Said hello = receive_frame(socket);
-        lane::Welcome newest = welcome();
-        newest.version = lane::kVersion;
-        send_welcome(socket, hello.header.request, newest);
-        EXPECT_TRUE(receive_frame(socket).is<lane::Publish>()) << "this one ends before it answers";
-      },
-      [](int socket) {
-        const Said said = receive_frame(socket);
-        lane::Welcome older = welcome({"GPU-a"});
-        older.version = lane::kRegionVersion - 1;
-        send_welcome(socket, said.header.request, older);
-        EXPECT_TRUE(answered(socket).is<lane::Ping>());
-      });
-  auto lane = resumable(fake);
-  const auto published = lane->call<lane::Published>(lane::Publish{});
-  ASSERT_FALSE(published);
-  EXPECT_EQ(published.error().code, Code::kFailedPrecondition);
-  EXPECT_TRUE(lane->call(lane::Ping{}));
-}
-
-TEST_F(LaneResumed, LeavesOutWhatWasToBeSaidToANewerBrokerOnly) {
-  std::promise<void> may_welcome;
-  FakeLane fake(
-      [&](int socket) {
-        const Said hello = receive_frame(socket);
-        lane::Welcome newest = welcome();
-        newest.version = lane::kVersion;
-        send_welcome(socket, hello.header.request, newest);
-      },
-      [&](int socket) {
-        const Said said = receive_frame(socket);
-        may_welcome.get_future().wait();
-        lane::Welcome older = welcome({"GPU-a"});
-        older.version = lane::kRevokeVersion - 1;
-        send_welcome(socket, said.header.request, older);
-        EXPECT_TRUE(answered(socket).is<lane::CloseSlice>());
-      });
-  auto lane = Lane::connect(fake.socket(), milliseconds(200));
-  ASSERT_TRUE((*lane)->greet("test"));
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {"GPU-a"}},
-                                [](Greeting) { return Result<void>(); });
-  EXPECT_FALSE((*lane)->call(lane::Ping{})) << "no broker answers";
-  (*lane)->tell_later(lane::RevokeHandle{});
-  (*lane)->tell_later(lane::CloseSlice{1});
-  may_welcome.set_value();
-  EXPECT_TRUE((*lane)->mend(kTimeout));
-}
-
 TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
   std::stop_source stop;
   FakeLane fake([&](int socket) {
@@ -324,7 +239,7 @@ TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
   });
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({lane::kVersion, kSession, "red", "", {}},
+  (*lane)->resume_after_restart({kSession, "red", "", {}},
                                 [](Greeting) { return Result<void>(); });
   const auto grown = grow_for(**lane, minutes(10), stop.get_token());
   ASSERT_FALSE(grown);
@@ -345,13 +260,21 @@ TEST_F(LaneResumed, GrowthOfWhichAPartHasComeFails) {
   EXPECT_EQ(grown.error().code, Code::kUnavailable);
 }
 
-TEST_F(LaneResumed, OfAnOlderBrokerIsNot) {
-  FakeLane fake([](int socket) { greet(socket); });
-  auto lane = connected(fake);
-  lane->resume_after_restart({lane::kOldestVersion, kSession, "red", "", {}},
-                             [](Greeting) { return Result<void>(); });
-  EXPECT_FALSE(lane->call(lane::Ping{}));
-  EXPECT_TRUE(lane->is_closed());
+TEST_F(LaneResumed, ByABrokerOfAnotherVersionIsRefusedInItsWords) {
+  FakeLane fake([](int socket) { greet(socket); },
+                [](int socket) {
+                  const Said claim = receive_frame(socket);
+                  EXPECT_EQ(claim.as<lane::Resume>().newest, lane::kVersion);
+                  send_frame_of_version(2, socket, failed(Code::kFailedPrecondition, "install another"),
+                                        claim.header.request);
+                });
+  auto lane = Lane::connect(fake.socket(), kTimeout);
+  ASSERT_TRUE((*lane)->greet("test"));
+  (*lane)->resume_after_restart({kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  const auto asked = (*lane)->call(lane::Ping{});
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(asked.error().message.find("install another"), std::string::npos) << asked.error().message;
 }
 
 }  // namespace

@@ -62,17 +62,6 @@ TEST(Lane, TellsWhatHasNoAnswer) {
   lane->goodbye();
 }
 
-// It would end the session.
-TEST(Lane, DoesNotAskAnOlderBrokerForWhatItDoesNotKnow) {
-  FakeLane fake([](int socket) {
-    greet(socket);
-    EXPECT_TRUE(answered(socket).is<lane::Ping>()) << "nothing came before";
-  });
-  const auto lane = connected(fake);
-  lane->tell_later(lane::RevokeHandle{});
-  EXPECT_TRUE(lane->call(lane::Ping{}));
-}
-
 // Closing a socket with something unread in it resets the connection.
 TEST(Lane, SaysGoodbyeThoughAnswersAreUnread) {
   std::promise<void> sent;
@@ -170,22 +159,6 @@ TEST(Lane, ReleasesAReservationThatNobodyAwaits) {
     EXPECT_EQ(released.as<lane::ReleaseReservation>().reservation, 5U);
   });
   EXPECT_TRUE(connected(fake)->call(lane::Ping{}));
-}
-
-TEST(Lane, SaysThatAnOlderBrokerKnowsNoReservations) {
-  FakeLane fake([](int socket) {
-    const Said hello = receive_frame(socket);
-    lane::Welcome older = welcome();
-    older.version = lane::kRegionVersion;
-    send_welcome(socket, hello.header.request, older);
-    EXPECT_TRUE(answered(socket).is<lane::Ping>()) << "nothing came before";
-  });
-  const auto lane = connected(fake);
-  const auto outcome = lane->map_or_reserve({}, {Lane::Clock::now() + lane->timeout(), {}, {}});
-  ASSERT_FALSE(outcome);
-  EXPECT_EQ(outcome.error().code, Code::kFailedPrecondition);
-  EXPECT_NE(outcome.error().message.find("older than this library"), std::string::npos);
-  EXPECT_TRUE(lane->call(lane::Ping{}));
 }
 
 struct Malformed : testing::TestWithParam<int> {

@@ -8,7 +8,7 @@
 
 #include <future>
 
-#include "proto/lane.h"
+#include "base/label.h"
 #include "shm/pages.h"
 #include "tests/unit/client/fake_lane.h"
 
@@ -136,21 +136,29 @@ TEST(Session, RejectsAWelcomeWithoutASession) {
   EXPECT_EQ(refusal_of(message, with_bell(broker_page_file(), client_page_file())).code, Code::kInternal);
 }
 
-TEST(Session, RejectsAWelcomeToAVersionThatItHasNotOffered) {
+TEST(Session, OfABrokerThatSpeaksVersion2SaysWhatToDo) {
   lane::Welcome message = welcome();
-  message.version = lane::kVersion + 1;
-  EXPECT_EQ(refusal_of(message, with_bell(broker_page_file(), client_page_file())).code, Code::kInternal);
+  message.version = 2;
+  const Error refused = refusal_of(message, with_bell(broker_page_file(), client_page_file()));
+  EXPECT_EQ(refused.code, Code::kFailedPrecondition);
+  EXPECT_NE(refused.message.find("the broker speaks version 2 of the lane, this library speaks 1: install the "
+                                 "same version on both sides"),
+            std::string::npos)
+      << refused.message;
 }
 
-TEST(Session, SaysSoIfTheBrokerIsOfTheProtocolBefore) {
+TEST(Session, HasTheWordsOfABrokerThatRefusesItsVersion) {
   FakeLane lane([](int socket) {
-    receive_frame(socket);
-    EXPECT_TRUE(send_packet(socket, "\x12\x05\x08\x09\x12\x01x"));
+    const Said hello = receive_frame(socket);
+    EXPECT_EQ(hello.as<lane::Hello>().oldest, lane::kVersion);
+    EXPECT_EQ(hello.as<lane::Hello>().newest, lane::kVersion);
+    send_frame_of_version(2, socket, failed(Code::kFailedPrecondition, "install another"),
+                          hello.header.request);
   });
   auto session = Session::connect(options(lane));
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().code, Code::kFailedPrecondition);
-  EXPECT_NE(session.error().message.find("same version"), std::string::npos) << session.error().message;
+  EXPECT_NE(session.error().message.find("install another"), std::string::npos) << session.error().message;
 }
 
 TEST(Session, RejectsAnAnswerThatIsNoWelcome) {

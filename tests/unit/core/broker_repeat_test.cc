@@ -36,11 +36,11 @@ class BrokerRepeat : public testing::Test {
     machine.collect();
     return removed;
   }
-  /// The broker ends, and both are back. `repeats`  under their numbers.
-  void restart(bool repeats = true) {
+  /// The broker ends, and both are back.
+  void restart() {
     machine.restart(repeat_policy(), {grant});
-    ASSERT_TRUE(machine.resume(publisher, {slice}, {grant}, {}, repeats));
-    ASSERT_TRUE(machine.resume(mate, {}, {}, {}, repeats));
+    ASSERT_TRUE(machine.resume(publisher, {slice}, {grant}));
+    ASSERT_TRUE(machine.resume(mate, {}, {}));
     grant = machine.before(grant);
   }
   std::size_t regions() const { return machine.broker.checkpoint().regions.size(); }
@@ -103,12 +103,6 @@ TEST_F(BrokerRepeat, IsKnownAfterSeveralRestarts) {
 TEST_F(BrokerRepeat, IsNoRepetitionAtTheSameBroker) {
   const RegionId first = publish(1).value();
   EXPECT_GT(publish(1).value(), first) << "who has had the answer may use the number again";
-}
-
-TEST_F(BrokerRepeat, IsNotKnownOfClientsThatNumberAnew) {
-  const RegionId first = publish(1).value();
-  restart(false);
-  EXPECT_GT(publish(1).value(), first);
 }
 
 TEST_F(BrokerRepeat, IsNotKnownWithoutANumber) {

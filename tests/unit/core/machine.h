@@ -128,10 +128,10 @@ class Machine {
 
   // ---- The clients' part ----
 
-  /// Comes back to a session of the broker before, with all of these. `repeats`  as in a Claim.
+  /// Comes back to a session of the broker before, with all of these.
   Result<void> resume(SessionId session, std::vector<SliceId> slices, const std::vector<Grant>& grants,
-                      std::vector<ImportId> imports = {}, bool repeats = true) {
-    Claim claim{std::move(slices), {}, std::move(imports), repeats};
+                      std::vector<ImportId> imports = {}) {
+    Claim claim{std::move(slices), {}, std::move(imports)};
     for (const Grant& grant : grants) std::ranges::move(leases_of(grant), std::back_inserter(claim.leases));
     std::ranges::sort(claim.leases);
     auto resumed = broker.resume(session, claim, now);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <boost/crc.hpp>
 #include <csignal>
 
 #include "daemon/host/journal_records.h"
@@ -190,6 +191,25 @@ TEST_F(JournalKept, OfAnotherVersionIsRefused) {
   EXPECT_EQ(content.error().code, Code::kFailedPrecondition);
   EXPECT_THAT(content.error().message, HasSubstr(file().string()));
   EXPECT_THAT(content.error().message, HasSubstr("version 2"));
+}
+
+/// A whole record without words.
+std::string record_of_kind(std::uint64_t kind) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(&kind, sizeof kind);
+  const std::uint32_t header[2] = {sizeof kind, crc.checksum()};
+  std::string record(reinterpret_cast<const char*>(header), sizeof header);
+  return record.append(reinterpret_cast<const char*>(&kind), sizeof kind);
+}
+
+TEST_F(JournalKept, WithARecordOfAnUnknownKindIsRefusedWhole) {
+  ASSERT_TRUE(begin(made_of(some_changes())));
+  write_file(file(), read_file(file()) + record_of_kind(99) + encode(Checkpoint::SessionGone{SessionId{3}}));
+  const auto content = Journal::read(folder_.path());
+  ASSERT_FALSE(content);
+  EXPECT_EQ(content.error().code, Code::kFailedPrecondition);
+  EXPECT_THAT(content.error().message, HasSubstr(file().string()));
+  EXPECT_THAT(content.error().message, HasSubstr("a record of kind 99, which this version does not know"));
 }
 
 TEST_F(JournalKept, ThatEightBrokersDidNotSurviveIsRefused) {

@@ -14,7 +14,6 @@
 #include <functional>
 #include <utility>
 
-#include "proto/lane.h"
 #include "proto/lane/frames.h"
 #include "tests/support/eventually.h"
 
@@ -25,18 +24,12 @@ namespace {
 struct Recorder final : LaneHandler {
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override {
     frames.emplace_back(packet);
-    if (!lane->session()) lane->welcome_by_frame(SessionId{7}, "welcome", {});
+    const auto frame = lane::parse(packet);
+    if (frame && frame->header.kind == lane::Kind::kGoodbye) return lane->note_goodbye();
+    if (lane->session()) return;
+    if (refusal) return lane->refuse(*refusal, frame->header.request);
+    lane->welcome(SessionId{7}, "welcome", descriptors);
   }
-  void hello(const std::shared_ptr<Lane>& lane, const v1::Hello& hello) override {
-    label = hello.label();
-    if (hello.control()) return lane->welcome({}, {}, {});
-    if (refusal) return lane->refuse(*refusal);
-    v1::Welcome welcome;
-    welcome.set_session(7);
-    lane->welcome(SessionId{7}, welcome, descriptors);
-  }
-  void accepted(Lane&, GrantId grant) override { grants.push_back(grant.value); }
-  void spent(Lane&, std::uint32_t device) override { devices.push_back(device); }
   void complain(const std::string& words) override { complaint = words; }
   void closed(const std::shared_ptr<Lane>& lane, bool said_goodbye) override {
     ++closures;
@@ -50,11 +43,8 @@ struct Recorder final : LaneHandler {
   std::optional<Error> refusal;
   std::function<void()> after_first_end;
   std::vector<int> descriptors;
-  std::string label;
   std::string complaint;
   std::vector<std::string> frames;
-  std::vector<std::uint64_t> grants;
-  std::vector<std::uint32_t> devices;
   int closures = 0, exits = 0;
   bool goodbye = false, may_live = false;
 };
@@ -88,50 +78,37 @@ struct LaneTest : testing::Test {
   bool is_closed() {
     return until([&] { return recorder.closures == 1; });
   }
-  void say(const v1::ToBroker& message) {
-    EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString()));
-  }
+  void say(std::string_view frame) { EXPECT_TRUE(send_packet(client.get(), frame)); }
   void greet() {
-    v1::ToBroker message;
-    message.mutable_hello()->set_label("me");
-    say(message);
+    say(kHello);
     EXPECT_TRUE(until([&] { return lane->session() || recorder.closures != 0; }));
   }
-  void greet_as_control() {
-    v1::ToBroker message;
-    message.mutable_hello()->set_control(true);
-    say(message);
-    EXPECT_TRUE(until([&] { return (welcome = receive()).has_value(); }));
+  Result<Packet> receive() {
+    return receive_packet(client.get(), lane::kMostBytes, lane::kMostDescriptors);
   }
-  Result<Packet> receive() { return receive_packet(client.get(), kLaneMessageBytes, kLaneDescriptors); }
-  v1::ToClient heard() {
-    v1::ToClient message;
-    auto packet = receive();
-    EXPECT_TRUE(packet && message.ParseFromString(packet->bytes));
-    return message;
-  }
-  static v1::ToClient offer(std::uint64_t grant) {
-    v1::ToClient message;
-    message.mutable_offer()->set_grant(grant);
-    return message;
+  /// Any answer, that another has another number.
+  static std::string answer(std::uint64_t number) {
+    return std::string(lane::Outgoing(lane::Done{}, number).bytes());
   }
 
+  const std::string kHello{lane::Outgoing(lane::Hello{}, 1).bytes()};
+  const std::string kGoodbye{lane::Outgoing(lane::Goodbye{}).bytes()};
   SocketDisposal disposal{true};
   boost::asio::io_context loop;
   UnreadDescriptors unread;
   Recorder recorder;
   UniqueFd client;
   std::shared_ptr<Lane> lane;
-  Result<Packet> welcome = Packet{};
 };
 
 TEST_F(LaneTest, HandsTheGreetingOverAndWelcomes) {
   const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   recorder.descriptors = {file.get()};
   greet();
-  EXPECT_EQ(recorder.label, "me");
+  EXPECT_EQ(recorder.frames, std::vector{kHello});
   auto packet = receive();
   ASSERT_TRUE(packet);
+  EXPECT_EQ(packet->bytes, "welcome");
   EXPECT_EQ(packet->descriptors.size(), 1U);
   EXPECT_EQ(lane->session(), SessionId{7});
   EXPECT_EQ(lane->peer().pid, ::getpid());
@@ -140,60 +117,17 @@ TEST_F(LaneTest, HandsTheGreetingOverAndWelcomes) {
 TEST_F(LaneTest, RefusesWithTheReasonAndCloses) {
   recorder.refusal = Error{Code::kPermissionDenied, "not you"};
   greet();
-  const v1::ToClient answer = heard();
-  EXPECT_EQ(answer.refused().code(), static_cast<int>(Code::kPermissionDenied));
-  EXPECT_EQ(answer.refused().message(), "not you");
+  const auto packet = receive();
+  ASSERT_TRUE(packet);
+  const auto frame = lane::parse(packet->bytes);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->header.request, 1U) << "the Hello's";
+  const auto refused = lane::body_of<lane::Failed>(*frame);
+  ASSERT_TRUE(refused) << refused.error().message;
+  EXPECT_EQ(refused->code, static_cast<std::uint64_t>(Code::kPermissionDenied));
+  EXPECT_EQ(refused->message.view(), "not you");
   EXPECT_TRUE(receive()->bytes.empty()) << "closed";
   EXPECT_EQ(recorder.closures, 1);
-}
-
-TEST_F(LaneTest, TellsAcceptsInTheirOrder) {
-  greet();
-  for (const std::uint64_t grant : {3u, 1u, 2u}) {
-    v1::ToBroker message;
-    message.mutable_accept()->set_grant(grant);
-    say(message);
-  }
-  EXPECT_TRUE(until([&] { return recorder.grants.size() == 3; }));
-  EXPECT_EQ(recorder.grants, (std::vector<std::uint64_t>{3, 1, 2}));
-}
-
-TEST_F(LaneTest, TellsOfWhatDeviceThereIsNoMoreToGive) {
-  greet();
-  v1::ToBroker message;
-  message.mutable_spent()->set_device(3);
-  say(message);
-  EXPECT_TRUE(until([&] { return recorder.devices.size() == 1; }));
-  EXPECT_EQ(recorder.devices[0], 3U);
-}
-
-TEST_F(LaneTest, OfAControlConnectionHasNoSessionAndNoDescriptors) {
-  greet_as_control();
-  EXPECT_TRUE(welcome->descriptors.empty());
-  EXPECT_FALSE(lane->session());
-  v1::ToBroker message;
-  message.mutable_goodbye();
-  say(message);
-  client.reset();
-  EXPECT_TRUE(is_closed());
-  EXPECT_TRUE(recorder.goodbye);
-  EXPECT_EQ(recorder.complaint, "");
-}
-
-TEST_F(LaneTest, OfAControlConnectionClosesOnASecondGreeting) {
-  greet_as_control();
-  greet();
-  EXPECT_TRUE(is_closed());
-  EXPECT_NE(recorder.complaint, "");
-}
-
-TEST_F(LaneTest, OfAControlConnectionClosesOnWhatOnlySessionsSay) {
-  greet_as_control();
-  v1::ToBroker message;
-  message.mutable_spent();
-  say(message);
-  EXPECT_TRUE(is_closed());
-  EXPECT_TRUE(recorder.devices.empty());
 }
 
 TEST_F(LaneTest, NamesItsPeer) {
@@ -212,10 +146,8 @@ TEST_F(LaneTest, NamesItsPeer) {
 
 TEST_F(LaneTest, TellsAGoodbyeWithTheEnd) {
   greet();
-  v1::ToBroker message;
-  message.mutable_goodbye();
-  heard();
-  say(message);
+  EXPECT_TRUE(receive());
+  say(kGoodbye);
   client.reset();
   EXPECT_TRUE(is_closed());
   EXPECT_TRUE(recorder.goodbye);
@@ -223,10 +155,8 @@ TEST_F(LaneTest, TellsAGoodbyeWithTheEnd) {
 
 TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
   greet();
-  for (std::uint64_t i = 1; i <= 20; ++i) lane->send(offer(i));
-  v1::ToBroker message;
-  message.mutable_goodbye();
-  say(message);
+  for (std::uint64_t i = 1; i <= 20; ++i) lane->send(answer(i));
+  say(kGoodbye);
   client.reset();  // the kernel reports a reset first, then the goodbye
   EXPECT_TRUE(is_closed());
   EXPECT_TRUE(recorder.goodbye);
@@ -241,48 +171,25 @@ TEST_F(LaneTest, TellsALossWithoutAGoodbye) {
   EXPECT_EQ(recorder.exits, 0);
 }
 
-TEST_F(LaneTest, ClosesOnUnknownMessages) {
-  EXPECT_TRUE(send_packet(client.get(), "\xff\xff\xff"));
-  EXPECT_TRUE(is_closed());
-}
-
-TEST_F(LaneTest, ClosesOnAnythingBeforeTheGreeting) {
-  v1::ToBroker message;
-  message.mutable_accept()->set_grant(1);
-  say(message);
-  EXPECT_TRUE(is_closed());
-  EXPECT_TRUE(recorder.grants.empty());
-}
-
-TEST_F(LaneTest, ClosesOnASecondGreeting) {
-  greet();
-  greet();
-  EXPECT_TRUE(is_closed());
-}
-
 TEST_F(LaneTest, ClosesOnDescriptors) {
-  v1::ToBroker message;
-  message.mutable_hello();
-  EXPECT_TRUE(send_packet(client.get(), message.SerializeAsString(), std::array{STDERR_FILENO}));
+  EXPECT_TRUE(send_packet(client.get(), kHello, std::array{STDERR_FILENO}));
   EXPECT_TRUE(is_closed());
-  EXPECT_EQ(recorder.label, "");
+  EXPECT_TRUE(recorder.frames.empty());
 }
 
 TEST_F(LaneTest, KeepsMessagesAndTheirDescriptorsForAClientThatIsSlow) {
   greet();
-  heard();
+  EXPECT_TRUE(receive());
   constexpr std::uint64_t kMessages = 1000;
   for (std::uint64_t i = 1; i <= kMessages; ++i) {
     const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));  // the caller's, closed at once
-    lane->send(offer(i), std::array{file.get()});
+    lane->send(answer(i), std::array{file.get()});
   }
   for (std::uint64_t i = 1; i <= kMessages; ++i) {
     Result<Packet> packet = receive();
     EXPECT_TRUE(packet || until([&] { return (packet = receive()).has_value(); }));
     ASSERT_TRUE(packet);
-    v1::ToClient message;
-    ASSERT_TRUE(message.ParseFromString(packet->bytes));
-    ASSERT_EQ(message.offer().grant(), i);
+    ASSERT_EQ(packet->bytes, answer(i));
     ASSERT_EQ(packet->descriptors.size(), 1U);
   }
   EXPECT_EQ(recorder.closures, 0);
@@ -290,10 +197,10 @@ TEST_F(LaneTest, KeepsMessagesAndTheirDescriptorsForAClientThatIsSlow) {
 
 TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
   greet();
-  heard();
+  EXPECT_TRUE(receive());
   const std::vector<int> descriptors(100, STDERR_FILENO);
   constexpr std::uint64_t kMessages = 30;
-  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(offer(i), descriptors);
+  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), descriptors);
   EXPECT_FALSE(unread.has_room(lane->peer().uid, -1, 100)) << "10 of the messages are in the socket";
   EXPECT_TRUE(unread.has_room(lane->peer().uid + 1, -1, 100));
   for (std::uint64_t i = 1; i <= kMessages; ++i) {
@@ -301,9 +208,7 @@ TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
     EXPECT_TRUE(packet || until([&] { return (packet = receive()).has_value(); })) << i;
     ASSERT_TRUE(packet);
     ASSERT_EQ(packet->descriptors.size(), 100U);
-    v1::ToClient message;
-    ASSERT_TRUE(message.ParseFromString(packet->bytes));
-    ASSERT_EQ(message.offer().grant(), i);
+    ASSERT_EQ(packet->bytes, answer(i));
   }
   EXPECT_EQ(recorder.closures, 0);
 }
@@ -324,9 +229,9 @@ TEST_F(LaneOfFewDescriptors, LeavesUnreadDescriptorsCountedWhenItIsClosed) {
 
 TEST_F(LaneTest, ClosesOnAClientThatNeverReads) {
   greet();
-  for (std::uint64_t i = 1; i <= 10'000 && recorder.closures == 0; ++i) lane->send(offer(i));
+  for (std::uint64_t i = 1; i <= 10'000 && recorder.closures == 0; ++i) lane->send(answer(i));
   EXPECT_EQ(recorder.closures, 1);
-  lane->send(offer(1));  // does nothing
+  lane->send(answer(1));  // does nothing
 }
 
 TEST_F(LaneTest, TellsItsEndOnce) {
@@ -357,9 +262,7 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
   Recorder recorder;
   auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread).value();
   lane->start();
-  v1::ToBroker hello;
-  hello.mutable_hello();
-  EXPECT_TRUE(send_packet(kept.get(), hello.SerializeAsString()));
+  EXPECT_TRUE(send_packet(kept.get(), lane::Outgoing(lane::Hello{}, 1).bytes()));
   while (!lane->session() && loop.run_one_for(test::kPatience) > 0) {
   }
   EXPECT_TRUE(lane->process_may_live());
@@ -373,15 +276,11 @@ TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
 }
 
 TEST_F(LaneTest, HandsFramesOverAsTheyCome) {
-  const std::string hello(lane::Outgoing(lane::Hello{}, 1).bytes()),
-      ping(lane::Outgoing(lane::Ping{}, 2).bytes());
-  EXPECT_TRUE(send_packet(client.get(), hello));
-  EXPECT_TRUE(until([&] { return lane->session().value == 7; }));
-  EXPECT_TRUE(lane->speaks_frames());
-  EXPECT_EQ(receive()->bytes, "welcome");
-  EXPECT_TRUE(send_packet(client.get(), ping));
+  const std::string ping(lane::Outgoing(lane::Ping{}, 2).bytes());
+  greet();
+  say(ping);
   EXPECT_TRUE(until([&] { return recorder.frames.size() == 2; }));
-  EXPECT_EQ(recorder.frames, (std::vector{hello, ping}));
+  EXPECT_EQ(recorder.frames, (std::vector{kHello, ping}));
 }
 
 TEST_F(LaneTest, HandsSixteenFramesOverAndLetsOthersHaveTheirTurn) {
@@ -399,9 +298,8 @@ TEST_F(LaneTest, HandsSixteenFramesOverAndLetsOthersHaveTheirTurn) {
   EXPECT_EQ(most, 16U);
 }
 
-TEST_F(LaneTest, RefusesWhoHasNotSpokenInBothProtocols) {
+TEST_F(LaneTest, RefusesAClientThatHasSaidNothingByAFrame) {
   lane->refuse({Code::kResourceExhausted, "full"});
-  EXPECT_EQ(heard().refused().message(), "full");
   const auto frame = receive();
   ASSERT_TRUE(frame);
   const auto refused = lane::body_of<lane::Failed>(lane::parse(frame->bytes).value());

@@ -1,4 +1,4 @@
-// Who is at the other end, as the kernel says; and tokens, which nobody guesses.
+// The kernel says who is at the other end.
 #include "daemon/host/peer.h"
 
 #include <fcntl.h>
@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 
-#include "daemon/host/token.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::host {
@@ -132,16 +130,6 @@ TEST(Peer, OfAFileIsAnError) {
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(identify_peer(nothing.get()));
   EXPECT_FALSE(identify_peer(-1));
-}
-
-TEST(Token, IsNewEveryTimeAndOfFullLength) {
-  std::set<std::string> tokens;
-  for (int i = 0; i < 10'000; ++i) tokens.insert(make_token());
-  EXPECT_EQ(tokens.size(), 10'000U);
-  for (const std::string& token : tokens) {
-    ASSERT_EQ(token.size(), 64U);
-    ASSERT_EQ(token.find_first_not_of("0123456789abcdef"), std::string::npos);
-  }
 }
 
 }  // namespace

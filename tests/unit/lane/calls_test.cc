@@ -178,7 +178,6 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
-  check("MapReplica", MapReplica{});
 }
 
 core::Denial denial() {
