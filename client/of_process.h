@@ -7,7 +7,7 @@
 
 namespace gpumem::client {
 
-/// What there is one of in each process.
+/// Base of objects of which each process has one.
 class OfProcess {
  public:
   OfProcess() = default;

@@ -158,7 +158,7 @@ void PressureListener::call(const PressureHandler& handler, const Pressure& pres
   } catch (...) {
     words = "something that is no std::exception";
   }
-  if (std::exchange(own.complained, true)) return;
+  if (std::exchange(own.reported, true)) return;
   const NoPipeSignal no_signal;
   std::fprintf(stderr, "gpumem: the handler of pressure has thrown: %s; this counts as nothing given back\n",
                words.c_str());

@@ -72,7 +72,7 @@ class PressureListener {
   /// The state of the answers. It outlives this object if a handler ends the session, and this with it.
   struct Own {
     bool gone = false;                         ///< this object was destroyed during a call of the handler
-    bool complained = false;                   ///< a handler has thrown, and that was reported
+    bool reported = false;                     ///< a handler has thrown, and that was reported
     std::array<Request, kMaxDevices> spent{};  ///< the requests that were answered with `Spent`
   };
 

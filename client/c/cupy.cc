@@ -10,8 +10,8 @@
 namespace gpumem::c_abi {
 namespace {
 
-constinit Complaints malloc_complaints("gpumem_cupy_malloc");
-constinit Complaints free_complaints("gpumem_cupy_free");
+constinit FailureLog malloc_failures("gpumem_cupy_malloc");
+constinit FailureLog free_failures("gpumem_cupy_free");
 
 /// The allocator that `param` names.
 /// Errors  as gpumem_default_allocator; kInvalidArgument: it belongs to another device.
@@ -57,7 +57,7 @@ void* gpumem_cupy_malloc(void* param, size_t size, int device) noexcept {
   const gpumem_status status =
       gpumem::c_abi::guarded([&] { return gpumem::c_abi::allocate(param, size, device, &address); });
   if (status == GPUMEM_OK) return reinterpret_cast<void*>(address);
-  gpumem::c_abi::malloc_complaints.say(status);
+  gpumem::c_abi::malloc_failures.report(status);
   return nullptr;
 }
 
@@ -65,7 +65,7 @@ void gpumem_cupy_free(void* param, void* pointer, int device) noexcept {
   if (pointer == nullptr) return;
   const gpumem_status status = gpumem::c_abi::guarded(
       [&] { return gpumem::c_abi::free(param, reinterpret_cast<gpumem_address>(pointer), device); });
-  if (status != GPUMEM_OK) gpumem::c_abi::free_complaints.say(status);
+  if (status != GPUMEM_OK) gpumem::c_abi::free_failures.report(status);
 }
 
 }  // extern "C"

@@ -49,9 +49,9 @@ const char* last_error() noexcept { return shown; }
 
 std::shared_ptr<const Denial> last_denial() noexcept { return has_ended ? nullptr : words.denial; }
 
-void Complaints::say(gpumem_status status) noexcept {
+void FailureLog::report(gpumem_status status) noexcept {
   const unsigned kind = 1U << (static_cast<unsigned>(status) % 32U);
-  if ((__atomic_fetch_or(&said_, kind, __ATOMIC_RELAXED) & kind) != 0) return;
+  if ((__atomic_fetch_or(&reported_, kind, __ATOMIC_RELAXED) & kind) != 0) return;
   const NoPipeSignal no_signal;
   std::fprintf(stderr, "gpumem: %s: %s: %s (further ones of this kind are not said)\n", function_,
                gpumem_status_name(status), last_error());

@@ -40,15 +40,14 @@ gpumem_status guarded(Function&& function) noexcept {
 }
 
 /// Prints the calling thread's last error on standard error, once for each `status` of `function`.
-/// `said`  what the function has printed so far.
-class Complaints {
+class FailureLog {
  public:
-  constexpr explicit Complaints(const char* function) : function_(function) {}
-  void say(gpumem_status status) noexcept;
+  constexpr explicit FailureLog(const char* function) : function_(function) {}
+  void report(gpumem_status status) noexcept;
 
  private:
   const char* function_;
-  unsigned said_ = 0;  ///< by status; only touched atomically
+  unsigned reported_ = 0;  ///< by status; only touched atomically
 };
 
 }  // namespace gpumem::c_abi

@@ -9,11 +9,11 @@
 namespace gpumem::c_abi {
 namespace {
 
-constinit Complaints not_allocated("gpumem_torch_alloc");
-constinit Complaints not_freed("gpumem_torch_free");
-constinit Complaints no_pool("gpumem_torch_begin_allocate_to_pool");
-constinit Complaints not_trimmed("gpumem_torch_reset");
-constinit Complaints not_recorded("gpumem_torch_record_stream");
+constinit FailureLog not_allocated("gpumem_torch_alloc");
+constinit FailureLog not_freed("gpumem_torch_free");
+constinit FailureLog no_pool("gpumem_torch_begin_allocate_to_pool");
+constinit FailureLog not_trimmed("gpumem_torch_reset");
+constinit FailureLog not_recorded("gpumem_torch_record_stream");
 
 /// An allocation's answer: memory, or what is to be thrown.
 struct Answer {
@@ -70,7 +70,7 @@ void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream str
   if (status == GPUMEM_OK) {
     status = gpumem_deallocate(allocator, reinterpret_cast<gpumem_address>(pointer), size, stream);
   }
-  if (status != GPUMEM_OK) gpumem::c_abi::not_freed.say(status);
+  if (status != GPUMEM_OK) gpumem::c_abi::not_freed.report(status);
 }
 
 void gpumem_torch_record_stream(void* pointer, gpumem_stream stream) {
@@ -84,7 +84,7 @@ void gpumem_torch_begin_allocate_to_pool(int device, uint64_t, uint64_t, const v
 void gpumem_torch_reset(void) noexcept {
   for (gpumem_allocator* allocator : gpumem::c_abi::process_allocators()) {
     const gpumem_status status = gpumem_allocator_trim(allocator, GPUMEM_UNKNOWN_SIZE, nullptr);
-    if (status != GPUMEM_OK) gpumem::c_abi::not_trimmed.say(status);
+    if (status != GPUMEM_OK) gpumem::c_abi::not_trimmed.report(status);
   }
 }
 

@@ -122,10 +122,10 @@ const char* words_of(gpumem_status status, const std::string& words) noexcept {
 
 }  // namespace
 
-Refusal refuse_with(Complaints& complaints, gpumem_status status, const std::string& words) noexcept {
+Refusal refuse_with(FailureLog& failures, gpumem_status status, const std::string& words) noexcept {
   const Runtime runtime;
   const char* text = words_of(status, words);
-  if (!runtime.is_complete()) return complaints.say(status), Refusal{};
+  if (!runtime.is_complete()) return failures.report(status), Refusal{};
   const OutOfMemory kind;
   const bool can_say = kind.is_known() && runtime.make_string != nullptr && runtime.destroy_string != nullptr;
   if (lacks_memory(status) && can_say) return out_of_memory(runtime, kind, text);

@@ -33,15 +33,15 @@ class Refusal {
 
 /// The exception for the calling thread's last failure: PyTorch's c10::OutOfMemoryError if there is no
 /// memory, else a std::runtime_error. `words` become part of the thread's last error. Where the process has
-/// no libstdc++.so.6, they go to `complaints`, and there is nothing to throw.
-Refusal refuse_with(Complaints& complaints, gpumem_status status, const std::string& words) noexcept;
+/// no libstdc++.so.6, they go to `failures`, and there is nothing to throw.
+Refusal refuse_with(FailureLog& failures, gpumem_status status, const std::string& words) noexcept;
 
 /// As above. Calls `what` for the message.
 template <class What>
-Refusal refuse(Complaints& complaints, gpumem_status status, What what) noexcept {
+Refusal refuse(FailureLog& failures, gpumem_status status, What what) noexcept {
   std::string words;
   (void)guarded([&] { return words = what(), GPUMEM_OK; });
-  return refuse_with(complaints, status, words);
+  return refuse_with(failures, status, words);
 }
 
 }  // namespace gpumem::c_abi

@@ -1,10 +1,10 @@
-#include "client/cli/check_program.h"
+#include "client/cli/check.h"
 
 #include <algorithm>
 #include <map>
 
+#include "client/cli/mapped_drivers.h"
 #include "client/cli/monitor.h"
-#include "client/cli/proc_file.h"
 #include "client/cli/table.h"
 
 namespace gpumem::cli {

@@ -6,7 +6,6 @@
 
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/rpc.h"
 #include "client/cli/table.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/claims.grpc.pb.h"

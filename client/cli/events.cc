@@ -2,12 +2,11 @@
 
 #include <iostream>
 
-#include "client/cli/events_view.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/tenant_names.h"
 #include "client/cli/time_text.h"
+#include "client/cli/views.h"
 
 namespace gpumem::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/cli/events_view.h"
+#include "client/cli/views.h"
 
 #include <array>
 #include <string_view>

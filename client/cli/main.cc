@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "client/cli/check.h"
-#include "client/cli/check_program.h"
 #include "client/cli/claims.h"
 #include "client/cli/events.h"
 #include "client/cli/listings.h"

@@ -10,6 +10,9 @@
 
 namespace gpumem::cli {
 
+/// The text of /proc/PID/NAME. Errors  kNotFound (no such process), kPermissionDenied: says who may look.
+Result<std::string> read_proc_file(pid_t pid, const std::string& name);
+
 /// A driver library that a process has mapped.
 struct MappedDriver {
   std::string path;                  ///< as the process sees it

@@ -3,16 +3,33 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/unique_fd.h"
-#include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
 #include "client/status.h"
 #include "proto/lane.h"
 
 namespace gpumem::cli {
+
+Error call_error(const grpc::Status& status, const std::filesystem::path& socket) {
+  const std::string& words = status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " is gone (systemctl status gpumemd): " + words};
+    case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " broke the call off: it is stopping: " + words};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
+    default: break;
+  }
+  const auto number = static_cast<std::uint64_t>(status.error_code());
+  return {client::code_of(number), words.empty() ? "the broker gives no reason" : words};
+}
 
 constexpr std::chrono::seconds kTimeout{10};
 
@@ -114,6 +131,16 @@ Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
   if (!wanted || status.ok()) return {};
   if (stop.stop_requested()) return client::called_off();
   return call_error(status, socket_);
+}
+
+std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names) {
+  const auto tenants = monitor.tenants();
+  std::vector<std::string> unknown;
+  for (const std::string& name : names) {
+    if (!tenants || std::ranges::count(tenants->tenants(), name, &v1::TenantUsage::tenant) != 0) continue;
+    unknown.push_back(name);
+  }
+  return unknown;
 }
 
 }  // namespace gpumem::cli

@@ -1,14 +1,21 @@
 #pragma once
+#include <grpcpp/support/status.h>
+
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "gpumem/result.h"
 #include "gpumem/v1/broker.grpc.pb.h"
+#include "proto/channel.h"
 
 namespace gpumem::cli {
+
+/// Converts the failed `status` of a call to the broker at `socket` into an error.
+Error call_error(const grpc::Status& status, const std::filesystem::path& socket);
 
 /// The broker's views. Every caller sees the listings; explanations and events are for the tenant that they
 /// are about and for administrators. Opens no session.
@@ -50,5 +57,9 @@ class Monitor {
 
 /// Whether somebody listens at the stream `socket`. Errors  as client::connect_error.
 Result<void> probe(const std::filesystem::path& socket);
+
+/// Returns the `names` that are no tenants now; none if the broker does not answer. A user without a session
+/// is no tenant yet.
+std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);
 
 }  // namespace gpumem::cli

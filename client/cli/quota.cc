@@ -9,7 +9,6 @@
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
 #include "client/cli/option_checks.h"
-#include "client/cli/rpc.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "proto/lane.h"

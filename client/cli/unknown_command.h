@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -7,6 +8,11 @@ class ParseError;
 }  // namespace CLI
 
 namespace gpumem::cli {
+
+/// The one of `names` that `word` was most likely meant to be; empty: none is near. `most`  letters that may
+/// be other ones; 0: two, or a third of a long word.
+std::string nearest_name(const std::string& word, const std::vector<std::string>& names,
+                         std::size_t most = 0);
 
 /// The message for a command line with an unknown command or without a command, for which `app` has raised
 /// `error`: the word, the nearest command, and the list of commands. Empty: the error is another one.

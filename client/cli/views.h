@@ -1,6 +1,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "client/cli/time_text.h"
 #include "gpumem/v1/broker.pb.h"
@@ -34,6 +35,21 @@ Json tenants_json(const v1::ListTenantsResponse& tenants);
 
 std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
 Json reconcile_json(const v1::ReconcileResponse& response);
+
+/// How a tenant stands on each device, and for each request that waits what it waits for, in words and
+/// figures. `denials`  the tenant's latest, the latest first, as of `now`: told where nothing waits.
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {},
+                     WallTime now = {});
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {});
+
+/// The obstacle of a request, in words that are complete without the figures.
+std::string obstacle_words(const v1::Denial& denial);
+
+/// An event in one line of words: time, subject, effect.
+std::string event_line(const v1::Event& event);
+
+/// An event in one line of JSON, for programs. A field that the event does not have is null.
+std::string event_json_line(const v1::Event& event);
 
 /// `[####|...]`: `charged` of `limit`, with a mark where `guarantee` ends.
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit);

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "client/cli/interrupt.h"
-#include "client/cli/why_view.h"
+#include "client/cli/views.h"
 
 namespace gpumem::cli {
 namespace {

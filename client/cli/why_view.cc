@@ -1,4 +1,4 @@
-#include "client/cli/why_view.h"
+#include "client/cli/views.h"
 
 #include "client/cli/table.h"
 #include "client/cli/time_text.h"

@@ -87,7 +87,7 @@ class Client:
     def past_broker(cls, broker: Broker) -> "Client":
         """Uses the broker's driver directly, as a program would that knows nothing of it."""
         driver = broker.runtime / "driver"
-        return cls(broker, 61009, 61009, "stranger", ["--past-broker", str(driver) if driver.exists() else ""])
+        return cls(broker, 61009, 61009, "unmanaged", ["--past-broker", str(driver) if driver.exists() else ""])
 
     def start(self, command: str) -> None:
         self.process.stdin.write(command + "\n")

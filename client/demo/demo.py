@@ -165,11 +165,11 @@ class Demo:
 
     def past_the_broker(self) -> None:
         self.screen.say("4. A process past the broker looks at the driver itself")
-        stranger = Client.past_broker(self.broker)
+        unmanaged = Client.past_broker(self.broker)
         status = self.broker.status()
         left = status["total"] - status["pool"]
-        answer = stranger.ask(f"peek {status['pool']}")
-        stranger.end()
+        answer = unmanaged.ask(f"peek {status['pool']}")
+        unmanaged.end()
         held = answer["ok"] and answer["free"] <= left and not answer["taken"]
         self.note(held, "past the broker only what is left",
                   f"{size(answer.get('free', 0))} of {size(status['total'])} visible; asking for more: {answer.get('error', '')}")

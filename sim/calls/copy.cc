@@ -4,7 +4,6 @@
 
 #include "calls.h"
 #include "sim/control/control.h"
-#include "sim/driver/copy_parameters.h"
 #include "sim/driver/driver.h"
 #include "sim/driver/transfer.h"
 #include "sim/exports/gate.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "calls.h"
-#include "sim/driver/device_attributes.h"
+#include "sim/driver/devices.h"
 #include "sim/driver/driver.h"
 #include "sim/driver/locations.h"
 #include "sim/machine/device_model.h"

@@ -2,7 +2,7 @@
 #include <cuda.h>
 
 #include "calls.h"
-#include "sim/driver/device_attributes.h"
+#include "sim/driver/devices.h"
 #include "sim/driver/driver.h"
 #include "sim/machine/device_model.h"
 

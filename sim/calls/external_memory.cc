@@ -3,7 +3,7 @@
 #include <fcntl.h>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 
 namespace gpumem::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include "calls.h"
 #include "sim/calls/find_graph.h"
 #include "sim/calls/node_actions.h"
-#include "sim/driver/copy_parameters.h"
+#include "sim/driver/transfer.h"
 
 namespace gpumem::sim {
 namespace {

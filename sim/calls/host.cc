@@ -2,7 +2,7 @@
 #include <cuda.h>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 
 namespace gpumem::sim {
 namespace {

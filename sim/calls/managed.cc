@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/managed_range.h"
 
 namespace gpumem::sim {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/managed_range.h"
 
 #if CUDA_VERSION >= 13000

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 
 namespace gpumem::sim {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "sim/driver/copy_parameters.h"
 #include "sim/driver/locations.h"
+#include "sim/driver/transfer.h"
 
 namespace gpumem::sim {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "calls.h"
-#include "sim/calls/find_pool.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/locations.h"
 
 namespace gpumem::sim {

@@ -2,7 +2,7 @@
 #include <cuda.h>
 
 #include "calls.h"
-#include "sim/calls/find_pool.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/locations.h"
 
 namespace gpumem::sim {

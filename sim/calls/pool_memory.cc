@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "calls.h"
-#include "sim/calls/find_pool.h"
+#include "sim/calls/find_object.h"
 #include "sim/calls/node_actions.h"
 
 namespace gpumem::sim {

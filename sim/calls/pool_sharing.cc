@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "calls.h"
-#include "sim/calls/find_pool.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/locations.h"
 #include "sim/machine/extent_file.h"
 

@@ -1,6 +1,6 @@
 // The profiler's switches: there is nothing to profile, so they only answer.
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 
 namespace gpumem::sim {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 
 namespace gpumem::sim {
 namespace {

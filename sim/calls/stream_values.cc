@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "calls.h"
-#include "sim/calls/find_context.h"
+#include "sim/calls/find_object.h"
 #include "sim/driver/stream_values.h"
 
 namespace gpumem::sim {

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "sim/driver/visible_devices.h"
+#include "sim/driver/devices.h"
 #include "sim/exports/gate.h"
 #include "sim/exports/per_thread_default.h"
-#include "sim/machine/locate.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem::sim {
 namespace {

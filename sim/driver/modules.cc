@@ -6,7 +6,7 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr std::uint64_t kPage = 65536;
+constexpr std::uint64_t kVariablesPage = 65536;
 constexpr unsigned kArchitecture = device_model::kComputeMajor * 10 + device_model::kComputeMinor;
 
 }  // namespace
@@ -17,7 +17,7 @@ CUresult Modules::load(std::uint64_t context, const ReadImage& image, bool is_li
   const std::uint64_t size = variables_of(image, kArchitecture).count;
   const int ordinal = driver_.contexts.find(handle<CUcontext>(context))->ordinal;
   if (size != 0) {
-    const auto pages = Bytes{size}.rounded_up(Bytes{kPage});
+    const auto pages = Bytes{size}.rounded_up(Bytes{kVariablesPage});
     if (!pages) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult taken = driver_.create_extent(
         {.device = driver_.device(ordinal), .kind = Kind::kMemory, .size = pages->count, .handle_types = 0},

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "sim/control/control.h"
-#include "sim/machine/locate.h"
+#include "sim/machine/machine.h"
 
 namespace gpumem::sim {
 namespace {

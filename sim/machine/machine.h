@@ -55,4 +55,9 @@ Result<Machine> load_machine(const std::filesystem::path& folder);
 /// the installed one. Errors  kNotFound: neither holds them.
 Result<std::filesystem::path> find_libraries();
 
+/// The machine that this library serves: the one in $GPUMEM_SIM_MACHINE if that is set, else the one in the
+/// folder that the library was loaded from. Errors  kNotFound: neither is a machine; the message says how to
+/// make one. kInvalidArgument: damaged.
+Result<Machine> locate_machine();
+
 }  // namespace gpumem::sim

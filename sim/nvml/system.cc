@@ -10,7 +10,7 @@
 #include "sim/control/result_names.h"
 #include "sim/exports/gate.h"
 #include "sim/machine/device_model.h"
-#include "sim/machine/locate.h"
+#include "sim/machine/machine.h"
 #include "sim/nvml/call.h"
 
 namespace gpumem::sim {

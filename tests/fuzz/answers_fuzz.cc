@@ -4,10 +4,8 @@
 #include <chrono>
 
 #include "base/rfc3339.h"
-#include "client/cli/events_view.h"
 #include "client/cli/quota.h"
 #include "client/cli/views.h"
-#include "client/cli/why_view.h"
 #include "tests/fuzz/messages.h"
 #include "tests/fuzz/require.h"
 

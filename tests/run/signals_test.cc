@@ -253,7 +253,7 @@ TEST_F(RunSignals, OfProcessesLeftBehindLeaveNoZombies) {
     const std::string task = "/proc/" + std::to_string(running.child().pid()) + "/task/" +
                              std::to_string(running.child().pid()) + "/children";
     const std::string children = read_file(task);
-    return std::count(children.begin(), children.end(), ' ') == 2;  // the command, and the sentinel
+    return std::count(children.begin(), children.end(), ' ') == 2;  // the command, and the detector
   })) << "the orphans of the command are this process's children, and are reaped";
   running.tell("quit\n");
   EXPECT_EQ(running.wait(), 3);

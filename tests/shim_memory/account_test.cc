@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "client/shim/memory/budget.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::shim::test {

@@ -11,14 +11,13 @@
 #include "client/cli/lent_devices.h"
 #include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/nearest_name.h"
 #include "client/cli/regions/python_command.h"
 #include "client/cli/regions/source_file.h"
 #include "client/cli/regions/staging.h"
 #include "client/cli/regions/transfer_bar.h"
 #include "client/cli/table.h"
-#include "client/cli/tenant_names.h"
 #include "client/cli/time_text.h"
+#include "client/cli/unknown_command.h"
 #include "client/cli/views.h"
 #include "client/region_name.h"
 #include "cuda/memory.h"
@@ -258,7 +257,6 @@ int publish_safetensors(const PublicationOptions& options, const std::filesystem
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   std::vector<std::string> words{"publish", "--name=" + options.name, "--sharing=" + options.sharing,
-                                 "--charge=" + options.charge,
                                  "--wait=" + seconds(options.wait), "--gpumem=" + program.string()};
   if (!device->empty()) words.push_back("--device=" + *device);
   if (options.life != options.life.zero()) words.push_back("--life=" + seconds(options.life));

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
-#include "client/cli/rpc.h"
+#include "client/cli/monitor.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 
 namespace gpumem::cli {

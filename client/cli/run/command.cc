@@ -151,10 +151,10 @@ Result<Command, CommandError> Command::start(const CommandOptions& options, cons
 }
 
 // The new process keeps signals pending until it begins. So each can be passed on to it that has come before
-// the sentinel was there, and nothing tells whose it was: one that it has got already is not got twice. That
+// the detector was there, and nothing tells whose it was: one that it has got already is not got twice. That
 // is not so of real-time signals, which are queued.
 int Command::begin(int channel, const Signals& signals) {
-  sentinel_ = GroupSentinel();
+  detector_ = GroupDetector();
   while (const auto signal = signals.next_before(-1, std::chrono::milliseconds(0))) heed(*signal, {});
   has_begun_ = true;
   static_cast<void>(send(channel, 0));  // the program may have ended
@@ -190,7 +190,7 @@ void Command::reap(const OtherEnded& other_ended) {
   const auto note = [&](pid_t pid, int status) {
     if (pid == pid_ && !ended_)
       ended_ = status;
-    else if (!sentinel_.note_end(pid) && other_ended)
+    else if (!detector_.note_end(pid) && other_ended)
       other_ended(pid, status);
   };
   while (reap_next(note)) {
@@ -210,9 +210,9 @@ bool Command::goes_on() const {
 bool Command::has_got(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
   const auto sender = static_cast<pid_t>(signal.ssi_pid);
-  if (sentinel_.has_received(number)) return ::getpgid(pid_) == ::getpgrp() || is_service_manager(sender);
+  if (detector_.has_received(number)) return ::getpgid(pid_) == ::getpgrp() || is_service_manager(sender);
   if (signal.ssi_code == SI_KERNEL) return true;
-  return is_service_manager(sender) && sentinel_.receives_within(number, kManagerPatience);
+  return is_service_manager(sender) && detector_.receives_within(number, kManagerPatience);
 }
 
 void Command::pass_on(const signalfd_siginfo& signal) {

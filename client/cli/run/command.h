@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/run/group_sentinel.h"
+#include "client/cli/run/group_detector.h"
 #include "client/cli/run/signals.h"
 #include "gpumem/result.h"
 
@@ -85,7 +85,7 @@ class Command {
   pid_t pid_;
   /// The processes that continued this one, and not the command, since it last read a SIGCONT.
   std::vector<pid_t> wakers_;
-  GroupSentinel sentinel_ = GroupSentinel::none();
+  GroupDetector detector_ = GroupDetector::none();
   bool has_begun_ = false;    ///< to be the program: until then it blocks all signals
   std::optional<int> ended_;  ///< the status that waitpid() returned
 };

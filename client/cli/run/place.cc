@@ -6,7 +6,6 @@
 #include "client/cli/run/broker_session.h"
 #include "client/cli/time_text.h"
 #include "client/cli/views.h"
-#include "client/cli/why_view.h"
 
 namespace gpumem::cli {
 namespace {

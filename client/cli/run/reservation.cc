@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "client/cli/monitor.h"
-#include "client/cli/run/process_tree.h"
 #include "client/cli/table.h"
 #include "client/cli/time_text.h"
 #include "cuda/nvml.h"
@@ -20,6 +22,26 @@ namespace {
 constexpr std::chrono::milliseconds kLook{2000};
 // How often a broker that is gone is looked for.
 constexpr std::chrono::milliseconds kReturn{1000};
+
+/// The parent of the process, as /proc says; 0 if there is none, or no such process.
+pid_t parent_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');  // the name may have anything in it
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  char state = 0;
+  pid_t parent = 0;
+  return rest >> state >> parent ? parent : 0;
+}
+
+/// Whether the process descends from `ancestor`, or is it.
+bool descends(pid_t pid, pid_t ancestor) {
+  for (int depth = 0; pid > 0 && depth < 1024; ++depth, pid = parent_of(pid)) {
+    if (pid == ancestor) return true;
+  }
+  return false;
+}
 
 v1::SessionRequest charge_request(const std::string& device, Bytes bytes) {
   v1::SessionRequest request;

@@ -9,7 +9,7 @@
 #include "client/cli/run/account.h"
 #include "client/cli/run/await_answer.h"
 #include "client/cli/run/place.h"
-#include "client/cli/run/shim_folder.h"
+#include "client/cli/run/run_environment.h"
 #include "client/runtime_folder.h"
 #include "gpumem/session.h"
 
@@ -19,14 +19,14 @@ namespace {
 constexpr const char* kWho = "gpumem run";
 
 // The state of the machine that a program with the drop-in driver needs, read before it starts.
-struct Ground {
+struct Setup {
   v1::GetStatusResponse lent;  // UUIDs alone
   std::vector<DeviceUsage> usage;
   std::filesystem::path driver_folder;
   std::filesystem::path shim_folder;
 };
 
-Result<Ground> find_ground(const RunOptions& options) {
+Result<Setup> find_setup(const RunOptions& options) {
   auto shim = shim_folder();
   if (!shim) return shim.error();
   if (auto loadable = check_loadable(*shim, options.settings.preload); !loadable) return loadable.error();
@@ -37,23 +37,23 @@ Result<Ground> find_ground(const RunOptions& options) {
   if (!usage) return usage.error();
   v1::GetStatusResponse lent;
   for (const DeviceUsage& device : *usage) lent.add_devices()->set_uuid(device.device);
-  return Ground{lent, *usage, client::driver_folder(session->driver_folder()), *shim};
+  return Setup{lent, *usage, client::driver_folder(session->driver_folder()), *shim};
 }
 
-Result<void> choose_device(const Ground& ground, RunOptions& options) {
+Result<void> choose_device(const Setup& setup, RunOptions& options) {
   if (options.device.empty()) return {};
-  auto uuid = find_device(ground.lent, options.device);
+  auto uuid = find_device(setup.lent, options.device);
   if (!uuid) return uuid.error().in("--device");
   options.settings.device = *uuid;
   return {};
 }
 
-Result<Place> find_place(const Ground& ground, const RunOptions& options, const Signals& signals,
+Result<Place> find_place(const Setup& setup, const RunOptions& options, const Signals& signals,
                          Progress& progress) {
   const ShimSettings& settings = options.settings;
   if (!settings.limit || !settings.wait) return Place{};
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto device = settings.device.empty() ? first_visible(ground.lent, visible == nullptr ? "" : visible)
+  auto device = settings.device.empty() ? first_visible(setup.lent, visible == nullptr ? "" : visible)
                                         : Result<std::string>(settings.device);
   if (!device) return device.error();
   const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
@@ -82,9 +82,9 @@ Result<void> check_limit(const ShimSettings& settings, const Result<std::optiona
 }
 
 // Of the device that is chosen, else of the one that has the most.
-void tell_of_tenants_limit(const Ground& ground, const ShimSettings& settings, Progress& progress) {
+void tell_of_tenants_limit(const Setup& setup, const ShimSettings& settings, Progress& progress) {
   Bytes most;
-  for (const DeviceUsage& one : ground.usage) {
+  for (const DeviceUsage& one : setup.usage) {
     if (settings.device.empty() || settings.device == one.device) most = std::max(most, one.limit);
   }
   if (!settings.limit || *settings.limit <= most) return;
@@ -127,15 +127,15 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
   return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
 }
 
-Result<int, CommandError> run_brokered(RunOptions& options, const Ground& ground, const Signals& signals,
+Result<int, CommandError> run_brokered(RunOptions& options, const Setup& setup, const Signals& signals,
                                        Progress& progress) {
   const auto accounts = AccountFolder::make();
   if (accounts)
     options.settings.account_folder = accounts->path();
   else
     progress.say("there will be no account of what the command has used: " + accounts.error().message);
-  options.settings.driver_folder = ground.driver_folder;
-  options.settings.shim_folder = ground.shim_folder;
+  options.settings.driver_folder = setup.driver_folder;
+  options.settings.shim_folder = setup.shim_folder;
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
   if (!ended) return ended;
   if (!accounts) return ended;
@@ -165,19 +165,19 @@ int run_program(RunOptions options) {
   if (auto possible = check_limit(options.settings, outer); !possible)
     return refuse(progress, possible.error());
   heed_outer_limit(outer ? *outer : std::nullopt, options.settings, progress);
-  AnswerInTime<Ground> asked([options] { return find_ground(options); }, signals);
-  const Result<Ground>& ground = asked.answer();
-  if (!ground) {
-    const int status = run_without(options, ground.error(), signals, progress);
+  AnswerInTime<Setup> asked([options] { return find_setup(options); }, signals);
+  const Result<Setup>& setup = asked.answer();
+  if (!setup) {
+    const int status = run_without(options, setup.error(), signals, progress);
     if (asked.is_stuck()) std::_Exit(status);
     return status;
   }
-  if (auto chosen = choose_device(*ground, options); !chosen) return refuse(progress, chosen.error());
-  tell_of_tenants_limit(*ground, options.settings, progress);
-  const auto place = find_place(*ground, options, signals, progress);
+  if (auto chosen = choose_device(*setup, options); !chosen) return refuse(progress, chosen.error());
+  tell_of_tenants_limit(*setup, options.settings, progress);
+  const auto place = find_place(*setup, options, signals, progress);
   if (!place) return refuse(progress, place.error());
   if (place->signal) die_by(*place->signal);
-  return finish(run_brokered(options, *ground, signals, progress), progress);
+  return finish(run_brokered(options, *setup, signals, progress), progress);
 }
 
 }  // namespace gpumem::cli

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "client/shim/calls.h"
-#include "client/shim/calls/free_of_driver.h"
+#include "client/shim/calls/charged.h"
 #include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"

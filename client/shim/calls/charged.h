@@ -42,4 +42,12 @@ CUresult forward_charged(const char* call, const SizeOf& size_of, const Forward&
   return result;
 }
 
+/// Has `real_call` free `address`, which is no block of a slice, and ends the charge for it if there is one.
+template <class Call>
+CUresult free_of_driver(CUdeviceptr address, const Call& real_call) {
+  Process& process = Process::current();
+  if (const auto freed = process.driver_pools().free(address, real_call)) return *freed;
+  return process.outside().free(Outside::Name(address), real_call);
+}
+
 }  // namespace gpumem::shim

@@ -1,10 +1,14 @@
 // Look-up of driver functions: the real driver's answer, with the shim's functions in place of those that it
 // replaces. By address and not by name, so that version and flags mean exactly what they mean to the driver.
+#include <algorithm>
+#include <functional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "client/shim/calls.h"
+#include "client/shim/published.h"
 #include "client/shim/real.h"
-#include "client/shim/replacements.h"
 
 namespace gpumem::shim {
 namespace {
@@ -30,6 +34,36 @@ void* own_look_up(int version, cuuint64_t flags) {
 #endif
   return is_per_thread ? reinterpret_cast<void*>(&::cuGetProcAddress_ptsz)
                        : reinterpret_cast<void*>(&::cuGetProcAddress);
+}
+
+/// The real address of a call and the exported function of the shim, ordered by the former.
+using Replacements = std::vector<std::pair<void*, void*>>;
+
+Replacements look_up_all() {
+  const std::pair<const char*, void*> replaced[] = {
+#define GPUMEM_SHIM_CALL(name, treatment, why) {#name, reinterpret_cast<void*>(&::name)},
+#include "client/shim/calls.def"
+#undef GPUMEM_SHIM_CALL
+  };
+  Replacements found;
+  for (const auto& [name, ours] : replaced) {
+    if (void* const address = real_symbol(name); address != nullptr) found.emplace_back(address, ours);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return std::less<void*>()(a.first, b.first); });
+  return found;
+}
+
+constinit Published<Replacements> published_replacements;
+
+/// The shim's function in place of the real driver's at `address`; `address` itself if that one is not
+/// replaced. The first use looks up the real address of every replaced call; later ones take no lock.
+void* replacement_of(void* address) {
+  const Replacements& all = published_replacements.get(look_up_all);
+  const auto found = std::lower_bound(all.begin(), all.end(), address, [](const auto& entry, void* wanted) {
+    return std::less<void*>()(entry.first, wanted);
+  });
+  return found != all.end() && found->first == address ? found->second : address;
 }
 
 /// The driver's answer. If the shim replaces that function, `*pfn` becomes the shim's.

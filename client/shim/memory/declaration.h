@@ -1,7 +1,7 @@
 #pragma once
 #include "base/mutex.h"
 #include "client/figures.h"
-#include "client/shim/memory/slices.h"
+#include "client/shim/memory/session.h"
 
 namespace gpumem::shim {
 

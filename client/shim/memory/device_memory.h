@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "client/shim/memory/account.h"
 #include "client/shim/memory/blocks.h"
-#include "client/shim/memory/budget.h"
 #include "client/shim/memory/captures.h"
 #include "client/shim/memory/declaration.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/memory/session.h"
 #include "client/shim/memory/settings.h"
-#include "client/shim/memory/slices.h"
 #include "client/shim/memory/wait_policy.h"
 #include "cuda/driver.h"
 

@@ -1,12 +1,19 @@
 #pragma once
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "base/mutex.h"
+#include "client/allocator/engine.h"
 #include "gpumem/result.h"
 
 namespace gpumem::client {
 class Connection;
+class LooseExtents;
+class Room;
 }  // namespace gpumem::client
 
 namespace gpumem::shim {
@@ -26,6 +33,46 @@ class Session {
   Mutex mutex_;
   std::string label_ GPUMEM_GUARDED_BY(mutex_);
   std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+/// The slices of one session on one device: one for blocks, and one for memory that the program maps itself.
+/// Never destroyed: the program may use its memory until the very end, also when the session is lost.
+/// Threads  any.
+class Slices {
+ public:
+  /// Held memory, including idle memory, is charged to `room`.
+  /// `before`  the slices of the session before, which was lost; or null.
+  /// Errors  as Session::open_allocator.
+  static Result<std::unique_ptr<Slices>> open(std::shared_ptr<client::Connection> connection,
+                                              const AllocatorOptions& options,
+                                              std::shared_ptr<client::Room> room, Slices* before);
+
+  client::Connection& connection() const { return *connection_; }
+  allocator::Engine& engine() const { return *engine_; }
+  Slices* before() const { return before_; }
+
+  /// Opens the slice for memory that the program maps itself, at the first call; then loose() is there.
+  /// Errors  as Session::open_slice.
+  Result<void> open_loose();
+  client::LooseExtents& loose() const { return *loose_.load(std::memory_order_acquire); }
+
+  /// The handle of a block cannot be redeemed any more: of imports that there are, nothing changes. Does
+  /// nothing if the broker is too old to know of that.
+  void revoke(const std::array<char, 64>& handle) const;
+
+  /// Whether its session is lost for good. What is freed of it then is of no use here.
+  bool is_lost() const;
+
+ private:
+  Slices(std::shared_ptr<client::Connection> connection, std::shared_ptr<allocator::Engine> engine,
+         const AllocatorOptions& options, Slices* before);
+
+  const std::shared_ptr<client::Connection> connection_;
+  const std::shared_ptr<allocator::Engine> engine_;
+  const AllocatorOptions options_;
+  Slices* const before_;
+  Mutex opening_;  ///< held for the broker's answer
+  std::atomic<client::LooseExtents*> loose_{nullptr};
 };
 
 }  // namespace gpumem::shim

@@ -47,12 +47,12 @@ TEST(LastError, ExceptionsBecomeFailures) {
   EXPECT_EQ(guarded([]() -> gpumem_status { throw 1; }), GPUMEM_INTERNAL);
 }
 
-TEST(Complaints, AreSaidOnceForEachStatus) {
-  Complaints complaints("gpumem_some_free");
+TEST(FailureLog, ReportsEachStatusOnce) {
+  FailureLog failures("gpumem_some_free");
   testing::internal::CaptureStderr();
-  complaints.say(fail(Code::kInvalidArgument, "one"));
-  complaints.say(fail(Code::kInvalidArgument, "two"));
-  complaints.say(fail(Code::kUnavailable, "three"));
+  failures.report(fail(Code::kInvalidArgument, "one"));
+  failures.report(fail(Code::kInvalidArgument, "two"));
+  failures.report(fail(Code::kUnavailable, "three"));
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("gpumem_some_free: INVALID_ARGUMENT: one"), std::string::npos) << said;
   EXPECT_EQ(said.find("two"), std::string::npos) << said;

@@ -5,11 +5,10 @@
 #include "base/rfc3339.h"
 #include "client/cli/check.h"
 #include "client/cli/monitor.h"
-#include "client/cli/nearest_name.h"
 #include "client/cli/table.h"
 #include "client/cli/time_text.h"
+#include "client/cli/unknown_command.h"
 #include "client/cli/views.h"
-#include "client/cli/why_view.h"
 #include "tests/unit/client/fake_lane.h"
 
 namespace gpumem::cli::test {

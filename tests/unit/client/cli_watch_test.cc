@@ -4,9 +4,8 @@
 #include <set>
 
 #include "base/rfc3339.h"
-#include "client/cli/events_view.h"
 #include "client/cli/time_text.h"
-#include "client/cli/why_view.h"
+#include "client/cli/views.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rfc3339.h"
-#include "client/cli/events_view.h"
 #include "client/cli/views.h"
-#include "client/cli/why_view.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -25,23 +25,23 @@ class HandlerBox {
     try {
       return handler_(pressure).count;
     } catch (const std::exception& thrown) {
-      complain(thrown.what());
+      report(thrown.what());
     } catch (...) {
-      complain("something that is no std::exception");
+      report("something that is no std::exception");
     }
     return 0;
 #else
     return handler_(pressure).count;
 #endif
   }
-  void complain(const char* words) {
-    if (complained_.exchange(true)) return;
+  void report(const char* words) {
+    if (reported_.exchange(true)) return;
     std::fprintf(
         stderr, "gpumem: the handler of pressure has thrown: %s; this counts as nothing given back\n", words);
   }
 
   const PressureHandler handler_;
-  std::atomic<bool> complained_{false};
+  std::atomic<bool> reported_{false};
 };
 
 }  // namespace gpumem::detail

@@ -14,7 +14,7 @@ from . import _driver
 from .errors import Code, GpumemError, InvalidArgument, Unavailable
 from .layout import MAGIC, MOST_BYTES
 from .publish import Publication
-from .region import Charge, Region, Sharing
+from .region import Region, Sharing
 from .safetensors import STAGING_BYTES, UnfitFile, header_of, opened, publish_safetensors
 from .session import Session
 
@@ -50,7 +50,6 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("file")
     publish.add_argument("--name", help="of the region [the file's]")
     publish.add_argument("--sharing", default="private", help="private, group, public, or tenants with commas between them")
-    publish.add_argument("--charge", default="publisher", choices=("publisher", "shared"), help="who pays for it")
     publish.add_argument("--device", help="UUID [the first]")
     publish.add_argument("--life", type=float, help="end it after this time")
     publish.add_argument("--keep", action="store_true", help="leave it behind: it outlives this program")
@@ -82,7 +81,7 @@ def _publish(given: argparse.Namespace) -> int:
         published = publish_safetensors(
             session, given.file, name, progress=sys.stderr.isatty(), device=given.device, life=given.life, keep=given.keep,
             linger=given.linger, seal=given.seal, wait=given.wait, sharing=_SHARING.get(given.sharing, Sharing.NAMED),
-            readers=readers, charge=Charge.SHARED if given.charge == "shared" else Charge.PUBLISHER)
+            readers=readers)
         try:
             _tell(given, session, published)
             if not given.keep:
@@ -97,7 +96,7 @@ def _tell(given: argparse.Namespace, session: Session, published: Publication) -
     if given.json:
         text = json.dumps({"name": published.name, "owner": session.tenant, "version": published.version,
                            "device": published.device, "bytes": size, "arrays": count,
-                           "sharing": given.sharing, "charge": given.charge, "session": session.id}, indent=2)
+                           "sharing": given.sharing, "session": session.id}, indent=2)
     else:
         text = (f"published {published.name!r}, version {published.version}: {_amount(size)} in {count} "
                 f"array{'' if count == 1 else 's'} on {published.device[:12]}, sharing {given.sharing}; kept {_how_long(given)}")

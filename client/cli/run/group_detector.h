@@ -10,16 +10,16 @@ namespace gpumem::cli {
 /// Tells signals that were sent to the whole process group from those that were sent to this process alone,
 /// which look the same to it: a child in the group, which blocks all signals, keeps what the group got
 /// pending. The child ends with this process. Threads of the one that made it.
-class GroupSentinel {
+class GroupDetector {
  public:
   /// Of no group: no signal counts as its.
-  static GroupSentinel none() { return GroupSentinel(-1); }
+  static GroupDetector none() { return GroupDetector(-1); }
   /// Without room for a process, no signal counts as the group's.
-  GroupSentinel();
-  ~GroupSentinel();
-  GroupSentinel(GroupSentinel&& other) noexcept
+  GroupDetector();
+  ~GroupDetector();
+  GroupDetector(GroupDetector&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), carried_(other.carried_) {}
-  GroupSentinel& operator=(GroupSentinel&& other) noexcept {
+  GroupDetector& operator=(GroupDetector&& other) noexcept {
     std::swap(pid_, other.pid_);
     std::swap(carried_, other.carried_);
     return *this;
@@ -31,14 +31,14 @@ class GroupSentinel {
   bool has_received(int signal);
   /// Waits up to `patience` for a signal that the sender sends to one process after the other.
   bool receives_within(int signal, std::chrono::milliseconds patience);
-  /// The sentinel was terminated by somebody else and has been waited for. False: `pid` is not the sentinel.
+  /// The detector was terminated by somebody else and has been waited for. False: `pid` is not the detector.
   bool note_end(pid_t pid);
 
  private:
-  explicit GroupSentinel(pid_t pid) : pid_(pid) {}
+  explicit GroupDetector(pid_t pid) : pid_(pid) {}
 
   pid_t pid_;
-  std::uint64_t carried_ = 0;  ///< pending in the sentinel before, and not asked for yet
+  std::uint64_t carried_ = 0;  ///< pending in the detector before, and not asked for yet
 };
 
 }  // namespace gpumem::cli

@@ -23,4 +23,13 @@ CUresult with_context(CUcontext named, Act act) {
   return context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : act(driver, *context);
 }
 
+/// Finds the pool that `named` names for `act(driver, pool)`, or answers that there is none.
+template <class Act>
+CUresult with_pool(CUmemoryPool named, Act act) {
+  Call driver;
+  if (!driver) return driver.error();
+  Pool* const pool = driver->pools.find(named);
+  return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : act(driver, *pool);
+}
+
 }  // namespace gpumem::sim

@@ -1,4 +1,4 @@
-#include "client/cli/run/group_sentinel.h"
+#include "client/cli/run/group_detector.h"
 
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -50,26 +50,26 @@ void await_group_signal() { static_cast<void>(::setpgid(0, ::getpgrp())); }
 
 }  // namespace
 
-GroupSentinel::GroupSentinel() : pid_(-1) {
+GroupDetector::GroupDetector() : pid_(-1) {
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0) watch(parent);
 }
 
-GroupSentinel::~GroupSentinel() {
+GroupDetector::~GroupDetector() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }
 
-// Pending signals of a sentinel cannot be cleared, so a new sentinel replaces it. The new one exists before
+// Pending signals of a detector cannot be cleared, so a new detector replaces it. The new one exists before
 // the last look at the old one, so that no signal is missed.
-bool GroupSentinel::has_received(int signal) {
+bool GroupDetector::has_received(int signal) {
   if (pid_ <= 0) return false;
   await_group_signal();
   const std::uint64_t asked = bit_of(signal), opposed = cancelled_by(signal);
   if (((carried_ | pending_of(pid_)) & (asked | opposed)) == 0) return false;
-  GroupSentinel next;
+  GroupDetector next;
   const std::uint64_t received = carried_ | pending_of(pid_);
   await_group_signal();
   const std::uint64_t own = pending_of(::getpid());
@@ -81,7 +81,7 @@ bool GroupSentinel::has_received(int signal) {
   return (received & asked) != 0 || later != 0;
 }
 
-bool GroupSentinel::receives_within(int signal, std::chrono::milliseconds patience) {
+bool GroupDetector::receives_within(int signal, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   bool has = has_received(signal);
   while (!has && std::chrono::steady_clock::now() < end) {
@@ -91,7 +91,7 @@ bool GroupSentinel::receives_within(int signal, std::chrono::milliseconds patien
   return has;
 }
 
-bool GroupSentinel::note_end(pid_t pid) {
+bool GroupDetector::note_end(pid_t pid) {
   if (pid != pid_) return false;
   pid_ = -1;
   return true;

@@ -1,6 +1,6 @@
 // A process distinguishes the signals that it gets: to its group, to itself alone, or cancelled before it
 // looked.
-#include "client/cli/run/group_sentinel.h"
+#include "client/cli/run/group_detector.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 namespace gpumem::test {
 namespace {
 
-using cli::GroupSentinel;
+using cli::GroupDetector;
 
 /// A process in a group of its own, which reads signals as they come.
 class Reader {
@@ -21,12 +21,12 @@ class Reader {
     ::setpgid(0, 0);
     ::sigfillset(&all_);
     ::sigprocmask(SIG_BLOCK, &all_, nullptr);
-    sentinel_ = GroupSentinel();
+    detector_ = GroupDetector();
   }
 
   void get_with_group(int signal) const { get(0, signal); }
   void get_alone(int signal) const { get(::getpid(), signal); }
-  bool group_has(int signal) { return sentinel_.has_received(signal); }
+  bool group_has(int signal) { return detector_.has_received(signal); }
   /// Leaves a signal to the group pending and unread.
   static void leave_with_group(int signal) { ::kill(0, signal); }
 
@@ -40,7 +40,7 @@ class Reader {
   }
 
   sigset_t all_{};
-  GroupSentinel sentinel_ = GroupSentinel::none();
+  GroupDetector detector_ = GroupDetector::none();
 };
 
 /// What `body` answers in a process of its own.
@@ -93,7 +93,7 @@ TEST_P(EachSignal, OfTheGroupThatComesAgainBeforeTheQuestionIsBoth) {
 INSTANTIATE_TEST_SUITE_P(Signals, EachSignal,
                          testing::Values(SIGTERM, SIGINT, SIGTSTP, SIGTTIN, SIGCONT, SIGUSR1));
 
-/// A signal that is read, and what comes before the sentinel is asked about it.
+/// A signal that is read, and what comes before the detector is asked about it.
 class Cancelled : public testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(Cancelled, ByTheGroupsNextItIsNotPassedOn) {
