@@ -184,8 +184,8 @@ class Exchange {
   /// The call with a frame that is not the last of its answer and was not taken yet. Nobody reads on, or the
   /// descriptors of a large grant would all be open at once.
   Call* undrained_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
-  Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);   ///< when something came last
-  Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);  ///< when a Ping was sent to hear something
+  Clock::time_point heard_ GPUMEM_GUARDED_BY(mutex_);        ///< when something came last
+  Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
   /// The charges that the process has declared, by device. The claim of a session does not contain them.

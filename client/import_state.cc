@@ -130,9 +130,12 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
     if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
   }
   const RegionWait wait(options.wait);
-  const lane::MapRegion asked{
-      owner, lane::RegionName::of(name), options.version, mapper(options.writable), wait.nanoseconds(),
-      devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice};
+  const lane::MapRegion asked{owner,
+                              lane::RegionName::of(name),
+                              options.version,
+                              mapper(options.writable),
+                              wait.nanoseconds(),
+                              devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice};
   auto mapped = connection->lane().map_region(asked, wait.terms(*connection, options.stop));
   if (!mapped) return mapped.error();
   auto state = open(std::move(connection), std::move(*mapped),

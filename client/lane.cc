@@ -190,8 +190,8 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
   resumption_.emplace(path_, welcome);
   taken_ = std::move(taken);
   exchange_.set_resumption(
-      {.attempt = [this](const SessionClaim::Frames& claim, Clock::time_point deadline)
-           -> Result<std::optional<LaneSocket>> {
+      {.attempt = [this](const SessionClaim::Frames& claim,
+                         Clock::time_point deadline) -> Result<std::optional<LaneSocket>> {
          auto resumed = resumption_->attempt(claim, deadline);
          if (!resumed) return resumed.error();
          if (!*resumed) return std::optional<LaneSocket>();

@@ -133,7 +133,6 @@ class Lane {
   Result<std::variant<RegionPart, lane::NameReserved>> map_or_reserve(const lane::MapOrReserve& body,
                                                                       const GrowTerms& terms);
 
-
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
   /// kCancelled: by `terms.stop`.

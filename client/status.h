@@ -16,7 +16,6 @@ Error called_off();
 /// The broker has sent what it must not send.
 Error protocol_error(std::string_view what);
 
-
 /// The error that `failed` reports, with its Denial if it has one.
 /// `off`  whether the caller has called the request off, so that the broker's cancelling it is no surprise.
 GrowError error_of(const lane::Failed& failed, bool off = false);

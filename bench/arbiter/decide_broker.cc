@@ -20,8 +20,7 @@ constexpr std::int64_t kWarmUp = 1'000;
 class FullBroker {
  public:
   FullBroker(std::uint32_t tenants, std::size_t waiters)
-      : pool_{kExtent.count * std::max<std::uint64_t>(2 * tenants, 1000)},
-        broker_(policy(tenants)) {
+      : pool_{kExtent.count * std::max<std::uint64_t>(2 * tenants, 1000)}, broker_(policy(tenants)) {
     broker_.tick({});
     finish();
     for (std::uint32_t uid = 0; uid < tenants; ++uid) open(uid);

@@ -427,10 +427,8 @@ typedef struct gpumem_publish_options {
   int64_t linger_ms;        /* of a kept one: ends so long after the last process has left it; 0: never */
   bool sealed;              /* nobody writes to it from now on */
 } gpumem_publish_options;
-#define GPUMEM_PUBLISH_OPTIONS_INIT                                                            \
-  {                                                                                            \
-    sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, false \
-  }
+#define GPUMEM_PUBLISH_OPTIONS_INIT \
+  { sizeof(gpumem_publish_options), GPUMEM_SHARING_PRIVATE, NULL, 0, 0, {0}, 0, false, 0, false }
 
 /* Names [base + offset, base + offset + bytes) of the slice, whose content does not change any more, for
    others to map. `bytes`: 0 for all that is committed behind `offset`. Stores the region's version, which is

@@ -63,19 +63,19 @@ struct Publish {
   core::LayoutDigest digest{};
   std::uint64_t sharing = 0;  ///< as core::Sharing
   std::vector<std::string> readers;
-  core::Duration life{};    ///< zero: as long as its memory
-  std::uint64_t keep = 0;   ///< 1: it outlives the processes that have its memory
-  core::Duration linger{};  ///< of a kept one: so long after the last of them has left; zero: for ever
-  std::uint64_t sealed = 0;    ///< 1: nobody writes to it
-  std::uint64_t number = 0;    ///< the client's own of this request; 0: it is not made again
+  core::Duration life{};     ///< zero: as long as its memory
+  std::uint64_t keep = 0;    ///< 1: it outlives the processes that have its memory
+  core::Duration linger{};   ///< of a kept one: so long after the last of them has left; zero: for ever
+  std::uint64_t sealed = 0;  ///< 1: nobody writes to it
+  std::uint64_t number = 0;  ///< the client's own of this request; 0: it is not made again
 };
 struct MapRegion {
   std::string owner;  ///< a tenant; empty: the session's own
   std::string name;
-  std::uint64_t version = 0;  ///< zero: the newest
-  std::uint64_t as = 0;       ///< as core::MapAs
-  core::Duration wait{};      ///< for it to be published
-  std::string device{};       ///< a UUID: of those whose memory is of this device; empty: of all
+  std::uint64_t version = 0;     ///< zero: the newest
+  std::uint64_t as = 0;          ///< as core::MapAs
+  core::Duration wait{};         ///< for it to be published
+  std::string device{};          ///< a UUID: of those whose memory is of this device; empty: of all
   std::uint64_t newer_than = 0;  ///< with version 0: a newer one than this; 0: any
 };
 struct MapOrReserve {

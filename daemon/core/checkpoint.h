@@ -153,8 +153,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change =
       std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, Answer,
-                   RegionSealed>;
+                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, Answer, RegionSealed>;
 
   std::map<SessionId, Session> sessions;
   std::map<SliceId, Slice> slices;

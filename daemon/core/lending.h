@@ -61,7 +61,7 @@ struct RegionTerms {
   TimePoint expires = TimePoint::max();
   bool keep = false;  ///< it outlives the processes that have its memory
   Duration linger =
-      Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
+      Duration::max();        ///< of a kept one: so long after the last of them has left; max: for ever
   bool sealed = false;        ///< nobody writes to it
   std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
 };

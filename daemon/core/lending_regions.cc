@@ -35,9 +35,9 @@ Error no_region(const std::string& owner, const std::string& name, std::uint64_t
 }
 
 Error no_newer(const std::string& owner, const Region& newest, std::uint64_t than) {
-  return {Code::kNotFound, "region '" + newest.name + "' of tenant '" + owner + "' has no version newer than " +
-                               std::to_string(than) + ": the newest is version " +
-                               std::to_string(newest.id.value)};
+  return {Code::kNotFound, "region '" + newest.name + "' of tenant '" + owner +
+                               "' has no version newer than " + std::to_string(than) +
+                               ": the newest is version " + std::to_string(newest.id.value)};
 }
 
 Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {

@@ -16,10 +16,9 @@ Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTe
   for (const LeaseId id : ids) {
     const std::set<RegionId>& there = regions_.of(id);
     if (!there.empty() && regions_.is_sealed(id) != terms.sealed) {
-      return Error{Code::kFailedPrecondition, words_of(regions_.at(*there.begin())) +
-                                                  " is of the same memory and is " +
-                                                  (terms.sealed ? "not " : "") +
-                                                  "sealed: regions of one memory all are, or none is"};
+      return Error{Code::kFailedPrecondition,
+                   words_of(regions_.at(*there.begin())) + " is of the same memory and is " +
+                       (terms.sealed ? "not " : "") + "sealed: regions of one memory all are, or none is"};
     }
     if (terms.sealed && there.empty() && is_imported(id)) {
       return Error{Code::kFailedPrecondition,

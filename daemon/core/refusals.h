@@ -29,19 +29,10 @@ enum class Bound : std::size_t {
 };
 
 /// What the metrics call each, in the order of Bound.
-inline constexpr std::array<std::string_view, 13> kBoundNames{"sessions",
-                                                              "slices",
-                                                              "requests",
-                                                              "handles",
-                                                              "imports",
-                                                              "regions",
-                                                              "silent_connections",
-                                                              "api_connections",
-                                                              "descriptors",
-                                                              "listings",
-                                                              "looks",
-                                                              "followers",
-                                                              "metrics_connections"};
+inline constexpr std::array<std::string_view, 13> kBoundNames{
+    "sessions",           "slices",          "requests",    "handles",  "imports", "regions",
+    "silent_connections", "api_connections", "descriptors", "listings", "looks",   "followers",
+    "metrics_connections"};
 inline constexpr std::size_t kBounds = kBoundNames.size();
 static_assert(static_cast<std::size_t>(Bound::kMetricsConnections) + 1 == kBounds);
 

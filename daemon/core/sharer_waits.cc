@@ -145,10 +145,10 @@ void Sharer::refuse_expired(TimePoint now) {
     const std::string sought =
         terms.newer_than == 0 ? "a region"
                               : "a version newer than " + std::to_string(terms.newer_than) + " of region";
-    answer_map(id, wait->session,
-               Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) + " ms for " +
-                                                  sought + " '" + terms.name + "' of tenant '" +
-                                                  terms.owner + "': " + why});
+    answer_map(
+        id, wait->session,
+        Error{Code::kDeadlineExceeded, "waited " + std::to_string(waited.count()) + " ms for " + sought +
+                                           " '" + terms.name + "' of tenant '" + terms.owner + "': " + why});
   }
 }
 

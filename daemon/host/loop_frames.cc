@@ -24,10 +24,10 @@ lane::Welcome Loop::welcome_of(SessionId session) const {
 
 Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
   if (oldest <= lane::kVersion && newest >= lane::kVersion) return {};
-  return Error{Code::kFailedPrecondition,
-               "the client speaks versions " + std::to_string(oldest) + " to " + std::to_string(newest) +
-                   " of the lane, this broker speaks " + std::to_string(lane::kVersion) +
-                   ": install the same version on both sides"};
+  return Error{Code::kFailedPrecondition, "the client speaks versions " + std::to_string(oldest) + " to " +
+                                              std::to_string(newest) + " of the lane, this broker speaks " +
+                                              std::to_string(lane::kVersion) +
+                                              ": install the same version on both sides"};
 }
 
 void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
@@ -56,8 +56,7 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session);
-  lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(),
-                         opened->ends.numbers());
+  lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(), opened->ends.numbers());
   crash_at(CrashPoint::kSessionWelcomed);
   return {};
 }

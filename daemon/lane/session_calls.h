@@ -81,7 +81,7 @@ class SessionCalls final : public core::PacketReceiver {
   core::PacketSender& sender_;
   std::shared_ptr<api::ExplanationLimit> explanations_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
-  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;  ///< under way, for regions
+  std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;     ///< under way, for regions
 };
 
 template <class Body>

@@ -168,10 +168,8 @@ void EventStream::OnWriteDone(bool ok) { subscriber_->written(ok); }
 void EventStream::OnCancel() { subscriber_->cancelled(); }
 
 void EventStream::OnDone() {
-  executor_.post(
-      [&executor = executor_, subscriber = std::move(subscriber_)](core::Broker&, core::TimePoint) {
-        executor.unwatch(*subscriber);
-      });
+  executor_.post([&executor = executor_, subscriber = std::move(subscriber_)](
+                     core::Broker&, core::TimePoint) { executor.unwatch(*subscriber); });
   Calls& calls = calls_;
   delete this;
   calls.end();

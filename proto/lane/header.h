@@ -63,8 +63,8 @@ enum class Kind : std::uint16_t {
   kNameReserved = 141,
 };
 
-/// Whether frames of `kind` are the same in every version. With these two sides of different versions tell each
-/// other which ones they speak.
+/// Whether frames of `kind` are the same in every version. With these two sides of different versions tell
+/// each other which ones they speak.
 constexpr bool is_of_every_version(Kind kind) {
   return kind == Kind::kHello || kind == Kind::kResume || kind == Kind::kWelcome || kind == Kind::kFailed;
 }

@@ -45,7 +45,7 @@ struct MapRegion {
   /// kOwner: a kept region that no process has lives with the session from now on. kWriter: it is not
   /// sealed, and of the session's tenant.
   MapAs as;
-  std::uint64_t wait;  ///< nanoseconds that the newest may be waited for; 0: not at all
+  std::uint64_t wait;                 ///< nanoseconds that the newest may be waited for; 0: not at all
   std::uint64_t device = kAnyDevice;  ///< its place in Welcome: of the regions of that device
 };
 /// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the

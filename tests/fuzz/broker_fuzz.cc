@@ -114,8 +114,8 @@ class Clients {
   }
 
   std::string sharing(std::size_t which) {
-    switch (input_.below(14)) {
-      case 13: {
+    switch (input_.below(10)) {
+      case 9: {
         lane::MapRegion of_device = a_map();
         of_device.device = some_index();
         return bytes(of_device);

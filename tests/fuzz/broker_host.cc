@@ -14,7 +14,7 @@ using lane::Kind;
 bool is_answered(Kind kind) {
   return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
          (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle ||
-         (kind >= Kind::kPublish && kind <= Kind::kPublishSealed);
+         (kind >= Kind::kPublish && kind <= Kind::kReleaseReservation);
 }
 
 template <class Body>

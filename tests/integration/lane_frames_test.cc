@@ -229,9 +229,10 @@ TEST_F(LaneFrames, OfAClientThatSpeaksVersion2AreRefusedInWords) {
     const auto refused = answer.as<lane::Failed>();
     EXPECT_EQ(answer.header.request, 7U);
     EXPECT_EQ(refused.code, static_cast<std::uint64_t>(Code::kFailedPrecondition));
-    EXPECT_EQ(refused.message.view(),
-              "the client speaks versions 2 to 2 of the lane, this broker speaks 1: install the same version on "
-              "both sides");
+    EXPECT_EQ(
+        refused.message.view(),
+        "the client speaks versions 2 to 2 of the lane, this broker speaks 1: install the same version on "
+        "both sides");
     EXPECT_TRUE(newer.raw().is_closed_by_broker());
   }
 }
@@ -264,11 +265,10 @@ void expect_all_answered(const std::string& folder) {
 }
 
 TEST_F(LaneFrames, OfEveryRequestAreAnswered) {
-  expect_all_answered<
-      lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge, lane::Ping,
-      lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::Describe, lane::Explain,
-      lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion, lane::MapOrReserve,
-      lane::ReleaseReservation>(broker_.folder());
+  expect_all_answered<lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge, lane::Ping,
+                      lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::Describe,
+                      lane::Explain, lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::RemoveRegion,
+                      lane::MapOrReserve, lane::ReleaseReservation>(broker_.folder());
 }
 
 TEST_F(LaneFrames, WithOneNumberForTwoGrowthsEndTheLane) {

@@ -147,8 +147,9 @@ class RegionWorld {
   }
   static RegionReference::Region region_of(const RegionTerms& terms, const std::string& owner,
                                            std::vector<LeaseId> memory, DeviceIndex device) {
-    return {owner,      terms.name,   std::move(memory), terms.sharing == Sharing::kPublic, terms.expires,
-            terms.keep, terms.linger, TimePoint::max(),  terms.sealed,                      device};
+    return {owner,         terms.name, std::move(memory), terms.sharing == Sharing::kPublic,
+            terms.expires, terms.keep, terms.linger,      TimePoint::max(),
+            terms.sealed,  device};
   }
   void publish(const Client& client, const std::vector<LeaseId>& leases) {
     const RegionTerms terms = some_terms();

@@ -10,7 +10,11 @@ TimePoint RegionReference::Region::ends() const {
 }
 
 void RegionReference::lend(LeaseId lease, SessionId session, Bytes size) {
-  memory_[lease] = {tenant_of(session), size, {{session, 1}}, };
+  memory_[lease] = {
+      tenant_of(session),
+      size,
+      {{session, 1}},
+  };
 }
 
 bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_sealed) const {

@@ -9,8 +9,8 @@ namespace gpumem::core::promises {
 std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Bytes bytes, bool keep) {
   const auto slice = process.slices.find(device);
   if (!process.session || slice == process.slices.end()) return std::nullopt;
-  RegionFacts facts{broker_.tenant_name(process.session), "region " + std::to_string(++last_region_), keep,
-                    {}};
+  RegionFacts facts{
+      broker_.tenant_name(process.session), "region " + std::to_string(++last_region_), keep, {}};
   std::vector<LeaseId> leases;
   Bytes sum;
   for (const auto& [extent, one] : process.mapped) {

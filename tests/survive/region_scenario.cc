@@ -41,8 +41,8 @@ void RegionScenario::play() {
 
 void RegionScenario::share() {
   come_to("a shared region", [&] {
-    return publish(ann_, "weights", 1) && map(mate_, "weights", 1) &&
-           map(bob_, "weights", 1) && came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
+    return publish(ann_, "weights", 1) && map(mate_, "weights", 1) && map(bob_, "weights", 1) &&
+           came_off(ann_.ask({{"do", "remove_region"}, {"region", "weights"}})) &&
            failed_as(bob_.ask(mapping_of("weights")), "NOT_FOUND");
   });
   outlive_publisher("weights");

@@ -211,11 +211,9 @@ void Publication::tell() const {
                             {"sharing", options_.sharing},
                             {"session", session_->id()}});
   } else {
-    std::cout << printable(
-                     "published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                     size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
-                     options_.sharing +
-                     held_text())
+    std::cout << printable("published '" + options_.name + "', version " + std::to_string(version_) + ": " +
+                           size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                           options_.sharing + held_text())
               << "\n";
   }
   std::cout << std::flush;
@@ -227,7 +225,8 @@ Result<void> Publication::check_there() const {
   const auto listed = monitor->regions(session_->tenant());
   if (!listed) return listed.error();
   const auto& regions = listed->regions();
-  if (std::ranges::any_of(regions, [&](const auto& region) { return region.version() == version_; })) return {};
+  if (std::ranges::any_of(regions, [&](const auto& region) { return region.version() == version_; }))
+    return {};
   return Error{Code::kNotFound, "region '" + options_.name + "', version " + std::to_string(version_) +
                                     ", has ended: it was removed, or the broker was started without its "
                                     "memory. This program gives the memory back"};

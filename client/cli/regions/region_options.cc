@@ -71,8 +71,7 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
   command.add_flag("--keep", options.keep,
                    "Leave it behind: it outlives this program, at the tenant's expense");
   add_linger(command, options.linger);
-  command.add_flag("--seal", options.seal,
-                   "Nobody writes to it from now on: it is mapped for reading alone");
+  command.add_flag("--seal", options.seal, "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,
            "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
 }

@@ -2,7 +2,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-
 #include "tests/integration/c_abi/broker.h"
 
 namespace gpumem::test {

@@ -106,8 +106,7 @@ TEST_F(LaneResumed, MakesAGrowthThatBeganWithoutABrokerWithANewDeadline) {
                 });
   auto lane = Lane::connect(fake.socket(), milliseconds(200));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({kSession, "red", "", {"GPU-a"}},
-                                [](Greeting) { return Result<void>(); });
+  (*lane)->resume_after_restart({kSession, "red", "", {"GPU-a"}}, [](Greeting) { return Result<void>(); });
   EXPECT_FALSE((*lane)->call(lane::Ping{})) << "as long as a call waits, there is none";
   std::future<bool> grown =
       std::async(std::launch::async, [&] { return grow_for(**lane, minutes(10)).has_value(); });
@@ -197,8 +196,7 @@ TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   FakeLane fake([](int socket) { greet(socket); });  // the next one has not accepted yet
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({kSession, "red", "", {}},
-                                [](Greeting) { return Result<void>(); });
+  (*lane)->resume_after_restart({kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
   const auto pinged = (*lane)->call(lane::Ping{});
   ASSERT_FALSE(pinged);
   EXPECT_EQ(pinged.error().code, Code::kUnavailable);
@@ -239,8 +237,7 @@ TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {
   });
   auto lane = Lane::connect(fake.socket(), milliseconds(50));
   const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({kSession, "red", "", {}},
-                                [](Greeting) { return Result<void>(); });
+  (*lane)->resume_after_restart({kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
   const auto grown = grow_for(**lane, minutes(10), stop.get_token());
   ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().code, Code::kCancelled);

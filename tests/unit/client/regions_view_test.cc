@@ -51,18 +51,17 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
   brief.add_readers("lab");
   brief.set_offset(std::uint64_t{2} << 20);
   const auto list = listed({region("bob", "b", 4), region("ann", "z", 9), brief, region("bob", "a", 3)});
-  EXPECT_EQ(
-      regions_text(list, high_noon()),
-      "OWNER  NAME  VERSION  SEALED  DEVICE        SIZE   MEMORY  SHARING  SESSION   PID  MAPPED    "
-      "AGE  EXPIRES\n"
-      "ann    z           9  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
-      "0m  -\n"
-      "bob    a           3  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
-      "0m  -\n"
-      "bob    a           5  yes     GPU-12345678  3GiB  17+2MiB  ann,lab        7  4321       2  1h "
-      "0m  in 5m 0s\n"
-      "bob    b           4  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
-      "0m  -\n");
+  EXPECT_EQ(regions_text(list, high_noon()),
+            "OWNER  NAME  VERSION  SEALED  DEVICE        SIZE   MEMORY  SHARING  SESSION   PID  MAPPED    "
+            "AGE  EXPIRES\n"
+            "ann    z           9  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
+            "0m  -\n"
+            "bob    a           3  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
+            "0m  -\n"
+            "bob    a           5  yes     GPU-12345678  3GiB  17+2MiB  ann,lab        7  4321       2  1h "
+            "0m  in 5m 0s\n"
+            "bob    b           4  -       GPU-12345678  3GiB       17  group          7  4321       2  1h "
+            "0m  -\n");
 }
 
 TEST(RegionsView, TellsOfTheMemory) {

@@ -141,9 +141,10 @@ TEST(Session, OfABrokerThatSpeaksVersion2SaysWhatToDo) {
   message.version = 2;
   const Error refused = refusal_of(message, with_bell(broker_page_file(), client_page_file()));
   EXPECT_EQ(refused.code, Code::kFailedPrecondition);
-  EXPECT_NE(refused.message.find("the broker speaks version 2 of the lane, this library speaks 1: install the "
-                                 "same version on both sides"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.message.find("the broker speaks version 2 of the lane, this library speaks 1: install the "
+                           "same version on both sides"),
+      std::string::npos)
       << refused.message;
 }
 

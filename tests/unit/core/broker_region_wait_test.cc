@@ -253,14 +253,15 @@ TEST_F(BrokerRegionWait, ForANewerVersionInVainSaysWhichOneIsThere) {
   const std::string number = std::to_string(first->value);
   const RequestId none = wait(ann, seconds(0), newer_than(*first));
   EXPECT_EQ(code(none), Code::kNotFound);
-  EXPECT_EQ(machine.maps.at(none).error().message, "region 'weights' of tenant 'bob' has no version newer than " +
-                                                       number + ": the newest is version " + number);
+  EXPECT_EQ(machine.maps.at(none).error().message,
+            "region 'weights' of tenant 'bob' has no version newer than " + number +
+                ": the newest is version " + number);
   const RequestId id = wait(ann, seconds(10), newer_than(*first));
   machine.pass_in_steps(seconds(10));
   EXPECT_EQ(code(id), Code::kDeadlineExceeded);
-  EXPECT_EQ(machine.maps.at(id).error().message, "waited 10000 ms for a version newer than " + number +
-                                                     " of region 'weights' of tenant 'bob': the newest is version " +
-                                                     number);
+  EXPECT_EQ(machine.maps.at(id).error().message,
+            "waited 10000 ms for a version newer than " + number +
+                " of region 'weights' of tenant 'bob': the newest is version " + number);
 }
 
 TEST_F(BrokerRegionWait, LooksAgainWhenTenantsChange) {

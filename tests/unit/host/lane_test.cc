@@ -83,9 +83,7 @@ struct LaneTest : testing::Test {
     say(kHello);
     EXPECT_TRUE(until([&] { return lane->session() || recorder.closures != 0; }));
   }
-  Result<Packet> receive() {
-    return receive_packet(client.get(), lane::kMostBytes, lane::kMostDescriptors);
-  }
+  Result<Packet> receive() { return receive_packet(client.get(), lane::kMostBytes, lane::kMostDescriptors); }
   /// Any answer, that another has another number.
   static std::string answer(std::uint64_t number) {
     return std::string(lane::Outgoing(lane::Done{}, number).bytes());
