@@ -100,9 +100,7 @@ Result<std::uint64_t> SliceState::publish(const std::string& name, Bytes offset,
   if (auto right = check_publication(name, options); !right) return right.error();
   const auto range = range_of(offset, bytes);
   if (!range) return range.error();
-  const auto ask = [&](const auto& request) { return connection().lane().call<lane::Published>(request); };
-  ;
-  const auto published = is_shared : ask(range->region(name, options));
+  const auto published = connection().lane().call<lane::Published>(range->region(name, options));
   if (!published) return published.error();
   if (options.sealed) {
     if (auto sealed = seal(offset, bytes); !sealed)
