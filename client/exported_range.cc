@@ -44,9 +44,8 @@ lane::ExportHandle ExportedRange::handle(const ExportOptions& options) const {
   return made;
 }
 
-template <class Publish>
-Publish ExportedRange::region(const std::string& name, const PublishOptions& options) const {
-  auto made = request<Publish>();
+lane::Publish ExportedRange::region(const std::string& name, const PublishOptions& options) const {
+  auto made = request<lane::Publish>();
   made.name = lane::RegionName::of(name);
   made.layout = options.layout.count;
   std::ranges::copy(options.digest, made.digest.begin());
@@ -59,7 +58,5 @@ Publish ExportedRange::region(const std::string& name, const PublishOptions& opt
   for (std::size_t i = 0; i < count; ++i) made.readers[i] = lane::Text<128>::of(options.readers[i]);
   return made;
 }
-
-template lane::Publish ExportedRange::region(const std::string&, const PublishOptions&) const;
 
 }  // namespace gpumem::client

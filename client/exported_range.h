@@ -18,8 +18,7 @@ class ExportedRange {
   Result<void> add(Bytes begin, Bytes size, std::uint64_t lease);
   lane::ExportHandle handle(const ExportOptions& options) const;
   /// `name`, `options`  within the frame's bounds.
-  template <class Publish = lane::Publish>
-  Publish region(const std::string& name, const PublishOptions& options) const;
+  lane::Publish region(const std::string& name, const PublishOptions& options) const;
 
  private:
   template <class Request>

@@ -165,21 +165,19 @@ class Lane {
   }
 
  private:
-  template <class Body>
-  static constexpr bool kPublishes = std::is_base_of_v<lane::Publish, Body>;
   /// The process may end here, with the request on its way, or with its answer.
   template <class Body>
   static void crash_when_sent() {
     if constexpr (std::is_same_v<Body, lane::Return>) crash_at(CrashPoint::kClientReturnSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleaseSent);
-    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublishSent);
+    if constexpr (std::is_same_v<Body, lane::Publish>) crash_at(CrashPoint::kClientPublishSent);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoveSent);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleaseSent);
   }
   template <class Body>
   static void crash_when_answered() {
-    if constexpr (kPublishes<Body>) crash_at(CrashPoint::kClientPublished);
+    if constexpr (std::is_same_v<Body, lane::Publish>) crash_at(CrashPoint::kClientPublished);
     if constexpr (std::is_same_v<Body, lane::CloseSlice>) crash_at(CrashPoint::kClientSliceClosed);
     if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleased);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);

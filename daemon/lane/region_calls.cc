@@ -5,16 +5,14 @@
 namespace gpumem::lane {
 
 Result<void> SessionCalls::take(const Call& call, const Publish& body) {
-  return publish(call, to_call(body, call.number));
-}
-
-Result<void> SessionCalls::publish(const Call& call, const api::Publish& request) {
   if (call.expired) {
     answer_later(call, too_late());
     return {};
   }
   crash_at(CrashPoint::kPublishRead);
-  if (const auto version = api::publish(executor_, call.broker, call.session, request, call.now))
+  const auto version =
+      api::publish(executor_, call.broker, call.session, to_call(body, call.number), call.now);
+  if (version)
     answer_later(call, Published{version->value});
   else
     answer_later(call, failed_with(version.error()));

@@ -43,7 +43,6 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const RevokeHandle& body);
   Result<void> take(const Call& call, const ReleaseImport& body);
   Result<void> take(const Call& call, const Publish& body);
-  Result<void> publish(const Call& call, const api::Publish& request);
   Result<void> take(const Call& call, const MapRegion& body);
   Result<void> take(const Call& call, const MapOrReserve& body);
   Result<void> take(const Call& call, const ReleaseReservation& body);

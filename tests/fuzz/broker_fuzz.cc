@@ -122,7 +122,7 @@ class Clients {
       }
       case 7: return bytes(lane::MapOrReserve{some_name(), some_time(), some_time()});
       case 8: return bytes(lane::ReleaseReservation{host_.last_reservation() - input_.below(3)});
-      case 4: return a_publication(which);
+      case 4: return bytes(a_region(which));
       case 5: return bytes(a_map());
       case 6: return bytes(lane::RemoveRegion{some_name(), input_.one_in(4) ? some_number() : 0});
       case 0: return bytes(an_export(which));
@@ -165,10 +165,6 @@ class Clients {
     return body;
   }
 
-  std::string a_publication(std::size_t which) {
-    const lane::Publish region = a_region(which);
-    return bytes(region);
-  }
   lane::Publish a_region(std::size_t which) {
     const lane::ExportHandle of = an_export(which);
     lane::Publish body{};

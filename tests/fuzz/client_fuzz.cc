@@ -51,7 +51,7 @@ class FuzzedClient {
       case 15: map_region(); break;
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       case 17: map_or_reserve(); break;
-      case 18 default: grow(false);
+      default: grow(false);
     }
   }
 

@@ -198,10 +198,12 @@ void FakeBroker::serve() {
 bool FakeBroker::take(std::string_view packet) {
   const auto frame = lane::parse(packet);
   require(frame.has_value(), "the client sends frames");
-  require(is_one_of<
-              lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge, lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle, lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish, lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion, >(
-              *frame),
-          "the client's frames are whole");
+  require(
+      is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
+                lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
+                lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish, lane::MapRegion,
+                lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion>(*frame),
+      "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered
   const std::uint64_t request = frame->header.request;

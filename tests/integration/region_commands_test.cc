@@ -223,12 +223,12 @@ TEST_F(SafetensorsCommands, APublicationIsHandedOverWithAllItsOptions) {
   const std::string end = "--\n" + path_ + "\n" + broker_.folder() + "\n";
   const Outcome plain = with_python(says_arguments_, {"publish", path_});
   EXPECT_EQ(plain.status, 0);
-  EXPECT_EQ(plain.output, "publish\n--name=model.safetensors\n--sharing=private\n--charge=publisher\n" +
+  EXPECT_EQ(plain.output, "publish\n--name=model.safetensors\n--sharing=private\n" +
                               std::string("--wait=0.000000\n--gpumem=") + program + "\n" + end);
   const Outcome all =
       with_python(says_arguments_, {"publish", path_, "--name=--odd", "--sharing=group", "--device=0",
                                     "--life=90s", "--keep", "--linger=5ms", "--seal", "--wait=2m", "--json"});
-  EXPECT_EQ(all.output, "publish\n--name=--odd\n--sharing=group\n--charge=publisher\n" +
+  EXPECT_EQ(all.output, "publish\n--name=--odd\n--sharing=group\n" +
                             std::string("--wait=120.000000\n--gpumem=") + program + "\n--device=" + device +
                             "\n--life=90.000000\n--keep\n--linger=0.005000\n" + "--seal\n--json\n" + end);
 }

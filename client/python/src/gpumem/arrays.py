@@ -22,8 +22,7 @@ from .errors import GpumemError, InvalidArgument
 from .layout import ArrayLayout, Layout
 
 # Names of what frameworks change while a model is used, though it is no parameter: running statistics of batch
-# normalisation and their counters, state of random generators, positions in caches. The command `gpumem publish` has the same
-# (client/cli/regions/safetensors_file.cc).
+# normalisation and their counters, state of random generators, positions in caches.
 PRIVATE = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance",
            "*moving_average*", "*seed_generator_state", "*cache_index")
 

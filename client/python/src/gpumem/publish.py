@@ -277,7 +277,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
             _driver.write(place.base + offset + layout.encoded_at, layout.encoded)
             _driver.synchronize()  # a copy from the host may return before the device has it
         version = place.publish(name, offset, layout.size, layout=len(layout.encoded), digest=layout.digest, sharing=sharing,
-                                readers=readers, life=life, keep=keep, linger=linger, charge=charge, seal=seal)
+                                readers=readers, life=life, keep=keep, linger=linger, seal=seal)
     return Publication(session, place, name, version, layout, owns=slice is None)
 
 
