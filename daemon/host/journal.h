@@ -63,8 +63,8 @@ class Journal {
   std::filesystem::path folder_;
   std::vector<Device> devices_;
   UniqueFd file_;
-  std::size_t size_ = 0;             ///< of the complete records
-  std::size_t checkpoint_size_ = 0;  ///< of its checkpoint
+  std::size_t size_ = 0;             ///< bytes of complete records
+  std::size_t checkpoint_size_ = 0;  ///< bytes of its checkpoint
   std::string buffer_;
 };
 

@@ -37,7 +37,7 @@ constexpr std::size_t kLongest = std::size_t{1} << 20;
 
 struct RecordHeader {
   std::uint32_t size;      // bytes behind the header
-  std::uint32_t checksum;  // of these bytes
+  std::uint32_t checksum;  // CRC-32C of these bytes
 };
 
 std::uint32_t checksum_of(std::string_view bytes) {

@@ -45,8 +45,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
   if (!kept.empty()) {
-    // Whatever the journal tells: a number under which a descriptor may still be kept is not given to other
-    // memory.
+    // Even without a journal, the number of a descriptor that may still be kept is not given to other memory.
     if (!before) before.emplace();
     LeaseId& last = before->checkpoint.last.lease;
     last = std::max(last, kept.rbegin()->first);
@@ -118,7 +117,7 @@ NamedDescriptors Loop::drain() {
     crash_at(CrashPoint::kShutdownLeft);
     broker.drain();
   });
-  // What that led to is told to whoever follows, as the last they hear.
+  // Subscribers get the resulting events, and then the end.
   run_and_wait([this](core::Broker&, core::TimePoint) {
     events_.close();
     for (const auto& [session, client] : clients_) client.link->stop();
@@ -189,7 +188,7 @@ Result<void> Loop::write_down() {
   return Error{Code::kUnavailable, journal_.why()};
 }
 
-// What the next broker would not know of is not lent: its memory comes back at once.
+// Memory that the next broker would not know of is not lent: it comes back at once.
 void Loop::withhold(std::vector<core::Effect>& effects) {
   for (core::Effect& effect : effects) {
     auto* map = std::get_if<core::AnswerMap>(&effect);

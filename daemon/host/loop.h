@@ -45,10 +45,10 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     KernelFeatures kernel;
     /// Where the journal is; empty: nothing is written down.
     std::filesystem::path journal_folder{};
-    std::vector<Journal::Device> devices{};    ///< those of the policy, for the journal
-    std::optional<Journal::Content> before{};  ///< what the broker before has left
-    std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of what it has lent
-    const DescriptorStore* store = nullptr;    ///< for those of what is lent; outlives the loop
+    std::vector<Journal::Device> devices{};    ///< of the policy, for the journal
+    std::optional<Journal::Content> before{};  ///< the previous broker's journal
+    std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of its loans
+    const DescriptorStore* store = nullptr;    ///< for descriptors of loans; outlives the loop
   };
   /// Errors  kNotFound: a device of the policy that the driver does not show; and as Journal::begin().
   static Result<std::unique_ptr<Loop>> create(Options options);
@@ -57,11 +57,11 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   /// Starts the thread, and creates the pools; returns when they are as full as they get.
   void start();
-  /// Takes new connections from now on. What their sessions say goes to `receiver`, which outlives the loop's
+  /// Takes new connections from now on. Passes the sessions' packets to `receiver`, which outlives the loop's
   /// thread.
   void listen(core::PacketReceiver& receiver);
-  /// Refuses what waits and whatever comes; clients keep what they have. Returns descriptors of that, for a
-  /// broker that takes over in this process.
+  /// Refuses waiting and new requests; clients keep their memory. Returns its descriptors, for a broker that
+  /// takes over in this process.
   NamedDescriptors drain();
   /// Sessions that hold memory or may still ask for some.
   std::size_t session_count();

@@ -104,7 +104,7 @@ Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId ses
   const auto link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));
   std::exchange(clients_.at(session).link, link)->forget();
   spdlog::info("session {}, {}: resumed", session.value, link->who());
-  link->press(broker_.figures(session));  // it may be asked for memory already
+  link->press(broker_.figures(session));  // a reclaim request may wait for the session
   lane->welcome(session, welcome, descriptors);
   crash_at(CrashPoint::kResumeWelcomed);
   return {};

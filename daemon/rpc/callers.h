@@ -10,7 +10,7 @@ namespace gpumem::rpc {
 /// The number of the descriptor of the call's connection, which Server::serve() was given.
 std::optional<int> connection_of(const grpc::CallbackServerContext& context);
 
-/// Who is at the other end of `connection`, as connection_of() has it. Inside work on the core's thread.
+/// The caller behind `connection`, a number of connection_of(). Called in work on the core's thread.
 /// Errors  kUnauthenticated: the connection is gone.
 Result<core::Caller> caller_of(const core::Executor& executor, std::optional<int> connection);
 

@@ -10,9 +10,10 @@
 
 namespace gpumem::rpc {
 
-/// What is started on a session's stream: answers as fast as they are read, the next request, the end. Who
-/// does not read its answers is not read, either: what it asks costs the broker no memory and nobody else
-/// time. Invariant  the stream is finished once; nothing is started on it after that. Threads    any.
+/// Starts the operations on a session's stream: answers as fast as they are read, the next request, the end.
+/// A client that does not read its answers is not read, either, so its requests cost the broker no memory and
+/// delay nobody else. Invariant  the stream is finished once; nothing is started on it after that. Threads
+/// any.
 class SessionWriter {
  public:
   using Stream = grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>;

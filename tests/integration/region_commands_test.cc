@@ -1,4 +1,4 @@
-// What people see of regions, and what they do with them: `gpumem regions`, `publish`, `cat`, `verify`.
+// The commands for regions: `gpumem regions`, `publish`, `cat`, `verify`.
 #include <gmock/gmock.h>
 
 #include <filesystem>

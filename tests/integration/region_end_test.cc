@@ -166,7 +166,7 @@ TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
   expect_rest();
 }
 
-// It dies when it has told the reader that it waits.
+// The broker dies when it has told the reader that it waits.
 struct RegionEndOfAWaitsBroker : RegionTest, testing::WithParamInterface<bool> {
   RegionEndOfAWaitsBroker()
       : RegionTest({.config = kSomeSpare, .environment = {{"GPUMEM_CRASH_POINT", "broker.region.waits"}}}) {}

@@ -23,7 +23,7 @@ struct RegionPlan {
 
 std::string nth(std::string_view point, int n) { return std::string(point) + ":" + std::to_string(n); }
 
-// Who comes by which points in a part, by what their names begin with.
+// The points that each process reaches in a part, by the prefixes of their names.
 struct Comers {
   Part part;
   std::vector<std::string_view> broker, ann, mate, bob;
@@ -106,7 +106,7 @@ std::vector<RegionPlan> region_plans() {
     if (entry.can_fail && is_of_reader(entry.name))
       plans.push_back({{{}, {{"mate", std::string(entry.name) + "=fail"}}}});
   }
-  // Whatever is written down, and not told to anybody.
+  // The broker dies after it has written a change, and before anybody learns of it.
   for (const Comers& comers : all_comers()) {
     for (int n = 8; n <= 28; n += 4)
       plans.push_back({{{nth("broker.journal.written", n)}, {}}, Keeper::kManager, comers.part});
@@ -145,7 +145,7 @@ void play(const RegionPlan& plan) {
 
 TEST_P(RegionPoints, CostNobodyElseAnything) { play(GetParam()); }
 
-/// Those that come by a point for the second time, or the fourth.
+/// Plans for the second and the fourth time that a point is reached.
 struct LongRegionPoints : RegionPoints {};
 INSTANTIATE_TEST_SUITE_P(Again, LongRegionPoints, testing::ValuesIn(plans_of({2, 4})), plan_name);
 TEST_P(LongRegionPoints, CostNobodyElseAnything) { play(GetParam()); }

@@ -48,7 +48,7 @@ void RegionScenario::share() {
   outlive_publisher("weights");
 }
 
-// What is published while nobody waits, because somebody has died, is published again.
+// A region that is published while nobody waits, because a process has died, is published again.
 void RegionScenario::wait() {
   Json brief = mapping_of("nothing"), patient = mapping_of("later");
   brief["wait_ms"] = 1;

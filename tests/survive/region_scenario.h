@@ -12,8 +12,8 @@ inline bool failed_as(const Json& answer, const char* code) {
   return !came_off(answer) && answer.at("code") == code;
 }
 
-/// What comes by every crash point of regions: ann publishes; her mate, of her tenant, and bob, of another
-/// one, map what she publishes.
+/// A scenario that reaches every crash point of regions: ann publishes; her mate, of her tenant, and bob, of
+/// another one, map her regions.
 class RegionScenario {
  public:
   /// A scenario has one of them.

@@ -16,7 +16,7 @@ Json asking_for(const char* name) {
   return {{"do", "map_or_reserve"}, {"region", name}, {"import", name}, {"wait_ms", 2000}};
 }
 
-// Whoever asks gets what he asks for, or has died.
+// A request succeeds, unless the client has died.
 void expect_settled(const Json& answer, const char* why) {
   EXPECT_TRUE(came_off(answer) || failed_as(answer, "gone")) << why << ": " << answer;
 }

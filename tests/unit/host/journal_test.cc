@@ -1,4 +1,4 @@
-// What the next broker reads: all that was added, up to the moment in which the broker ended.
+// The next broker reads every change that was added before the broker ended.
 #include "daemon/host/journal.h"
 
 #include <gmock/gmock.h>
