@@ -16,7 +16,21 @@ class DeadlineTimer {
       : timer_(loop), expired_(std::move(expired)) {}
 
   /// From now on `next` is the deadline; none: there is none. Costs nothing if it is so already.
-  void arm(std::optional<core::TimePoint> next);
+  void arm(std::optional<core::TimePoint> next) {
+    if (next == armed_) return;
+    armed_ = next;
+    if (!next) {
+      timer_.cancel();
+      return;
+    }
+    timer_.expires_at(*next);
+    timer_.async_wait([this, awaited = *next](const boost::system::error_code& error) {
+      // A wait that was replaced when it had expired already comes without an error.
+      if (error || armed_ != awaited) return;
+      armed_.reset();
+      expired_();
+    });
+  }
 
  private:
   boost::asio::steady_timer timer_;

@@ -1,7 +1,7 @@
 // The loop's part that serves calls by gRPC: who makes them, and sessions that are streams.
 #include "base/check.h"
 #include "daemon/host/loop.h"
-#include "daemon/host/stream_link.h"
+#include "daemon/host/session_link.h"
 
 namespace gpumem::host {
 

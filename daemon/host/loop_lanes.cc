@@ -5,8 +5,8 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/core/refusals.h"
-#include "daemon/host/lane_link.h"
 #include "daemon/host/loop.h"
+#include "daemon/host/session_link.h"
 
 namespace gpumem::host {
 std::optional<ClientFigures> Loop::client_figures(SessionId session, core::DeviceIndex device,

@@ -4,10 +4,9 @@
 #include "base/crash_point.h"
 #include "base/label.h"
 #include "base/log.h"
-#include "daemon/host/awaited_link.h"
-#include "daemon/host/lane_link.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/peer.h"
+#include "daemon/host/session_link.h"
 
 namespace gpumem::host {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "daemon/api/calls.h"
 #include "daemon/api/pod_claims.h"
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {

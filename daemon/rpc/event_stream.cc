@@ -2,7 +2,7 @@
 
 #include "base/rfc3339.h"
 #include "daemon/core/refusals.h"
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"
 

@@ -6,7 +6,7 @@
 
 #include "daemon/core/refusals.h"
 #include "daemon/core/user_tenant.h"
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"
 #include "daemon/rpc/event_stream.h"

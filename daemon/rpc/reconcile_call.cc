@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {

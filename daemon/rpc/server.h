@@ -9,8 +9,8 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "daemon/rpc/admin_service.h"
-#include "daemon/rpc/broker_service.h"
 #include "daemon/rpc/monitor_service.h"
+#include "daemon/rpc/session_stream.h"
 
 namespace gpumem::rpc {
 

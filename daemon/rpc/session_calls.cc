@@ -1,7 +1,7 @@
 #include "daemon/rpc/session_calls.h"
 
 #include "daemon/api/denial_numbers.h"
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {

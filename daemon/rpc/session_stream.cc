@@ -1,6 +1,6 @@
 #include "daemon/rpc/session_stream.h"
 
-#include "daemon/rpc/callers.h"
+#include "daemon/rpc/calls.h"
 
 namespace gpumem::rpc {
 namespace {
@@ -8,6 +8,11 @@ namespace {
 constexpr auto kOpeningPatience = std::chrono::seconds(10);
 
 }  // namespace
+
+grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* BrokerService::Session(
+    grpc::CallbackServerContext* context) {
+  return new SessionStream(executor_, calls_, *context, explanations_);
+}
 
 SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context,
                              std::shared_ptr<api::ExplanationLimit> explanations)

@@ -1,10 +1,40 @@
-#include "daemon/host/stream_link.h"
+#include "daemon/host/session_link.h"
 
 #include <cerrno>
 
+#include "base/crash_point.h"
 #include "daemon/host/process.h"
 
 namespace gpumem::host {
+
+void LaneLink::press(const BrokerFigures& figures) {
+  pages_.publish(figures);  // the woken client reads the page at once
+  crash_at(CrashPoint::kPressurePublished);
+  doorbell_.ring();
+  crash_at(CrashPoint::kPressureRung);
+}
+
+void LaneLink::send(std::string_view packet, std::span<const int> descriptors) {
+  lane_->send(packet, descriptors);
+}
+
+std::optional<ClientFigures> LaneLink::client_figures(core::DeviceIndex device, Bytes charged) const {
+  return read_figures(pages_.client_page(), device, charged.count);
+}
+
+Result<void> AwaitedLink::watch() {
+  if (client_.pid == 0 || client_.started == 0) {
+    return Error{Code::kFailedPrecondition, "its process is of another PID namespace"};
+  }
+  auto process = open_process(client_.pid, client_.started);
+  if (!process) return process.error();
+  return process_.watch(*process);
+}
+
+void AwaitedLink::await_end(std::function<void()> ended) {
+  if (!process_.is_watching()) return;
+  process_.await_end([self = shared_from_this(), ended = std::move(ended)] { ended(); });
+}
 
 Result<std::shared_ptr<StreamLink>> StreamLink::create(boost::asio::io_context& loop,
                                                        ApiConnections::Caller client,
