@@ -82,7 +82,7 @@ struct SignalSession {
   Signal signal = Signal::kTerminate;
 };
 /// End a process that is no client, if it still is the one that started then.
-struct SignalForeigner {
+struct SignalForeignProcess {
   std::int64_t pid = 0;
   std::uint64_t started = 0;  ///< as the kernel counts (/proc/PID/stat, field 22)
   Signal signal = Signal::kTerminate;
@@ -93,6 +93,6 @@ struct ForgetSession {
 };
 
 using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell,
-                            SignalSession, SignalForeigner, ForgetSession>;
+                            SignalSession, SignalForeignProcess, ForgetSession>;
 
 }  // namespace gpumem::core

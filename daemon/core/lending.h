@@ -250,8 +250,8 @@ class Lending {
   std::vector<Region> move_regions(const std::map<SessionId, TenantId>& owners, TimePoint now);
   void pass_unproved(Lease& lease);
   void prove_anew(Lease& lease, TimePoint now);
-  Session* heir_of(const Lease& lease);
-  void pass(Lease& lease, Session& heir);
+  Session* successor_of(const Lease& lease);
+  void pass(Lease& lease, Session& successor);
   void take_back(Lease& lease);
   void freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of);
   Slice* slice_of(Session& session, SliceId slice);

@@ -172,22 +172,22 @@ void Lending::remember_with(SessionId from, SessionId to) {
 void Lending::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
-  Session* heir = heir_of(lease);
+  Session* successor = successor_of(lease);
   const Session& holder = state_.session(lease.session);
   // A region stays with its tenant.
-  if (heir == nullptr || heir->tenant != holder.tenant) {
+  if (successor == nullptr || successor->tenant != holder.tenant) {
     const bool kept = keeps(lease);
     drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
     if (kept) {
-      heir = &custodian_for(holder, now);
+      successor = &custodian_for(holder, now);
       crash_at(CrashPoint::kRegionKept);
       state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
     }
   }
-  if (heir != nullptr) {
-    pass(lease, *heir);
-    if (!heir->custodian)
-      state_.note_bytes(Event::Kind::kInherited, *heir, lease.device, lease.extent.size, now);
+  if (successor != nullptr) {
+    pass(lease, *successor);
+    if (!successor->custodian)
+      state_.note_bytes(Event::Kind::kInherited, *successor, lease.device, lease.extent.size, now);
   } else {
     take_back(lease);
   }
@@ -198,35 +198,35 @@ void Lending::let_go(Lease& lease, TimePoint now) {
 void Lending::pass_unproved(Lease& lease) {
   const Session& holder = state_.session(lease.session);
   if (!lease.unproved || !(holder.exited || holder.custodian)) return;
-  if (Session* heir = heir_of(lease)) pass(lease, *heir);
+  if (Session* successor = successor_of(lease)) pass(lease, *successor);
 }
 
 // Its own tenant comes first, and of that who can still be asked.
-Session* Lending::heir_of(const Lease& lease) {
+Session* Lending::successor_of(const Lease& lease) {
   const Imports::Shared* shared = state_.imports.find(lease.id);
   if (shared == nullptr) return nullptr;
   const TenantId owner = state_.session(lease.session).tenant;
   const auto rank = [&](const Session& session) {
     return 2 * static_cast<int>(session.tenant == owner) + static_cast<int>(!session.ended);
   };
-  Session* heir = nullptr;
+  Session* successor = nullptr;
   for (const auto& [user, count] : shared->users) {
     Session* known = state_.find(user);
     if (known == nullptr || known->exited || (count == 0 && !lease.in_store)) continue;
-    if (heir == nullptr || rank(*known) > rank(*heir)) heir = known;
+    if (successor == nullptr || rank(*known) > rank(*successor)) successor = known;
   }
-  return heir;
+  return successor;
 }
 
-void Lending::pass(Lease& lease, Session& heir) {
+void Lending::pass(Lease& lease, Session& successor) {
   Session& before = state_.session(lease.session);
   const Bytes size = lease.extent.size;
   if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant
   if (Slice* slice = slice_of(before, lease.slice)) slice->charged -= size;
   Holding& from = before.holdings[lease.device];
-  Holding& to = heir.holdings[lease.device];
+  Holding& to = successor.holdings[lease.device];
   from.charges[lease.state] -= size;
-  if (&before != &heir) from.freed += size;
+  if (&before != &successor) from.freed += size;
   to.charges[lease.state] += size;
   if (lease.fabric) {
     from.fabric[lease.state] -= size;
@@ -235,24 +235,24 @@ void Lending::pass(Lease& lease, Session& heir) {
     from.unproved -= size;
     to.unproved += size;
   }
-  if (before.tenant != heir.tenant) {  // it has mapped a region, or a reload has parted them
+  if (before.tenant != successor.tenant) {  // it has mapped a region, or a reload has parted them
     Charges moved;
     moved[lease.state] = size;
-    state_.ledger.transfer(before.tenant, heir.tenant, lease.device, moved, {});
+    state_.ledger.transfer(before.tenant, successor.tenant, lease.device, moved, {});
   }
-  lease.session = heir.id;
+  lease.session = successor.id;
   lease.slice = {};
   lease.place.unlink();
-  heir.leases.push_back(lease);
+  successor.leases.push_back(lease);
   state_.outbox.record(checkpoint_of(lease));
   if (state_.imports.find(lease.id) != nullptr)
-    state_.imports.pass(lease.id, heir.id, before.peer.maps && !before.exited);
+    state_.imports.pass(lease.id, successor.id, before.peer.maps && !before.exited);
   note_suspect(before.id, std::array{lease.id});
   state_.outbox.touch(before.id);
-  state_.outbox.touch(heir.id);
+  state_.outbox.touch(successor.id);
   if (lease.in_store) return;
-  set_state(lease, heir.ended ? Charge::kQuarantined : Charge::kActive);
-  if (!heir.ended) to.inherited += size;
+  set_state(lease, successor.ended ? Charge::kQuarantined : Charge::kActive);
+  if (!successor.ended) to.inherited += size;
 }
 
 }  // namespace gpumem::core

@@ -53,7 +53,7 @@ struct OutsideCharge {
 };
 
 /// A process that is no session's and holds memory of a device.
-struct Foreigner {
+struct ForeignProcess {
   std::uint64_t started = 0;
   TenantId tenant;  ///< who is charged; none: nobody
   Bytes charged;
@@ -66,13 +66,13 @@ struct Ending {
   DeviceIndex device = 0;
   std::int64_t pid = 0;
   std::uint64_t started = 0;
-  SessionId session;  ///< none: a foreigner
+  SessionId session;  ///< none: a foreign process
 };
 
 /// One device between two observations.
 struct Reconciled {
   Reconciliation view;
-  std::map<std::int64_t, Foreigner> foreigners;  ///< by pid
+  std::map<std::int64_t, ForeignProcess> foreign_processes;  ///< by pid
   std::vector<std::int64_t>
       clients_before;  ///< pids that had a session when the latest observation began, in order
   Bytes unexplained_before;

@@ -34,7 +34,7 @@ class Unmanaged::Look {
     const Process& process;
     PastBroker& watch;
     std::string tenant;
-    SessionId session;  // none: a foreigner
+    SessionId session;  // none: a foreign process
   };
 
   const DevicePolicy& policy() const { return state_.policy.devices[seen_.device]; }
@@ -50,10 +50,10 @@ class Unmanaged::Look {
   void see(const Process& process, std::optional<Bytes> own);
   void see_client(const Process& process, Client& client, Bytes own);
   void charge_client(Client& client, Bytes overhead, Bytes past, bool measured);
-  void see_foreigner(const Process& process);
-  void charge_foreigner(Foreigner& foreigner, TenantId tenant, Bytes bytes);
+  void see_foreign_process(const Process& process);
+  void charge_foreign_process(ForeignProcess& foreign, TenantId tenant, Bytes bytes);
   TenantId tenant_of_process(const Process& process);
-  void drop_foreigners();
+  void drop_foreign_processes();
   void pursue(const Suspect& suspect);
   void list(const Suspect& suspect, Bytes bytes);
   void tell(Event::Kind kind, const Suspect& suspect, const std::string& words);
@@ -65,8 +65,8 @@ class Unmanaged::Look {
   const TimePoint now_;
   Reconciled& device_;
   std::map<std::int64_t, Client> clients_;
-  std::map<std::int64_t, Foreigner> foreigners_;  // as they are now
-  Bytes foreign_;                                 // held by them, charged or not
+  std::map<std::int64_t, ForeignProcess> foreign_processes_;  // as they are now
+  Bytes foreign_;                                             // held by them, charged or not
 };
 
 void Unmanaged::Look::run() {
@@ -83,7 +83,7 @@ void Unmanaged::Look::run() {
     });
     charge_client(client, begun ? policy().context_overhead : Bytes{}, {}, false);
   }
-  drop_foreigners();
+  drop_foreign_processes();
   sum_up();
 }
 
@@ -137,7 +137,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
       list({process, outside.watch, session.tenant_name, session.id}, outside.past);
     return;
   }
-  if (process.pid > 0 && !process.used.is_zero() && !has_just_left(process)) see_foreigner(process);
+  if (process.pid > 0 && !process.used.is_zero() && !has_just_left(process)) see_foreign_process(process);
 }
 
 // What was declared beyond what limits have room for is charged, and yet it was taken past the broker.
@@ -171,21 +171,21 @@ void Unmanaged::Look::charge_client(Client& client, Bytes overhead, Bytes past, 
   }
 }
 
-void Unmanaged::Look::see_foreigner(const Process& process) {
-  Foreigner& foreigner = foreigners_[process.pid];
-  if (auto before = device_.foreigners.find(process.pid);
-      before != device_.foreigners.end() && before->second.started == process.started) {
-    foreigner = before->second;
-    device_.foreigners.erase(before);
+void Unmanaged::Look::see_foreign_process(const Process& process) {
+  ForeignProcess& foreign = foreign_processes_[process.pid];
+  if (auto before = device_.foreign_processes.find(process.pid);
+      before != device_.foreign_processes.end() && before->second.started == process.started) {
+    foreign = before->second;
+    device_.foreign_processes.erase(before);
   }
-  foreigner.started = process.started;
+  foreign.started = process.started;
   const Bytes bytes = used(process);
   const bool matters = bytes > rules().allowance;
-  charge_foreigner(foreigner, matters ? tenant_of_process(process) : TenantId{}, bytes);
+  charge_foreign_process(foreign, matters ? tenant_of_process(process) : TenantId{}, bytes);
   foreign_ += bytes;
   const Suspect suspect{
-      process, foreigner.watch, foreigner.tenant ? state_.tenants.name(foreigner.tenant) : "", {}};
-  if (foreigner.watch.see(matters ? bytes : Bytes{}, seen_.regular, now_, rules().confirm))
+      process, foreign.watch, foreign.tenant ? state_.tenants.name(foreign.tenant) : "", {}};
+  if (foreign.watch.see(matters ? bytes : Bytes{}, seen_.regular, now_, rules().confirm))
     tell(Event::Kind::kPastBroker, suspect, "no client of the broker");
   list(suspect, bytes);
   if (matters) pursue(suspect);
@@ -204,25 +204,25 @@ TenantId Unmanaged::Look::tenant_of_process(const Process& process) {
   return tenant ? *tenant : TenantId{};
 }
 
-void Unmanaged::Look::charge_foreigner(Foreigner& foreigner, TenantId tenant, Bytes bytes) {
-  const TenantId before = foreigner.tenant;
+void Unmanaged::Look::charge_foreign_process(ForeignProcess& foreign, TenantId tenant, Bytes bytes) {
+  const TenantId before = foreign.tenant;
   if (before) {
-    state_.ledger.release_outside(before, seen_.device, foreigner.charged);
-    state_.charge_unasked(before, seen_.device, foreigner.charged, {});
+    state_.ledger.release_outside(before, seen_.device, foreign.charged);
+    state_.charge_unasked(before, seen_.device, foreign.charged, {});
   }
   if (tenant) {
     state_.ledger.charge_outside(tenant, seen_.device, bytes);
     state_.charge_unasked(tenant, seen_.device, {}, bytes);
   }
-  foreigner.tenant = tenant;
-  foreigner.charged = tenant ? bytes : Bytes{};
+  foreign.tenant = tenant;
+  foreign.charged = tenant ? bytes : Bytes{};
   if (before && before != tenant) state_.tenants.retire(before);
 }
 
 // Those that are gone, that became clients, or whose pid another process has now.
-void Unmanaged::Look::drop_foreigners() {
-  for (auto& [pid, foreigner] : device_.foreigners) charge_foreigner(foreigner, {}, {});
-  device_.foreigners = std::move(foreigners_);
+void Unmanaged::Look::drop_foreign_processes() {
+  for (auto& [pid, foreign] : device_.foreign_processes) charge_foreign_process(foreign, {}, {});
+  device_.foreign_processes = std::move(foreign_processes_);
 }
 
 void Unmanaged::Look::pursue(const Suspect& suspect) {
@@ -239,7 +239,7 @@ void Unmanaged::Look::pursue(const Suspect& suspect) {
   if (suspect.session)
     state_.outbox.emit(SignalSession{suspect.session, Signal::kTerminate});
   else
-    state_.outbox.emit(SignalForeigner{process.pid, process.started, Signal::kTerminate});
+    state_.outbox.emit(SignalForeignProcess{process.pid, process.started, Signal::kTerminate});
   tell(Event::Kind::kTerminating, suspect, "for memory held past the broker");
 }
 
@@ -321,9 +321,9 @@ const PastBroker* Unmanaged::watch_of(const Ending& ending) const {
     const auto outside = session->outside.find(ending.device);
     return outside == session->outside.end() ? nullptr : &outside->second.watch;
   }
-  const auto& foreigners = devices_[ending.device].foreigners;
-  const auto found = foreigners.find(ending.pid);
-  return found == foreigners.end() || found->second.started != ending.started ? nullptr
+  const auto& foreign_processes = devices_[ending.device].foreign_processes;
+  const auto found = foreign_processes.find(ending.pid);
+  return found == foreign_processes.end() || found->second.started != ending.started ? nullptr
                                                                               : &found->second.watch;
 }
 
@@ -351,9 +351,9 @@ void Unmanaged::kill(const Ending& ending, Bytes bytes, TimePoint now) {
     state_.outbox.emit(SignalSession{ending.session, Signal::kKill});
     return;
   }
-  const TenantId tenant = devices_[ending.device].foreigners.at(ending.pid).tenant;
+  const TenantId tenant = devices_[ending.device].foreign_processes.at(ending.pid).tenant;
   if (tenant) event.tenant = state_.tenants.name(tenant);
-  state_.outbox.emit(SignalForeigner{ending.pid, ending.started, Signal::kKill});
+  state_.outbox.emit(SignalForeignProcess{ending.pid, ending.started, Signal::kKill});
 }
 
 }  // namespace gpumem::core

@@ -246,7 +246,7 @@ void Loop::do_effect(core::SignalSession& effect) {
   crash_at(CrashPoint::kPressureSignalled);
 }
 
-void Loop::do_effect(core::SignalForeigner& effect) {
+void Loop::do_effect(core::SignalForeignProcess& effect) {
   const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
   if (auto sent = signal_process(effect.pid, effect.started, effect.signal); sent)
     spdlog::warn("pid {}: {} sent: it holds memory past the broker", effect.pid, name);

@@ -142,7 +142,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::AnswerMap& effect);
   void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
-  void do_effect(core::SignalForeigner& effect);
+  void do_effect(core::SignalForeignProcess& effect);
   void do_effect(core::ForgetSession& effect);
   void end_requests_of(SessionId session);
   void publish(SessionId session);

@@ -57,17 +57,17 @@ TEST_P(RegionAdoption, ThatFailsLeavesTheRegionKept) {
     return std::ranges::any_of(sessions, [](const auto& one) { return one.custodian(); });
   };
   ASSERT_TRUE(eventually(is_kept));
-  auto heir = client();
+  auto successor = client();
   const Json adopt{
       {"do", "map_region"}, {"region", "weights"}, {"adopt", true}, {"access", {broker_.device(1).uuid()}}};
-  inject(GetParam(), heir->pid());
-  EXPECT_FALSE(succeeded(heir->ask(adopt)));
+  inject(GetParam(), successor->pid());
+  EXPECT_FALSE(succeeded(successor->ask(adopt)));
   heal();
   EXPECT_TRUE(eventually(is_kept)) << "it is nobody's again";
-  ASSERT_TRUE(succeeded(heir->ask(adopt)));
-  EXPECT_TRUE(succeeded(heir->ask({{"do", "check"}, {"import", "i"}, {"value", 7}})));
+  ASSERT_TRUE(succeeded(successor->ask(adopt)));
+  EXPECT_TRUE(succeeded(successor->ask({{"do", "check"}, {"import", "i"}, {"value", 7}})));
   EXPECT_TRUE(eventually([&] { return !is_kept(); }));
-  EXPECT_EQ(heir->leave(), 0);
+  EXPECT_EQ(successor->leave(), 0);
   expect_rest();
 }
 

@@ -216,7 +216,7 @@ void World::take(SignalSession& effect) {
     signals_.emplace_back(facts->second.pid, effect.signal);
 }
 
-void World::take(SignalForeigner& effect) {
+void World::take(SignalForeignProcess& effect) {
   happened_.foreign_signals.emplace_back(effect.pid, effect.signal);
   signals_.emplace_back(effect.pid, effect.signal);
 }

@@ -133,7 +133,7 @@ class World {
   void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
-  void take(SignalForeigner& effect);
+  void take(SignalForeignProcess& effect);
   void take(ForgetSession& effect);
   void note_granted(const Event& event);
   using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;

@@ -281,7 +281,7 @@ class Machine {
   std::map<LeaseId, ExtentId> adopted;  ///< by the latest broker from the one before
   std::map<SessionId, int> bells;
   std::vector<std::pair<SessionId, Signal>> signals;
-  std::vector<SignalForeigner> foreign_signals;
+  std::vector<SignalForeignProcess> foreign_signals;
   std::vector<Event> events;
   Checkpoint written;  ///< by the changes that the broker has told
   IdSource<RequestId> request_ids;
@@ -360,7 +360,7 @@ class Machine {
     rung_.insert(effect.session);
   }
   void take(SignalSession& effect) { signals.emplace_back(effect.session, effect.signal); }
-  void take(SignalForeigner& effect) { foreign_signals.push_back(effect); }
+  void take(SignalForeignProcess& effect) { foreign_signals.push_back(effect); }
   void take(ForgetSession& effect) { forgotten.push_back(effect.session); }
 
   std::set<SessionId> rung_;

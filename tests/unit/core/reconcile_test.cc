@@ -399,7 +399,7 @@ struct Enforcing : Reconciling {
   Enforcing() : Reconciling(true) {}
   std::vector<Signal> sent_to(std::int64_t pid, std::uint64_t started = kLater) const {
     std::vector<Signal> sent;
-    for (const SignalForeigner& one : machine.foreign_signals) {
+    for (const SignalForeignProcess& one : machine.foreign_signals) {
       if (one.pid == pid && one.started == started) sent.push_back(one.signal);
     }
     return sent;
