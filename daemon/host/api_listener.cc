@@ -95,7 +95,7 @@ ApiListener::ApiListener(Options options)
       .accepted = [this](Connection connection) { take_in(std::move(connection)); },
       .refused = [this](Connection connection,
                         const Error&) { disposal_.close(std::move(connection.socket)); },
-      .complain = [this](const std::string& words) { warnings_.warn("gRPC: " + words); }};
+      .warn = [this](const std::string& words) { warnings_.warn("gRPC: " + words); }};
   listener_ = std::make_unique<PeerListener>(io_, std::move(listening));
 }
 

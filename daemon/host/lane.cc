@@ -204,7 +204,7 @@ void Lane::flush() {
 
 void Lane::close(const std::string& why) {
   if (ended_) return;
-  handler_.complain("connection of " + who() + " closed: " + why);
+  handler_.warn("connection of " + who() + " closed: " + why);
   end();
 }
 

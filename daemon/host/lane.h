@@ -27,7 +27,7 @@ class LaneHandler {
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
   /// Something is wrong with a connection, or with all that are to come.
-  virtual void complain(const std::string& words) = 0;
+  virtual void warn(const std::string& words) = 0;
   /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
   virtual void closed(const std::shared_ptr<Lane>& lane, bool goodbye) = 0;
   /// The process is gone, and with it its mappings. After closed() or before.

@@ -98,7 +98,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   explicit Loop(Options options);
 
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
-  void complain(const std::string& words) override { warnings_.warn(words); }
+  void warn(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;
 

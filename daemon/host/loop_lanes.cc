@@ -30,13 +30,13 @@ PeerListener::Options Loop::listening(Options& options) {
       .disposal = &disposal_,
       .accepted = [this](Connection connection) { take_in(std::move(connection)); },
       .refused = [this](Connection connection, const Error& error) { refuse(std::move(connection), error); },
-      .complain = [this](const std::string& words) { complain(words); }};
+      .warn = [this](const std::string& words) { warn(words); }};
 }
 
 void Loop::take_in(Connection connection) {
   crash_at(CrashPoint::kSessionAccepted);
   auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_);
-  if (!lane) return complain("a connection was cut: " + lane.error().message);
+  if (!lane) return warn("a connection was cut: " + lane.error().message);
   if (!(*lane)->is_admin()) {
     silent_.add(lane->get(), (*lane)->peer().account(),
                 [weak = std::weak_ptr(*lane)](const std::string& why) {

@@ -72,16 +72,16 @@ void PeerListener::take(UniqueFd socket, PeerProcess peer) {
     const Error error = core::refusal(
         core::Bound::kDescriptors,
         std::string("the broker keeps its last descriptors for what it serves already") + kRaise);
-    options_.complain("connection of uid " + std::to_string(connection.peer.peer.uid) +
-                      " refused: " + error.message);
+    options_.warn("connection of uid " + std::to_string(connection.peer.peer.uid) +
+                  " refused: " + error.message);
     options_.refused(std::move(connection), error);
   } catch (const std::exception& error) {  // no memory, or no room in the kernel's epoll
-    options_.complain(std::string("cannot take a connection in: ") + error.what());
+    options_.warn(std::string("cannot take a connection in: ") + error.what());
   }
 }
 
 void PeerListener::pause(const std::string& why) {
-  options_.complain("cannot take a connection in: " + why);
+  options_.warn("cannot take a connection in: " + why);
   pause_.expires_after(kPause);
   pause_.async_wait([this](const boost::system::error_code& error) {
     if (!error) await();

@@ -33,7 +33,7 @@ class PeerListener {
     std::function<void(Connection)> accepted;
     /// One that may not be taken in: to be told why, and to be disposed of.
     std::function<void(Connection, const Error&)> refused;
-    std::function<void(const std::string&)> complain;
+    std::function<void(const std::string&)> warn;
   };
 
   PeerListener(boost::asio::io_context& loop, Options options);

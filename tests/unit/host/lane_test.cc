@@ -30,7 +30,7 @@ struct Recorder final : LaneHandler {
     if (refusal) return lane->refuse(*refusal, frame->header.request);
     lane->welcome(SessionId{7}, "welcome", descriptors);
   }
-  void complain(const std::string& words) override { complaint = words; }
+  void warn(const std::string& words) override { warning = words; }
   void closed(const std::shared_ptr<Lane>& lane, bool said_goodbye) override {
     ++closures;
     goodbye = said_goodbye;
@@ -43,7 +43,7 @@ struct Recorder final : LaneHandler {
   std::optional<Error> refusal;
   std::function<void()> after_first_end;
   std::vector<int> descriptors;
-  std::string complaint;
+  std::string warning;
   std::vector<std::string> frames;
   int closures = 0, exits = 0;
   bool goodbye = false, may_live = false;
