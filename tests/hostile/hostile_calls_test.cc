@@ -45,8 +45,8 @@ struct Asker : SessionStream {
 };
 
 // One that has `bytes` on loan in `slice`.
-struct Borrower : Asker {
-  Borrower(const std::string& folder, std::uint64_t bytes)
+struct Leaseholder : Asker {
+  Leaseholder(const std::string& folder, std::uint64_t bytes)
       : Asker(folder), slice(open_slice()), granted(grow(slice, bytes).granted()) {
     for (const v1::Lease& lease : granted.leases()) leases.push_back(lease.id());
   }
@@ -59,14 +59,14 @@ struct Borrower : Asker {
 struct HostileCalls : HostileTest {
   using HostileTest::HostileTest;
   Asker asker() { return Asker(broker_.folder()); }
-  Borrower borrower(std::uint64_t bytes = 4 * kUnit) { return Borrower(broker_.folder(), bytes); }
+  Leaseholder borrower(std::uint64_t bytes = 4 * kUnit) { return Leaseholder(broker_.folder(), bytes); }
   void expect_active(std::uint64_t bytes) {
     EXPECT_TRUE(eventually([&] { return broker_.device().active() == bytes; })) << broker_.device().active();
   }
 };
 
 TEST_F(HostileCalls, ForForeignSlicesFindNothing) {
-  Borrower other = borrower();
+  Leaseholder other = borrower();
   Asker one = asker();
   for (const std::uint64_t slice : {other.slice, std::uint64_t{0}, std::uint64_t{12'345}, kMost}) {
     EXPECT_EQ(one.code(one.grow(slice, kUnit)), StatusCode::NOT_FOUND);
@@ -78,8 +78,8 @@ TEST_F(HostileCalls, ForForeignSlicesFindNothing) {
 }
 
 TEST_F(HostileCalls, ReturnOnlyTheirOwnLeases) {
-  Borrower one = borrower(7 * kUnit);  // several extents
-  Borrower other = borrower();
+  Leaseholder one = borrower(7 * kUnit);  // several extents
+  Leaseholder other = borrower();
   ASSERT_GT(one.leases.size(), 1U);
   const std::uint64_t own = one.leases[0], foreign = other.leases[0];
   for (const auto& leases : std::vector<std::vector<std::uint64_t>>{
@@ -117,14 +117,14 @@ TEST_F(HostileCalls, ForImpossibleSizesAreRefused) {
 }
 
 TEST_F(HostileCalls, WithSizesBeyondThePoolAreRefused) {
-  Borrower one = borrower(kUnit);
+  Leaseholder one = borrower(kUnit);
   for (const std::uint64_t bytes : {kMost - kUnit + 1, kMost - 2 * kUnit + 1, kPool.count})
     EXPECT_EQ(one.code(one.grow(one.slice, bytes)), StatusCode::RESOURCE_EXHAUSTED) << bytes;
   one.give_all_back();
 }
 
 TEST_F(HostileCalls, ForOneByteGetOneUnit) {
-  Borrower one = borrower(1);
+  Leaseholder one = borrower(1);
   EXPECT_EQ(one.granted.leases_size(), 1);
   EXPECT_EQ(one.granted.leases(0).size(), kUnit);
   one.give_all_back();
@@ -156,7 +156,7 @@ TEST_F(HostileCalls, OpenNoMoreSlicesThanASessionMayHave) {
 }
 
 TEST_F(HostileCalls, DoNotCloseASliceThatHoldsMemory) {
-  Borrower one = borrower();
+  Leaseholder one = borrower();
   EXPECT_EQ(one.close_slice(one.slice), StatusCode::FAILED_PRECONDITION);
   one.give_all_back();
   EXPECT_EQ(one.close_slice(one.slice), StatusCode::OK);
