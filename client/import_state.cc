@@ -248,10 +248,6 @@ Result<void> ImportState::allow(int ordinal) {
 
 Result<void> ImportState::unmap() {
   if (auto right = check_region(); !right) return right;
-  if (named_.name.view().empty()) {
-    return Error{Code::kFailedPrecondition,
-                 "the region was not mapped by its name, and could not be mapped again: close it"};
-  }
   const MutexLock lock(mutex_);
   if (id_ == 0) return not_mapped();
   if (auto unmapped = mapping_.truncate(mapping_.at()); !unmapped) return unmapped;

@@ -55,7 +55,7 @@ class ImportState {
   bool is_mapped() const { return id_ != 0; }
 
  private:
-  /// Owner and name of a region that can be mapped again; empty otherwise.
+  /// Owner and name of a region; empty for memory that was imported by a handle.
   struct Named {
     lane::Text<128> owner{};
     lane::RegionName name{};

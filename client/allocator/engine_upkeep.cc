@@ -29,8 +29,7 @@ void Engine::background_tick(Clock::time_point now) {
         static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now - begun_).count()),
         std::memory_order_relaxed);
     const bool is_due = idle_.is_due(now);
-    if (is_due || !arena_.queue().is_empty())
-      arena_.poll();  // finished work may free memory for a waiter
+    if (is_due || !arena_.queue().is_empty()) arena_.poll();  // finished work may free memory for a waiter
     if (is_due) {
       arena_.caches().age(IdleTracker::kCacheTicks);
       const std::uint64_t low = arena_.heap().take_low_water() + arena_.extents().spare().count;

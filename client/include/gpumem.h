@@ -519,12 +519,12 @@ typedef struct gpumem_remap_options {
 #define GPUMEM_REMAP_OPTIONS_INIT \
   { sizeof(gpumem_remap_options), false }
 
-/* Unmaps a region that was mapped by its name and keeps its addresses, until gpumem_import_remap maps it
-   there again, with the access that it had. Work on them fails meanwhile, as on memory that is not mapped. To
-   the broker it is as if the import were closed: an adopted region ends. The caller has synchronised its work
-   on it. A region that cannot be mapped again stays unmapped. Errors  GPUMEM_FAILED_PRECONDITION (it is
-   unmapped already, or mapped; not mapped by its name; the newest has another layout or size than before, or
-   tells no digest of its layout), GPUMEM_NOT_FOUND (the region has ended), others as gpumem_map_region. */
+/* Unmaps a region and keeps its addresses, until gpumem_import_remap maps it there again, with the access
+   that it had. Work on them fails meanwhile, as on memory that is not mapped. To the broker it is as if the
+   import were closed: an adopted region ends. The caller has synchronised its work on it. A region that
+   cannot be mapped again stays unmapped. Errors  GPUMEM_FAILED_PRECONDITION (it is unmapped already, or
+   mapped; an import of no region; the newest has another layout or size than before, or tells no digest of
+   its layout), GPUMEM_NOT_FOUND (the region has ended), others as gpumem_map_region. */
 gpumem_status gpumem_import_unmap(gpumem_import* import) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) GPUMEM_NOEXCEPT;
 /* Whether it is mapped. False for NULL and for one that was closed. */

@@ -92,7 +92,7 @@ struct ForgetSession {
   SessionId session;
 };
 
-using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell,
-                            SignalSession, SignalForeignProcess, ForgetSession>;
+using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
+                            SignalForeignProcess, ForgetSession>;
 
 }  // namespace gpumem::core

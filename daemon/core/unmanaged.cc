@@ -324,7 +324,7 @@ const PastBroker* Unmanaged::watch_of(const Ending& ending) const {
   const auto& foreign_processes = devices_[ending.device].foreign_processes;
   const auto found = foreign_processes.find(ending.pid);
   return found == foreign_processes.end() || found->second.started != ending.started ? nullptr
-                                                                              : &found->second.watch;
+                                                                                     : &found->second.watch;
 }
 
 void Unmanaged::tick(TimePoint now) {

@@ -72,13 +72,14 @@ TEST_F(HiddenRegions, AreAsIfTheyDidNotExist) {
   const AsUser user(10'003, BrokerProcess::kGroup);
   FrameLane zoe(broker_.folder());
   zoe.greet();
-  std::vector<Question> questions{{.kind = "none", .owner = "ann", .name = "region-missing"},
-                                  {.kind = "private", .owner = "ann", .name = "region-private"},
-                                  {.kind = "group", .owner = "ann", .name = "region-grouped"},
-                                  {.kind = "named", .owner = "ann", .name = "region-toNamed"},
-                                  {.kind = "no_tenant", .owner = "eve", .name = "region-private"},
-                                  {.kind = "no_version", .owner = "ann", .name = "region-private", .version = version + 1000},
-                                  {.kind = "version", .owner = "ann", .name = "region-private", .version = version}};
+  std::vector<Question> questions{
+      {.kind = "none", .owner = "ann", .name = "region-missing"},
+      {.kind = "private", .owner = "ann", .name = "region-private"},
+      {.kind = "group", .owner = "ann", .name = "region-grouped"},
+      {.kind = "named", .owner = "ann", .name = "region-toNamed"},
+      {.kind = "no_tenant", .owner = "eve", .name = "region-private"},
+      {.kind = "no_version", .owner = "ann", .name = "region-private", .version = version + 1000},
+      {.kind = "version", .owner = "ann", .name = "region-private", .version = version}};
   const char* const told = std::getenv("GPUMEM_HIDDEN_ROUNDS");
   std::mt19937 random(1);
   for (int round = told == nullptr ? kBriefly : std::atoi(told); round > 0 && !HasFailure(); --round) {

@@ -1,7 +1,6 @@
 // The rules of virtual memory management within one process.
 #include <sys/resource.h>
 
-
 #include "sim/machine/machine.h"
 #include "sim/machine/table.h"
 #include "tests/sim/sim_fixture.h"

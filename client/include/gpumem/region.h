@@ -51,7 +51,7 @@ class Region : public Import {
   /// Unmaps the region and keeps its addresses: what points into it is good again after remap(). Until then
   /// work on them fails, as on memory that is not mapped. To the broker it is as if the region were gone: the
   /// memory can come back, and an adopted region ends. The caller has synchronised its work on it.
-  /// Errors  kFailedPrecondition (unmapped; not mapped by its name), kUnauthenticated, the driver's.
+  /// Errors  kFailedPrecondition (unmapped), kUnauthenticated, the driver's.
   Result<void> unmap() { return detail::done(gpumem_import_unmap(c_handle())); }
   bool is_mapped() const { return gpumem_import_is_mapped(c_handle()); }
   /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the

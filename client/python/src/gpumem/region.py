@@ -131,7 +131,6 @@ class Region(Import):
 
     @property
     def name(self) -> str:
-        """Empty, if it was mapped by its content."""
         return self._name
 
     @property
@@ -154,7 +153,7 @@ class Region(Import):
         and on a simulated GPU the process faults. To the broker it is as if the region were closed: the memory can come back,
         and an adopted region ends. The caller has synchronised its work on it.
 
-        Raises FailedPrecondition (it is unmapped, or closed; it was not mapped by its name), GpumemError (the driver's).
+        Raises FailedPrecondition (it is unmapped, or closed), GpumemError (the driver's).
         """
         self._check_open()
         check(load().gpumem_import_unmap(self._handle))
@@ -245,10 +244,10 @@ class Region(Import):
 
     @property
     def _title(self) -> str:
-        return f"region {self.name!r}, version {self.version}," if self.name else f"the region of version {self.version}"
+        return f"region {self.name!r}, version {self.version},"
 
     def _closed(self) -> FailedPrecondition:
-        return FailedPrecondition(f"region {self.name!r} has been closed" if self.name else "the region has been closed")
+        return FailedPrecondition(f"region {self.name!r} has been closed")
 
     def _check_open(self) -> None:
         """No more of it is unmapped than its arrays, which outlive it, are promised."""
