@@ -153,7 +153,7 @@ def opened(path: str | os.PathLike[str], *, private: Iterable[str] = PRIVATE, me
             layout = Layout.packed({one.name: (one.dtype.name, one.shape) for one in header.tensors},
                                    {**header.metadata, **(metadata or {})},
                                    private_names((one.name for one in header.tensors), private), array_metadata)
-            layout.size  # a layout that is too large is refused here
+            _ = layout.encoded  # refuses a layout that is too large
         except InvalidArgument as error:
             raise UnfitFile(f"{title}: {error}") from None
         yield File(title, file, header, layout)
