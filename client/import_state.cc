@@ -135,7 +135,8 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                               options.version,
                               mapper(options.writable),
                               wait.nanoseconds(),
-                              devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice};
+                              devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice,
+                              options.newer_than};
   auto mapped = connection->lane().map_region(asked, wait.terms(*connection, options.stop));
   if (!mapped) return mapped.error();
   auto state = open(std::move(connection), std::move(*mapped),

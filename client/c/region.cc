@@ -68,6 +68,7 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
                         .adopt = known->adopt,
                         .device = text(known->device),
                         .access = {},
+                        .newer_than = known->newer_than,
                         .wait = *wait,
                         .stop = stopping.token()};
   for (std::size_t i = 0; i < known->access_count; ++i) options.access.push_back(text(known->access[i]));

@@ -459,9 +459,10 @@ typedef struct gpumem_region_options {
   const char* device;          /* UUID: of those of the name whose memory is of this device; NULL: of all */
   const char* const* access;   /* UUIDs of other devices that use the memory, too, from peer to peer */
   size_t access_count;
+  uint64_t newer_than; /* with version 0: a newer one than this; 0: any */
 } gpumem_region_options;
 #define GPUMEM_REGION_OPTIONS_INIT \
-  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0 }
+  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0, 0 }
 
 /* Maps the region and stores the import. Otherwise as gpumem_import_handle. Errors  GPUMEM_INVALID_ARGUMENT
    (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant; a device

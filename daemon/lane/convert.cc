@@ -105,8 +105,13 @@ api::Publish to_call(const Publish& body, std::uint64_t number) {
 }
 
 api::MapRegion to_call(const MapRegion& body, std::string device) {
-  return {std::string(body.owner.view()),      std::string(body.name.view()), body.version,
-          static_cast<std::uint64_t>(body.as), to_duration(body.wait),        std::move(device)};
+  return {std::string(body.owner.view()),
+          std::string(body.name.view()),
+          body.version,
+          static_cast<std::uint64_t>(body.as),
+          to_duration(body.wait),
+          std::move(device),
+          body.newer_than};
 }
 
 api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {

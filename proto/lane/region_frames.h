@@ -47,6 +47,7 @@ struct MapRegion {
   MapAs as;
   std::uint64_t wait;                 ///< nanoseconds that the newest may be waited for; 0: not at all
   std::uint64_t device = kAnyDevice;  ///< its place in Welcome: of the regions of that device
+  std::uint64_t newer_than = 0;       ///< with version 0: a newer one than this; 0: any
 };
 /// Maps the newest region of the session's tenant with this name. If there is none, reserves the name for the
 /// first session that asks, which is to publish it; the others wait, for the region or for the reservation to
@@ -104,7 +105,8 @@ static_assert(offsetof(Publish, slice) == 128 && offsetof(Publish, digest) == 16
               offsetof(Publish, count) == 1256 && offsetof(Publish, leases) == 1264);
 static_assert(offsetof(MapRegion, name) == 128 && offsetof(MapRegion, version) == 256 &&
               offsetof(MapRegion, as) == 264 && offsetof(MapRegion, device) == 280 &&
-              sizeof(MapRegion) == 288 && sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
+              offsetof(MapRegion, newer_than) == 288 && sizeof(MapRegion) == 296 &&
+              sizeof(RemoveRegion) == 136 && sizeof(Published) == 8);
 static_assert(offsetof(MapOrReserve, life) == 128 && offsetof(MapOrReserve, wait) == 136 &&
               sizeof(MapOrReserve) == 144 && sizeof(ReleaseReservation) == 8 && sizeof(NameReserved) == 16 &&
               offsetof(NameReserved, expires) == 8);

@@ -162,6 +162,7 @@ class Clients {
     lane::MapRegion body{some_owner(), some_name(), input_.one_in(4) ? some_number() : 0, {}, 0};
     body.as = static_cast<lane::MapAs>(input_.below(input_.one_in(8) ? 3 : 2));
     if (input_.one_in(3)) body.wait = input_.one_in(4) ? input_.word() : input_.byte() * 1'000'000'000ULL;
+    if (input_.one_in(4)) body.newer_than = some_version();
     return body;
   }
 

@@ -80,6 +80,21 @@ TEST_F(RegionCommands, ARegionIsWaitedFor) {
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
 }
 
+TEST_F(RegionCommands, AVersionNewerThanAKnownOneIsWaitedFor) {
+  auto first = publish({file("a", "first"), "--name", "weights"});
+  const Outcome vain = gpumem({"cat", "weights", "--newer-than", "1", "--wait", "1ms"});
+  EXPECT_EQ(vain.status, 1);
+  EXPECT_THAT(vain.output, HasSubstr("waited"));
+  EXPECT_THAT(vain.output, HasSubstr("the newest is version 1"));
+  EXPECT_EQ(gpumem({"cat", "weights", "--newer-than", "1", "--version", "1"}).status, 2);
+  Child reader(
+      gpumem_options({"verify", "weights", file("b", "second"), "--newer-than", "1", "--wait", "1m"}));
+  auto second = publish({(files_ / "b").string(), "--name", "weights"});
+  EXPECT_EQ(reader.wait(), 0);
+  EXPECT_EQ(interrupt(*first), 0);
+  EXPECT_EQ(interrupt(*second), 0);
+}
+
 TEST_F(RegionCommands, AFileIsPublishedReadVerifiedAndRemoved) {
   const std::string content = some_content(), path = file("weights.bin", content);
   auto publisher = publish({path, "--sharing", "public"});

@@ -93,6 +93,29 @@ TEST_F(Region, StandsBesideTheVersionBefore) {
   EXPECT_TRUE(succeeded(check(*reader, 2, "new"))) << "whoever has it keeps it";
 }
 
+TEST_F(Region, OfANewerVersionIsWaitedFor) {
+  auto writer = publisher(mebibytes(2), 1);
+  auto reader = client();
+  const Json first = map(*reader, {{"import", "old"}});
+  ASSERT_TRUE(succeeded(first));
+  const std::uint64_t known = first["version"];
+  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}}), "NOT_FOUND"));
+  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}, {"wait_ms", 1}}), "DEADLINE_EXCEEDED"));
+  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}, {"version", known}}), "INVALID_ARGUMENT"));
+  reader->tell({{"do", "map_region"},
+                {"region", "weights"},
+                {"import", "new"},
+                {"newer_than", known},
+                {"wait_ms", 60'000}});
+  ASSERT_TRUE(succeeded(writer->open("b")));
+  ASSERT_TRUE(succeeded(writer->grow("b", mebibytes(2))));
+  ASSERT_TRUE(succeeded(writer->write("b", 2)));
+  const Json second = publish(*writer, {{"slice", "b"}});
+  EXPECT_EQ(reader->answer()["version"], second["version"]);
+  EXPECT_TRUE(succeeded(check(*reader, 2, "new")));
+  EXPECT_TRUE(succeeded(check(*reader, 1, "old")));
+}
+
 TEST_F(Region, ThatIsRemovedStaysMapped) {
   auto writer = publisher(mebibytes(2), 7);
   auto reader = client();

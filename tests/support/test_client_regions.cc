@@ -63,6 +63,7 @@ Answer map_region(const Json& command, Holdings& holdings) {
                                               .adopt = command.value("adopt", false),
                                               .device = command.value("device", ""),
                                               .access = command.value("access", std::vector<std::string>{}),
+                                              .newer_than = command.value("newer_than", std::uint64_t{0}),
                                               .wait = std::chrono::milliseconds(command.value("wait_ms", 0)),
                                               .stop = {}});
   return region ? mapped(command, std::move(*region), holdings) : failure(region.error());

@@ -47,7 +47,7 @@ void add_cat(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_region_name(*cat, *region);
   add_owner(*cat, *region);
   add_version(*cat, *region);
-  add_time(*cat, "--wait", region->wait, "Wait for it to be published, so long at most [not at all]");
+  add_wait(*cat, *region);
   cat->add_flag("--raw", *raw, "Write the bytes of a region of arrays, too, as they are");
   cat->callback([=, &runtime_dir, &status] {
     status = cat_region(client::runtime_folder(runtime_dir), *region, *raw);
@@ -61,8 +61,7 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   verify->add_option("file", arguments->file, "What they should be")->required()->type_name("FILE");
   add_owner(*verify, arguments->region);
   add_version(*verify, arguments->region);
-  add_time(*verify, "--wait", arguments->region.wait,
-           "Wait for it to be published, so long at most [not at all]");
+  add_wait(*verify, arguments->region);
   add_json_flag(*verify, arguments->json);
   verify->callback([=, &runtime_dir, &status] {
     status = verify_region(client::runtime_folder(runtime_dir), arguments->region, arguments->file,

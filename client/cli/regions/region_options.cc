@@ -32,6 +32,14 @@ void add_version(CLI::App& command, RegionName& region) {
       ->type_name("N");
 }
 
+void add_wait(CLI::App& command, RegionName& region) {
+  add_time(command, "--wait", region.wait, "Wait for it to be published, so long at most [not at all]");
+  command.add_option("--newer-than", region.newer_than, "Its newest version, if it is newer than this one")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--version")
+      ->type_name("N");
+}
+
 void add_owner(CLI::App& command, RegionName& region) {
   command.add_option("--owner", region.owner, "The tenant that has published it [one's own]")
       ->check(refuse_unprintable)

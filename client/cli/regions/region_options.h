@@ -11,6 +11,8 @@ namespace gpumem::cli {
 
 void add_json_flag(CLI::App& command, bool& json);
 void add_version(CLI::App& command, RegionName& region);
+/// --wait and --newer-than. After add_version().
+void add_wait(CLI::App& command, RegionName& region);
 void add_owner(CLI::App& command, RegionName& region);
 void add_region_name(CLI::App& command, RegionName& region);
 /// `about`  for --help.

@@ -11,8 +11,11 @@ namespace gpumem::cli {
 Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
   auto session = Session::connect({runtime_folder.string(), "gpumem"});
   if (!session) return session.error();
-  auto region = session->map_region(
-      name.name, {.owner = name.owner, .version = name.version, .wait = name.wait, .stop = {}});
+  auto region = session->map_region(name.name, {.owner = name.owner,
+                                                .version = name.version,
+                                                .newer_than = name.newer_than,
+                                                .wait = name.wait,
+                                                .stop = {}});
   if (!region) return region.error();
   return RegionReader(std::move(*session), std::move(*region));
 }

@@ -14,6 +14,7 @@ struct RegionName {
   std::string name;
   std::string owner;                  ///< a tenant; empty: the caller's
   std::uint64_t version = 0;          ///< 0: the newest
+  std::uint64_t newer_than = 0;       ///< with version 0: a newer one than this; 0: any
   std::chrono::milliseconds wait{0};  ///< for it to be published
 };
 

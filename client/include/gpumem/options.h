@@ -106,6 +106,8 @@ struct RegionOptions {
   std::string device{};
   /// UUIDs of other devices that use the memory, too, from peer to peer.
   std::vector<std::string> access{};
+  /// With version zero: a newer one than this. Zero: any.
+  std::uint64_t newer_than = 0;
   /// How long to wait for the newest version to be published. Zero: not at all.
   std::chrono::milliseconds wait{0};
 #ifdef __cpp_lib_jthread

@@ -218,6 +218,7 @@ inline Result<Region> Session::map_region(const std::string& name, const RegionO
   gpumem_region_options given = GPUMEM_REGION_OPTIONS_INIT;
   given.owner = options.owner.c_str();
   given.version = options.version;
+  given.newer_than = options.newer_than;
   given.writable = options.writable;
   given.adopt = options.adopt;
   if (!options.device.empty()) given.device = options.device.c_str();

@@ -75,7 +75,7 @@ class PublishOptions(ctypes.Structure):
 class RegionOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool),
                 ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle), ("device", c_char_p),
-                ("access", POINTER(c_char_p)), ("access_count", c_size_t)]
+                ("access", POINTER(c_char_p)), ("access_count", c_size_t), ("newer_than", c_uint64)]
 
 
 class ReserveOptions(ctypes.Structure):

@@ -123,7 +123,7 @@ class Session:
 
     def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False,
                    wait: float = 0.0, adopt: bool = False, device: str | None = None,
-                   access: Sequence[str] = ()) -> Region:
+                   access: Sequence[str] = (), newer_than: SupportsIndex = 0) -> Region:
         """Maps a region (Slice.publish) for reading.
 
         owner: the tenant that has published it; empty: this session's.
@@ -133,6 +133,7 @@ class Session:
         adopt: a kept region that no process has any more is this session's from now on; it lives as long as its memory.
         device: UUID; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
         access: UUIDs of other devices that use the memory, too, from peer to peer.
+        newer_than: with version 0, a newer version than this; 0: any.
         Raises NotFound (a device that this process does not see; none that is shared with this session's tenant,
         or none after `wait`), OutOfMemory (this session waits for 64), PermissionDenied (adopts another
         tenant's, or maps it writable), FailedPrecondition (adopts one that is not kept, or that a process has; a device in `access` that
@@ -142,7 +143,8 @@ class Session:
         peers = (ctypes.c_char_p * max(1, len(access)))(*(encoded(peer, "a device") for peer in access))
         options = _abi.sized(_abi.RegionOptions, device=encoded(device, "device"), access=peers, access_count=len(access),
                              owner=encoded(owner, "owner"), version=size_of(version, "version"),
-                             writable=writable, adopt=bool(adopt), wait_ms=milliseconds_of(wait, "wait"))
+                             newer_than=size_of(newer_than, "newer_than"), writable=writable, adopt=bool(adopt),
+                             wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
         try:
             with waited_in_vain_as_not_found():
