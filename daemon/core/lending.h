@@ -125,7 +125,7 @@ class Lending {
   Result<const Region*> mappable(const Session& session, const MapTerms& terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
-  /// The same region's version, also if it is not newer than the terms ask for.
+  /// The newest version that the tenant may map, whether or not it is newer than the terms ask for.
   std::optional<RegionId> newest_for(TenantId tenant, const MapTerms& terms) const;
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);

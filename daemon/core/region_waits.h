@@ -13,8 +13,9 @@
 
 namespace gpumem::core {
 
-/// How a region is mapped. kOwner: a kept region that no process has lives with the session from now on.
-/// kWriter: the session, of the region's own tenant, will write to it.
+/// How a region is mapped.
+/// kOwner    a kept region that no process has lives with the session from now on.
+/// kWriter   the session, of the region's own tenant, will write to it.
 enum class MapAs { kReader, kOwner, kWriter };
 
 /// Which region, and how.
@@ -49,7 +50,7 @@ struct RegionWait {
 class RegionWaits {
  public:
   static constexpr std::size_t kMostOfSession = 64;
-  /// They all may wait for one name, and are looked at in one event.
+  /// One event may have to look at all of them: they can wait for one name.
   static constexpr std::size_t kMostOfTenant = 4096;
   using Key = std::tuple<std::string, std::string, TenantId>;  ///< owner, name, the waiting tenant
 
@@ -64,7 +65,7 @@ class RegionWaits {
   void drop_all_of(SessionId session) {
     for (const RequestId id : found(by_session_, session)) take(id);
   }
-  /// Those of that key, in the order they came.
+  /// Requests of that key, in the order they came.
   std::vector<RequestId> of(const Key& key) const { return found(by_key_, key); }
   std::vector<RequestId> all() const;
   std::vector<RequestId> expired(TimePoint now) const;
