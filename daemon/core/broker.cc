@@ -93,7 +93,7 @@ void Broker::forget_if_done(SessionId id) {
   Session& session = *known;
   if (!(session.ended || session.custodian) || !session.leases.empty()) return;
   if (state_.imports.has_any(id)) return;
-  if (state_.imports.knows(id)) {  // it may be what keeps memory that others gave back
+  if (state_.imports.knows(id)) {  // its import may keep memory in use that another session gave back
     const Session* other = other_of_process(session);
     if (other == nullptr) return;
     lending_.remember_with(id, other->id);

@@ -36,7 +36,7 @@ struct RestoredExtent {
 
 /// What a broker has taken over.
 struct Restored {
-  /// Those whose processes may still use memory: the host watches them.
+  /// Sessions whose processes may still use memory. The host watches the processes.
   std::vector<RestoredSession> sessions;
   std::vector<RestoredExtent> extents;
   /// Of the requests whose places are kept, the last.
@@ -64,7 +64,7 @@ class Broker {
   ///         that is not the session's, which is awaited further.
   Result<void> resume(SessionId session, const Claim& claim, TimePoint now);
   bool awaits(SessionId session) const;
-  /// It has no leases, and uses nobody else's.
+  /// Whether the session has no leases and no imports.
   bool holds_nothing(SessionId session) const;
   /// How many things a claim of the session can have at most.
   std::size_t claimable(SessionId session) const;
@@ -148,7 +148,7 @@ class Broker {
   }
   /// The same. Errors  kNotFound, too: no such device.
   Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
-  /// What was mapped is not, as if it had not been asked for.
+  /// Undoes a mapping, as if it had not been requested.
   void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
   /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
   /// effect, unless it is cancelled or the session ends. If the terms reserve, the first who asks is told so,
@@ -161,14 +161,14 @@ class Broker {
   /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
   /// reservation has ended.
   Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);
-  /// The same of what a request got that is called off too late; nothing, if it got none. `number`  as in its
-  /// terms.
+  /// Releases the reservation that a cancelled request had already received. No effect if there is none.
+  /// `number`  as in its terms.
   void call_off_reservation(SessionId session, std::uint64_t number, TimePoint now);
-  /// Ends a region of the session's tenant: nobody maps it any more. Who has mapped it keeps it.
+  /// Ends a region of the session's tenant: it cannot be mapped any more. Existing mappings stay.
   /// `request`  as RegionTerms has it. Errors  kNotFound.
   Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version, TimePoint now,
                              std::uint64_t request = 0);
-  /// The same for an administrator, of any tenant. Errors  kNotFound.
+  /// Ends a region of any tenant, for an administrator. Errors  kNotFound.
   Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
                                 TimePoint now);
   /// The session has unmapped and released the memory. Errors  kNotFound.
@@ -182,7 +182,7 @@ class Broker {
   /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
   /// its figures.
   void begin_observation(DeviceIndex device);
-  /// What the driver says of a device's memory (broker_reconcile.cc).
+  /// Takes the driver's figures of a device's memory (broker_reconcile.cc).
   void observe(const Observation& observation, TimePoint now);
 
   void job_done(const JobResult& result, TimePoint now);
@@ -204,7 +204,7 @@ class Broker {
   bool settled() const;
 
   std::vector<Effect> take_effects();
-  /// The same, in place of what `into` has, whose room is used for those that follow.
+  /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
   void take_effects(std::vector<Effect>& into) { state_.outbox.take_effects(into); }
   /// Sessions whose own figures have changed since the last call.
   std::vector<SessionId> take_touched();
@@ -230,7 +230,7 @@ class Broker {
   /// Whether `tenant` is `of`, or belongs to it; false for unknown ones.
   bool belongs(const std::string& tenant, const std::string& of) const;
 
-  // Listings. Those that grow with what clients do come in pages: behind `after`, and no more than so many.
+  // Listings. A listing that clients can make long comes in pages: entries behind `after`, at most so many.
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   std::size_t session_count() const { return state_.sessions.size(); }
   std::vector<DeviceView> devices() const;
@@ -245,7 +245,7 @@ class Broker {
  private:
   // Brings everything on its way that can be, and asks for what is lacking.
   void settle(TimePoint now);
-  // The same, and answers those who wait for memory of others.
+  // As progress(), and answers requests that wait for memory of other sessions.
   void serve(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
@@ -255,7 +255,7 @@ class Broker {
   std::size_t clients_of(TenantId tenant) const;
   Result<Explanation> with_regions(Result<Explanation> explanation) const;
   const Session* other_of_process(const Session& session) const;
-  // What each tenant that has sessions is to have under a policy, and whose the sessions are then.
+  // The quotas of each tenant with sessions under a policy, and the tenant that each session then belongs to.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
   void put_in_force(const Tenants::Rules& rules);
 

@@ -51,7 +51,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   return {};
 }
 
-// Every session is matched anew. Whom no rule covers any more keeps its tenant, which may not grow.
+// Every session is matched anew. A session that no rule covers any more keeps its tenant, which may not grow.
 Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const {
   Tenants::Rules members;
   for (const auto& [id, session] : state_.sessions) {

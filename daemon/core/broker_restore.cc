@@ -79,7 +79,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   return restored;
 }
 
-// Whom no rule covers any more, or whose guarantee has no room, keeps its tenant, which may not grow.
+// A session without a rule, or whose guarantee has no room, keeps its tenant, which may not grow.
 void Broker::restore(const Checkpoint::Session& from) {
   const TenantMatch uncovered{from.tenant, {}, Quotas(state_.policy.devices.size())};
   auto tenant = state_.tenants.admit(state_.policy, tenant_of_session(state_.policy, from.peer, from.tenant));

@@ -72,7 +72,7 @@ Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slic
   auto session = state_.live(id);
   if (!session) return session.error();
   const auto of = (*session)->slices.find(slice);
-  // What is asked back by force stays what can be given back: others would be asked for it too late.
+  // Memory under a forced reclaim must stay returnable: other borrowers would be asked for it too late.
   if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
     return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
   auto parts = lending_.export_fabric(**session, slice, leases, offset, bytes, handle_of, now);

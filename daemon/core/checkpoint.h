@@ -10,8 +10,8 @@
 
 namespace gpumem::core {
 
-/// What a broker has to know of the one before it: who had a session, which memory was lent to whom, and who
-/// waited since when. Who was asked for memory is not part of it: that ends with the broker.
+/// The state that a broker takes over from the one before it: sessions, the leases of each, and waiting
+/// requests with their age. Reclaim requests are not part of it: they end with the broker.
 struct Checkpoint {
   struct Session {
     SessionId id;
@@ -44,17 +44,17 @@ struct Checkpoint {
   struct Import {
     ImportId id;
     SessionId session;
-    std::vector<LeaseId> leases;  ///< some may be free already
+    std::vector<LeaseId> leases;  ///< may include leases that are free already
     bool operator==(const Import&) const = default;
   };
   /// A session has let go of what it had imported, or held, and its process may keep it all the same. Nobody
   /// knows until the memory is proved free.
   struct Suspect {
     SessionId session;
-    std::vector<LeaseId> leases;  ///< of these, besides those before; none: of nothing any more
+    std::vector<LeaseId> leases;  ///< added to the earlier ones; empty: no leases any more
     bool operator==(const Suspect&) const = default;
   };
-  /// What a session declares to hold of a device past the broker.
+  /// Memory of a device that a session declares to hold past the broker.
   struct Declaration {
     SessionId session;
     DeviceIndex device = 0;
@@ -101,7 +101,7 @@ struct Checkpoint {
     RegionId id;
     bool operator==(const RegionSealed&) const = default;
   };
-  /// What a session was answered to a request that its client makes again if it has not had the answer.
+  /// The answer to a request that the client repeats if the answer did not reach it.
   struct Answer {
     SessionId session;
     std::uint64_t request = 0;  ///< the client's own number
@@ -161,9 +161,9 @@ struct Checkpoint {
   std::map<ImportId, Import> imports;
   std::set<std::pair<LeaseId, SessionId>> suspects;  ///< of leases that there are, unless imported again
   std::map<std::pair<SessionId, DeviceIndex>, Declaration> declarations;  ///< of more than nothing
-  std::map<HandleBytes, Handle> handles;                                  ///< some may have expired
-  std::map<RegionId, Region> regions;                                     ///< some may have expired
-  std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< some may have expired
+  std::map<HandleBytes, Handle> handles;                                  ///< may include expired ones
+  std::map<RegionId, Region> regions;                                     ///< may include expired ones
+  std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< may include expired ones
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Numbers last;
@@ -196,7 +196,7 @@ struct Checkpoint {
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 
-/// What a client says that it has, when it comes back to a session of the broker before. Each list ascends.
+/// The client's own list of its memory, when it resumes a session of an earlier broker. Each list ascends.
 struct Claim {
   std::vector<SliceId> slices;
   std::vector<LeaseId> leases;

@@ -19,7 +19,7 @@ struct Event {
     kDenied,       ///< refused, at once or after `waited`
     kWithdrawn,    ///< by the client
     kPressure,     ///< a session is asked to give `bytes` back until `deadline`
-    kRelieved,     ///< it is not asked any more
+    kRelieved,     ///< the session is no longer asked for memory
     kReturned,     ///< a session gave `bytes` back; not yet proved free
     kFreed,        ///< `bytes` were proved free
     kFabric,       ///< a session gave `bytes` out by fabric handles
@@ -50,7 +50,8 @@ struct Event {
   Duration waited{};
   TimePoint deadline{};
   std::int64_t pid = 0;
-  std::string words;  ///< what the figures do not say: a denial's explanation, a cause, who changed a quota
+  std::string
+      words;  ///< text beside the figures: a denial's explanation, a cause, the author of a quota change
 };
 
 }  // namespace gpumem::core

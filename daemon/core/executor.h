@@ -15,7 +15,7 @@ namespace gpumem::core {
 
 using WallTime = std::chrono::system_clock::time_point;
 
-/// Who calls, as the kernel told when the connection was accepted.
+/// The calling process, as the kernel identified it when the connection was accepted.
 struct Caller {
   Peer peer;
   std::string tenant;  ///< that the peer belongs to; empty: to none
@@ -29,13 +29,13 @@ struct LoggedEvent {
   Event event;
 };
 
-/// Whoever wants to be told of events. Called on the core's thread; does not block.
+/// A subscriber of events. Called on the core's thread; does not block.
 class EventWatcher {
  public:
   virtual ~EventWatcher() = default;
   /// False: it wants no more.
   virtual bool tell(const std::shared_ptr<const LoggedEvent>& event, const Broker& broker) = 0;
-  /// What was kept has been told; from now on each comes as it happens. False: it wants no more.
+  /// All stored events have been delivered; new ones follow as they happen. False: unsubscribe.
   virtual bool caught_up() = 0;
   /// There will be no more: the broker is stopping.
   virtual void closed() = 0;
@@ -64,7 +64,7 @@ class Executor {
   /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
   virtual Result<void> write_down() = 0;
 
-  /// Whoever is at the other end of gRPC's connection with that number, if it lives.
+  /// The process at the other end of gRPC's connection with that number, if the connection is open.
   virtual std::optional<Caller> caller_of(int connection) const = 0;
   /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until
   /// its process or the broker ends, when `holder` is told. Errors  kUnauthenticated (the connection or its
@@ -84,7 +84,7 @@ class Executor {
   virtual void cancel(RequestId request) = 0;
   /// The fabric handle of an extent that is on loan; none: it has none.
   virtual std::optional<HandleBytes> fabric_handle(ExtentId extent) const = 0;
-  /// What the session says of itself; nothing where that cannot be true.
+  /// The session's own figures; nullopt where they cannot be true.
   virtual std::optional<ClientFigures> client_figures(SessionId session, DeviceIndex device,
                                                       Bytes charged) const = 0;
   /// Tells `watcher` of the events that are kept from `since` on (none: of no kept one), then of each as it

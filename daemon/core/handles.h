@@ -36,7 +36,7 @@ class Handles {
   Result<void> add(const HandleBytes& bytes, Handle handle, TimePoint now);
   /// Nothing: there is none (any more).
   const Handle* find(const HandleBytes& bytes, TimePoint now) const;
-  /// It was redeemed once more.
+  /// Counts one more redemption of the handle.
   void use(const HandleBytes& bytes);
   /// Ends one. False: the holder has none of these bytes.
   bool revoke(SessionId holder, const HandleBytes& bytes);

@@ -13,10 +13,10 @@
 
 namespace gpumem::core {
 
-/// Who uses memory that is lent to another session: by imports, each of which is of a handle's leases.
+/// The users of memory that is lent to another session. Each import covers the leases of one handle.
 ///
-/// Whoever said that it has let go stays known with the lease: if the driver does not prove the lease free,
-/// it is as likely as the holder to be the one that keeps it.
+/// A session that has let go stays known with the lease: if the driver does not prove the lease free, that
+/// session is as likely as the holder to be the one that keeps it.
 class Imports {
  public:
   static constexpr std::size_t kMostOfSession = 1024;
@@ -33,7 +33,7 @@ class Imports {
   /// What a session may keep of others' memory.
   struct Kept {
     Bytes used;       ///< by its imports
-    Bytes suspected;  ///< it has let go, and the driver does not prove it free
+    Bytes suspected;  ///< released by the session, but not proved free by the driver
     Bytes known;      ///< both, and what it has let go of that is not free yet
 
     /// What nobody else gets while it lives.
@@ -44,7 +44,7 @@ class Imports {
   Result<void> check_room(SessionId session) const;
   /// `leases`  are shared.
   ImportId add(SessionId session, std::vector<LeaseId> leases);
-  /// The same of the broker before, with its number.
+  /// Restores an import of the earlier broker under its number.
   void restore(ImportId id, SessionId session, std::vector<LeaseId> leases);
   /// The session has let go of the lease, which is shared, at the broker before.
   void restore_suspect(LeaseId lease, SessionId session);
@@ -70,7 +70,7 @@ class Imports {
   /// Whether the session has let go of the lease.
   bool suspects(LeaseId lease, SessionId session) const;
   void add_to(Checkpoint& checkpoint) const;
-  /// What `from` has let go of is remembered with `to`, a session of the same process.
+  /// Moves the leases that `from` has let go of to `to`, a session of the same process.
   void remember_with(SessionId from, SessionId to);
 
   /// The lease becomes one that can be imported.
@@ -79,16 +79,16 @@ class Imports {
   const Shared* find(LeaseId lease) const;
   /// Whether the driver does not prove it free, after it was given back.
   void set_unproved(LeaseId lease, bool unproved);
-  /// What the session uses, or has used and is not free yet.
+  /// Leases that the session uses, or has used and that are not free yet.
   const std::set<LeaseId>& known(SessionId session) const;
   /// Another session holds it now. The one before `may_keep` what it gave back.
   void pass(LeaseId lease, SessionId holder, bool may_keep);
   /// Its memory is free. Returns who has used it.
   std::vector<SessionId> forget(LeaseId lease);
 
-  /// Who keeps, or may keep, what of `holder`'s memory of a device from becoming free when it is given back.
+  /// Sessions that keep, or may keep, `holder`'s memory of a device from becoming free, and how much of it.
   const std::map<SessionId, Kept>& keepers(SessionId holder, DeviceIndex device) const;
-  /// What the session keeps, or may keep, of others' memory.
+  /// Memory of other sessions that this session keeps, or may keep, from becoming free.
   Kept kept(SessionId session, DeviceIndex device) const;
 
  private:
@@ -107,7 +107,7 @@ class Imports {
   IdSource<ImportId> ids_;
   boost::unordered_flat_map<LeaseId, Shared, std::hash<LeaseId>> shared_;
   std::unordered_map<SessionId, std::map<ImportId, std::vector<LeaseId>>> by_session_;
-  Leases by_user_;                                         ///< of those that have let go, too
+  Leases by_user_;                                         ///< includes sessions that have let go
   std::map<OnDevice, std::map<SessionId, Kept>> keepers_;  ///< by holder
   std::map<OnDevice, Kept> kept_;                          ///< by user
 };

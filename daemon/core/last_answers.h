@@ -9,7 +9,7 @@
 
 namespace gpumem::core {
 
-/// What sessions were last answered to requests that must not be made twice. A client whose broker has ended
+/// The last answers to requests that must not be executed twice. A client whose broker has ended
 /// before the answer came makes the request again at the next one, under the same number.
 class LastAnswers {
  public:
@@ -22,7 +22,7 @@ class LastAnswers {
   /// The session's request number `request` has been made. 0: it is never made again.
   void note(SessionId session, std::uint64_t request, std::uint64_t value);
   void restore(const Checkpoint::Answer& answer);
-  /// What the broker before has answered, or was about to.
+  /// The answer that an earlier broker gave, or was about to give.
   std::optional<std::uint64_t> find(SessionId session, std::uint64_t request) const;
   void drop(SessionId session) { by_session_.erase(session); }
   void add_to(Checkpoint& checkpoint) const;

@@ -108,7 +108,7 @@ bool Lending::join(Request request, TimePoint now) {
     part.wanted = std::min(part.wanted, slice.limit.minus(spoken_for));
   }
   request.deadline = deadline_of(request, now);
-  const bool is_late = request.asked < now;  // it waited at the broker before
+  const bool is_late = request.asked < now;  // the request waited at an earlier broker
   state_.arbiter.add(std::move(request));
   if (is_late) state_.arbiter.age(now);
   return true;

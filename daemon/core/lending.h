@@ -28,7 +28,7 @@ struct GrowthPart {
   Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
 };
 
-/// What a handle is to stand for, and for how long.
+/// The range that a handle stands for, and its lifetime.
 struct HandleTerms {
   Bytes offset;  ///< of the range, in its leases one after the other
   Bytes bytes;   ///< zero: all the rest
@@ -59,7 +59,7 @@ struct RegionTerms {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;
   TimePoint expires = TimePoint::max();
-  bool keep = false;  ///< it outlives the processes that have its memory
+  bool keep = false;  ///< the region outlives the processes that have its memory
   Duration linger =
       Duration::max();        ///< of a kept one: so long after the last of them has left; max: for ever
   bool sealed = false;        ///< nobody writes to it
@@ -135,20 +135,20 @@ class Lending {
   /// Whether the session may write to the region. Errors  kPermissionDenied (another tenant's),
   /// kFailedPrecondition (it is sealed).
   Result<void> check_writing(const Session& session, const Region& region) const;
-  /// It lives as long as its memory from now on. `id`  has been mapped by the session that adopts it.
+  /// Ends the region with its memory from now on. `id`  has been mapped by the session that adopts it.
   void adopt_region(RegionId id) { regions_.adopt(id); }
-  /// The opposite. Nothing, if it has ended.
+  /// Keeps the region beyond its processes. No effect if it has ended.
   void keep_again(RegionId id, Duration linger) {
     if (regions_.find(id) != nullptr) regions_.keep(id, linger);
   }
   Result<void> remove_region(const Session& session, const std::string& name, std::uint64_t version,
                              TimePoint now);
-  /// The same, of any tenant.
+  /// Ends a region of any tenant.
   Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
                                 TimePoint now);
-  /// Those whose leases it is of: one, unless some were inherited.
+  /// Sessions that hold the region's leases: one, unless some leases were inherited.
   std::set<SessionId> holders_of(const Region& region) const;
-  /// The bytes that each of those is charged for the region: its leases as a whole.
+  /// The bytes that each holder is charged for the region: its leases as a whole.
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired_regions(TimePoint now);

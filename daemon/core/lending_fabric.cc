@@ -2,9 +2,9 @@
 
 #include "daemon/core/lending.h"
 
-// Memory that is given out by the driver's fabric handles. Whoever imports one, on this machine or another,
-// is not known to the broker: it cannot be asked or ended. So only what nobody else can ever claim is given
-// out.
+// Memory that is given out by the driver's fabric handles. The broker does not know the importers, which may
+// be on other machines: it can neither ask nor end them. So only memory that nobody else can ever claim is
+// given out.
 
 namespace gpumem::core {
 

@@ -3,8 +3,8 @@
 
 #include "daemon/core/lending.h"
 
-// Kept regions: they outlive the processes that have their memory. What no process has any more is charged to
-// a custodian of the same tenant, a session without a process.
+// Kept regions outlive the processes that have their memory. A region that no process has any more is charged
+// to a custodian of the same tenant, a session without a process.
 
 namespace gpumem::core {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // As a custodian is shown where processes are.
 constexpr const char* kCustodianCommand = "(kept regions)";
 
-// It belongs where the holder belongs, also by another policy.
+// The custodian belongs to the holder's tenant, under any later policy, too.
 Peer peer_of_custodian(const Session& holder) {
   Peer peer = holder.peer;
   peer.pid = 0;
@@ -127,7 +127,7 @@ bool Lending::give_up_kept(TimePoint now) {
   return gave_up;
 }
 
-// Those that nobody uses go first, and of them the one that was left first. Others go only by force: their
+// Unused regions go first, the longest unused one before the others. Regions in use go only by force: their
 // readers are charged then.
 bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
                            TimePoint now) {

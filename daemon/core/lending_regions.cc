@@ -27,7 +27,7 @@ Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
   return {};
 }
 
-// The same for a region that there never was: nobody learns of others' regions by trying.
+// The message is the same for a region that never existed: trying names reveals no foreign regions.
 Error no_region(const std::string& owner, const std::string& name, std::uint64_t version) {
   return {Code::kNotFound, "there is no region '" + name + "'" +
                                (version == 0 ? "" : " of version " + std::to_string(version)) +

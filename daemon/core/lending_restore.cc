@@ -3,7 +3,7 @@
 #include "base/printable.h"
 #include "daemon/core/lending.h"
 
-// What was lent by the broker before: taken over at the start, and settled with each client that comes back.
+// Memory lent by an earlier broker is taken over at the start, and settled with each client that comes back.
 
 namespace gpumem::core {
 
@@ -170,10 +170,10 @@ Result<void> Lending::check_claim(const Session& session, const Claim& claim) co
   return {};
 }
 
-// What the client does not claim never reached it, or is what it gave back last.
+// A lease that the client does not claim never reached it, or is one that it gave back last.
 void Lending::settle_claim(Session& session, const Claim& claim, TimePoint now) {
   for (auto next = session.leases.begin(); next != session.leases.end();) {
-    Lease& one = *next++;  // it may pass to another session
+    Lease& one = *next++;  // the lease may pass to another session
     if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one, now);
   }
   std::vector<ImportId> unclaimed;

@@ -58,7 +58,7 @@ void Lending::end(Session& session, bool may_be_in_use, TimePoint now) {
     if (session.exited && was_known) state_.outbox.record(Checkpoint::Suspect{session.id, {}});
   }
   for (auto next = session.leases.begin(); next != session.leases.end();) {
-    Lease& lease = *next++;  // it may pass to another session
+    Lease& lease = *next++;  // the lease may pass to another session
     if (lease.in_store) {    // what was given back before is being freed all the same
       if (session.exited) prove_anew(lease, now);
     } else if (may_be_in_use) {
@@ -163,7 +163,7 @@ void Lending::set_state(Lease& lease, Charge state) {
   }
 }
 
-// What a fabric handle was given out for may be mapped anywhere: nobody may count on it before it is proved
+// Memory that a fabric handle stands for may be mapped anywhere: nobody may count on it before it is proved
 // free.
 void Lending::take_back(Lease& lease) {
   if (lease.in_store) return;

@@ -2,11 +2,11 @@
 
 #include "daemon/core/lending.h"
 
-// Who may write to the memory of regions.
+// Sealing: the right to write to the memory of regions.
 
 namespace gpumem::core {
 
-// Whoever imports memory by a handle, or has it by a region that is not sealed, can write to it.
+// An importer by a handle, or by a region that is not sealed, can write to the memory.
 Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTerms& terms) const {
   const auto is_imported = [this](LeaseId id) {
     const Imports::Shared* const shared = state_.imports.find(id);

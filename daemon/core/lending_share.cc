@@ -13,7 +13,7 @@ namespace {
 constexpr Duration kLongestLife = std::chrono::hours(24);
 constexpr std::uint64_t kMostUses = 1'000'000;
 
-// The same for a handle that there never was: nobody learns of others' handles by trying.
+// The message is the same for a handle that never existed: trying reveals no foreign handles.
 Error no_handle() {
   return {Code::kNotFound,
           "the broker knows no such handle: it has expired, was used up, its memory was given back, or it is "
@@ -168,7 +168,7 @@ void Lending::remember_with(SessionId from, SessionId to) {
   for (const LeaseId id : leases) note_suspect(to, std::array{id});
 }
 
-// Its session uses it no more. Whoever has imported it has it now.
+// The session no longer uses the lease. A session that has imported it holds it now.
 void Lending::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
@@ -194,7 +194,7 @@ void Lending::let_go(Lease& lease, TimePoint now) {
   note_use(lease.id);
 }
 
-// What the driver does not prove free, though its session's process is gone: whoever ever used it has it.
+// A lease that is not proved free although its process is gone passes to a session that ever used it.
 void Lending::pass_unproved(Lease& lease) {
   const Session& holder = state_.session(lease.session);
   if (!lease.unproved || !(holder.exited || holder.custodian)) return;
@@ -235,7 +235,7 @@ void Lending::pass(Lease& lease, Session& successor) {
     from.unproved -= size;
     to.unproved += size;
   }
-  if (before.tenant != successor.tenant) {  // it has mapped a region, or a reload has parted them
+  if (before.tenant != successor.tenant) {  // the successor maps a region, or a reload has separated the two
     Charges moved;
     moved[lease.state] = size;
     state_.ledger.transfer(before.tenant, successor.tenant, lease.device, moved, {});

@@ -30,13 +30,13 @@ struct Observation {
 
 class Broker;
 
-/// Whoever wants the driver to be asked.
+/// The caller that wants the driver to be asked.
 struct Asker {
   std::uint64_t account = 0;  ///< as Peer::account
-  bool admin = false;         ///< whose looks are not limited
+  bool admin = false;         ///< an administrator: the number of looks is not limited
 };
 
-/// Whoever asks the driver, for all devices, what the core is to observe.
+/// Asks the driver, for all devices, for the figures that the core observes.
 class Observer {
  public:
   using Then = std::function<void(Broker& broker, TimePoint now)>;

@@ -9,8 +9,8 @@
 
 namespace gpumem::core {
 
-/// What the core has decided and not yet handed over: effects for the host, events for those who watch, the
-/// sessions whose figures have changed, and what the next broker has to know.
+/// Decisions of the core that are not handed over yet: effects for the host, events for subscribers, the
+/// sessions whose figures have changed, and the changes that the journal must store.
 class Outbox {
  public:
   template <class E>
@@ -19,7 +19,7 @@ class Outbox {
   }
   /// A new event, to be filled in by the caller at once.
   Event& note(Event::Kind kind, TimePoint now);
-  /// The same of a session.
+  /// Adds an event about a session.
   Event& note(Event::Kind kind, const Session& session, TimePoint now);
   /// Adds `bytes` of a device to the session's latest event, if that is of the same kind and moment: of
   /// extents that fare alike one event tells.
@@ -31,7 +31,7 @@ class Outbox {
     if (keeps_changes_) changes_.push_back(std::move(change));
   }
 
-  /// They come in place of what `into` has, whose room is used for those that follow.
+  /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
   void take_effects(std::vector<Effect>& into) {
     into.clear();
     into.swap(effects_);

@@ -3,7 +3,7 @@
 
 namespace gpumem::core {
 
-/// What sessions are charged besides the pool: what they declare, their contexts, and what they were seen to
+/// Charges of sessions besides the pool: declared memory, their contexts, and memory that they were seen to
 /// hold past the broker.
 class Outside {
  public:
@@ -17,8 +17,8 @@ class Outside {
   Result<void> check_context(const Session& session, DeviceIndex device) const;
   /// Charges it; does nothing after the first slice.
   void begin_context(Session& session, DeviceIndex device);
-  /// Of what the session has declared, what an excess over its tenant's limit does not take back: what there
-  /// was room for when it was declared, or is now.
+  /// The part of the session's declared memory that is not reclaimed if the tenant exceeds its limit: the
+  /// part that had room when it was declared, or has room now.
   Bytes excused(Session& session, DeviceIndex device);
   void set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes);
   /// The session is over: nothing is charged any more.

@@ -21,7 +21,7 @@ struct QuotaChange {
   std::uint64_t revision = 0;  ///< that the change is based on
 };
 
-/// What a tenant may have on one device, and where that comes from.
+/// A tenant's quota on one device, and its origin.
 struct QuotaLine {
   std::string tenant;
   std::string parent;
@@ -35,7 +35,7 @@ struct QuotaList {
   std::vector<QuotaLine> quotas;
 };
 
-/// What has become of a change: the lines that it is about.
+/// The result of a change: the quota lines that it is about.
 struct QuotaOutcome {
   std::uint64_t revision = 0;
   std::vector<QuotaLine> before;

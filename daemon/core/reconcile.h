@@ -11,7 +11,7 @@
 
 namespace gpumem::core {
 
-/// What is made known again only when it has grown by this much.
+/// Foreign memory is reported again only when it has grown by this much.
 inline constexpr Bytes kWorthAnEvent = mebibytes(64);
 
 /// A figure of which events tell: when it appears, and when it has grown much since the last one.
@@ -32,7 +32,7 @@ struct PastBroker {
   /// Takes note of what a look saw; only regular ones count against the process. `confirm`: how long it must
   /// last. Answers whether it is worth an event.
   bool see(Bytes seen, bool regular, TimePoint now, Duration confirm);
-  /// It holds nothing.
+  /// Notes that the process holds nothing.
   void clear();
 };
 
@@ -43,7 +43,7 @@ struct OutsideCharge {
   Bytes overhead;         ///< its context: an estimate, until it has been measured
   Bytes unforeseen;       ///< of `overhead`: what the estimate did not tell
   Bytes past;             ///< held past the broker, beyond what is allowed
-  bool begun = false;     ///< it has had a slice here
+  bool begun = false;     ///< the session has had a slice on this device
   bool measured = false;  ///< `overhead` is what the driver said
   PastBroker watch;
 
@@ -55,7 +55,7 @@ struct OutsideCharge {
 /// A process that is no session's and holds memory of a device.
 struct ForeignProcess {
   std::uint64_t started = 0;
-  TenantId tenant;  ///< who is charged; none: nobody
+  TenantId tenant;  ///< the charged tenant, if any
   Bytes charged;
   PastBroker watch;
 };
@@ -79,7 +79,7 @@ struct Reconciled {
   Announced unexplained;
 };
 
-/// What a driver says of one process, and what is lent to it.
+/// The driver's figure of one process, and the memory that is lent to it.
 struct Booked {
   Bytes used;    ///< zero: the driver does not tell
   Bytes leases;  ///< the most that it can have had mapped at that moment
@@ -88,7 +88,7 @@ struct Booked {
 /// The most of a device that a driver uses and books on no process.
 inline constexpr Bytes kDriversOwn = mebibytes(512);
 
-/// What each process holds that is not lent to it; nothing where that cannot be told.
+/// Memory that each process holds and that is not lent to it; nullopt where that cannot be told.
 ///
 /// Drivers differ in whether they book a lease on the process that has mapped it, besides its creator. If
 /// they do, the processes' figures add up to more than the device uses. So if all of them, and what is booked

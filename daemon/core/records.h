@@ -43,9 +43,9 @@ struct Slice {
 
 /// What a session is asked to give back of a device.
 struct ReclaimRequest {
-  /// What it still owes of a request that has ended another way: it said that it has nothing to give, or gave
-  /// back what is not proved free, or broke its lane. As long as a claim waits that is not younger than
-  /// `newest`.
+  /// Debt that remains of a reclaim request that ended another way: the session said that it has nothing to
+  /// give, or gave back memory that is not proved free, or broke its lane. The debt lasts as long as a claim
+  /// waits that is not younger than `newest`.
   struct Liability {
     TimePoint due;
     RequestId newest;
@@ -68,7 +68,7 @@ struct Holding {
   Bytes inherited;     ///< of the active: it imported them, and whoever lent them has let go
   Bytes unproved;      ///< of the quarantined: given back, but the driver does not prove it free
   Charges fabric;      ///< of the charges, and never of `unproved`: given out by fabric handles
-  Bytes freed;         ///< of its leases, ever
+  Bytes freed;         ///< total of its leases that became free
   Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
@@ -96,15 +96,15 @@ struct Session {
   bool ended = false;
   bool exited = false;   ///< its process is gone
   bool awaited = false;  ///< of the broker before; its client has not come back yet
-  /// It has no process: it is charged for kept regions of its tenant that no process has. The broker itself
-  /// gives back what it is asked for.
+  /// A session without a process, charged for kept regions of its tenant that no process has. The broker
+  /// answers its reclaim requests itself.
   bool custodian = false;
   FewBy<DeviceIndex, Holding> holdings;
   Leases leases;
   FewBy<SliceId, Slice> slices;
   boost::container::small_flat_set<RequestId, 1> assemblies;  ///< granted, being brought together
   boost::container::flat_map<DeviceIndex, ReclaimRequest> asked;
-  /// What it is charged besides, where it has used a device.
+  /// Charges besides leases, on each device that it has used.
   boost::container::flat_map<DeviceIndex, OutsideCharge> outside;
   std::string label;
 

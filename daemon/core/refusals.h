@@ -28,7 +28,7 @@ enum class Bound : std::size_t {
   kMetricsConnections,
 };
 
-/// What the metrics call each, in the order of Bound.
+/// The name of each bound in the metrics, in the order of Bound.
 inline constexpr std::array<std::string_view, 13> kBoundNames{
     "sessions",           "slices",          "requests",    "handles",  "imports", "regions",
     "silent_connections", "api_connections", "descriptors", "listings", "looks",   "followers",

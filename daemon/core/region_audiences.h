@@ -13,26 +13,26 @@ namespace gpumem::core {
 
 struct Region;
 
-/// Who may map a region, besides the tenant that has published it.
+/// The tenants that may map a region, besides the one that has published it.
 enum class Sharing : std::uint8_t {
   kPrivate,  ///< nobody
-  kGroup,    ///< whoever belongs to the tenant that it belongs to
+  kGroup,    ///< all tenants below the publisher's parent tenant
   kPublic,   ///< everybody who may connect
-  kNamed,    ///< the tenants that are named, and whoever belongs to them
+  kNamed,    ///< the named tenants, and the tenants below them
 };
 
-/// Some of those whom regions are for.
+/// One group of tenants that regions can be shared with.
 struct Audience {
   Sharing sharing = Sharing::kPrivate;  ///< kPrivate: their owner, whomever else they are shared with
-  TenantId owner;                       ///< whose regions; none: of all, but for kPrivate and kGroup
+  TenantId owner;                       ///< the publisher; none: any, but for kPrivate and kGroup
   std::string reader{};                 ///< with kNamed: the tenant that is named
 
   auto operator<=>(const Audience&) const = default;
 };
 
-/// The regions by whom they are for. What is found for some audiences, and how long that takes, does not
-/// depend on the regions that are for none of them: nobody learns of others' regions by listing, nor by
-/// asking for one.
+/// The regions by audience. The result of a search for some audiences, and its duration, do not depend on
+/// regions of other audiences: neither a listing nor a request for one region reveals anything of them.
+/// docs/trust-boundary.md says what this protects.
 class RegionAudiences {
  public:
   void add(const Region& region);

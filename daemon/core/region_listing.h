@@ -7,9 +7,9 @@
 
 namespace gpumem::core {
 
-/// Who looks at the regions.
+/// The viewer of a listing.
 struct RegionViewer {
-  std::string tenant;       ///< empty: of none, who sees nothing
+  std::string tenant;       ///< empty: no tenant; such a viewer sees nothing
   bool everything = false;  ///< an administrator
 };
 
@@ -42,8 +42,8 @@ struct RegionPage {
   RegionId next;  ///< behind which the next page begins; none: there are no more
 };
 
-/// What one viewer sees of the regions: what its tenant may map, and what that and those below it have
-/// published. The others are as if they were not there. Reads only.
+/// One viewer's list of regions: those that its tenant may map, and those that its tenant and the tenants
+/// below it have published. Other regions seem not to exist. Reads only.
 class RegionListing {
  public:
   /// All outlive it.

@@ -39,7 +39,7 @@ struct RegionWait {
   TenantId tenant;          ///< the session's
   MapTerms terms;           ///< its owner is named
   bool is_own = false;      ///< the owner is the session's tenant, whoever that is
-  bool is_pressed = false;  ///< it is there, and its memory is being asked back
+  bool is_pressed = false;  ///< the region exists, but its memory is being reclaimed
   TimePoint since{};
   TimePoint deadline{};
 
@@ -89,7 +89,7 @@ class RegionWaits {
 
   /// The request can probably be answered.
   void note_due(RequestId id) { due_.insert(id); }
-  /// Of those that were noted, and still wait, the one that came first.
+  /// The first noted request that still waits, in the order of arrival.
   std::optional<RequestId> take_due();
   bool has_due() const { return !due_.empty(); }
 
@@ -97,7 +97,7 @@ class RegionWaits {
     waits_.at(id).is_pressed = true;
     pressed_.insert(id);
   }
-  /// Those that were noted since the last call, and still wait.
+  /// The requests that were noted since the last call and still wait.
   std::vector<RequestId> take_pressed();
   bool has_pressed() const { return !pressed_.empty(); }
   /// The session belongs to another tenant now, however many that has already. Its waits for regions of its

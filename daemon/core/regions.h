@@ -34,7 +34,7 @@ struct Region {
   std::vector<std::string> readers;  ///< the tenants that are named
   TimePoint since{};
   TimePoint expires = TimePoint::max();
-  bool kept = false;  ///< it outlives the processes that have its memory
+  bool kept = false;  ///< the region outlives the processes that have its memory
   Duration linger =
       Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
   TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
@@ -83,9 +83,9 @@ class Regions {
   }
   /// Returns it.
   Region remove(RegionId id);
-  /// Those that stand for `lease`. The set is another after any change.
+  /// The regions of `lease`. The reference is valid until the next change.
   const std::set<RegionId>& of(LeaseId lease) const { return found(by_lease_, lease); }
-  /// Whether those are sealed: all are, or none.
+  /// Whether the regions of the lease are sealed: either all are, or none.
   bool is_sealed(LeaseId lease) const {
     const std::set<RegionId>& there = of(lease);
     return !there.empty() && at(*there.begin()).sealed;
@@ -101,7 +101,7 @@ class Regions {
   bool keeps(LeaseId lease) const { return kept_by_lease_.contains(lease); }
   /// Of a kept one. `left`  max: some process has it.
   void set_left(RegionId id, TimePoint left);
-  /// It is kept no longer than its memory from now on.
+  /// Ends the region with its memory from now on.
   void adopt(RegionId id);
   void keep(RegionId id, Duration linger);
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
@@ -112,7 +112,7 @@ class Regions {
   bool has(LeaseId lease) const { return by_lease_.contains(lease); }
   /// Behind `after`, in the order of their ids, `most` of them; expired ones too.
   std::vector<const Region*> page(RegionId after, std::size_t most) const;
-  /// The same of those that are for any of the audiences.
+  /// A page of the regions that are shared with any of the audiences.
   std::vector<const Region*> page(std::span<const Audience> audiences, RegionId after,
                                   std::size_t most) const;
   /// The newest of those that are sought and for any of the audiences. Nothing: as RegionAudiences::find().
@@ -146,7 +146,7 @@ class Regions {
   std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
-  std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< of those that expire
+  std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< only regions that expire
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;
   std::map<std::pair<TenantId, DeviceIndex>, RegionTotal> totals_;
