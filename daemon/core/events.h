@@ -50,8 +50,7 @@ struct Event {
   Duration waited{};
   TimePoint deadline{};
   std::int64_t pid = 0;
-  std::string
-      words;  ///< text beside the figures: a denial's explanation, a cause, the author of a quota change
+  std::string words;  ///< beside the figures: a denial's explanation, a cause, who changed a quota
 };
 
 }  // namespace gpumem::core
