@@ -387,7 +387,7 @@ gpumem_status gpumem_slice_export(gpumem_slice* slice, uint64_t offset, uint64_t
    does not see), GPUMEM_INVALID_ARGUMENT (no handle of gpumem's), GPUMEM_UNAVAILABLE (the memory is being
            asked back, or the broker is gone), GPUMEM_RESOURCE_EXHAUSTED (over 1,024 imports, no descriptors,
            no addresses), GPUMEM_PERMISSION_DENIED (the broker could not end this process),
-           GPUMEM_FAILED_PRECONDITION (the driver; a region's, and a broker that knows no such handles),
+           GPUMEM_FAILED_PRECONDITION (the driver),
            GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_import_handle(gpumem_session* session, const gpumem_ipc_handle* handle,
                                    gpumem_import** import) GPUMEM_NOEXCEPT;
@@ -441,7 +441,7 @@ typedef struct gpumem_publish_options {
    Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not printable, a layout
    longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or the other way
    round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant), GPUMEM_NOT_FOUND
-   (given back meanwhile), GPUMEM_FAILED_PRECONDITION (a broker that knows no regions, or seals none; sealed
+   (given back meanwhile), GPUMEM_FAILED_PRECONDITION (sealed
    memory as a region that is not, or the other way round; to be sealed, memory that others have imported by
    handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
@@ -465,11 +465,11 @@ typedef struct gpumem_region_options {
   { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0, 0 }
 
 /* Maps the region and stores the import. Otherwise as gpumem_import_handle. Errors  GPUMEM_INVALID_ARGUMENT
-   (the name, the owner), GPUMEM_NOT_FOUND (no such region that is shared with this session's tenant; a device
-   that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
-   GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_PERMISSION_DENIED (adopts another tenant's,
-   or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a process has; a
-   device in `access` cannot access the region's), others as gpumem_import_handle. */
+   (the name, the owner; version and newer_than), GPUMEM_NOT_FOUND (no such region for this session's tenant,
+   none newer; a device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain),
+   GPUMEM_CANCELLED, GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64), GPUMEM_PERMISSION_DENIED (adopts
+   another tenant's, or maps it writable), GPUMEM_FAILED_PRECONDITION (adopts one that is not kept, or that a
+   process has; a device in `access` cannot access the region's), others as gpumem_import_handle. */
 gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
                                 const gpumem_region_options* options, gpumem_import** import) GPUMEM_NOEXCEPT;
 
@@ -491,7 +491,7 @@ typedef struct gpumem_reserve_options {
    GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND (no wait, and another process has reserved it; a
    device that this process does not see), GPUMEM_DEADLINE_EXCEEDED (waited in vain), GPUMEM_CANCELLED,
    GPUMEM_RESOURCE_EXHAUSTED (this session waits for 64, or has reserved 64),
-   GPUMEM_FAILED_PRECONDITION (a broker that knows no reservations), others as gpumem_import_handle. */
+   others as gpumem_import_handle. */
 gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
                                     const gpumem_reserve_options* options, gpumem_import** import,
                                     uint64_t* reservation) GPUMEM_NOEXCEPT;

@@ -56,7 +56,7 @@ class Region : public Import {
   bool is_mapped() const { return gpumem_import_is_mapped(c_handle()); }
   /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the
   /// newest. Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has
-  /// another layout or size, or tells no digest of its layout; a broker that knows no devices of regions),
+  /// another layout or size, or tells no digest of its layout),
   /// others as Session::map_region. It stays unmapped
   /// then.
   Result<void> remap(const RemapOptions& options = {}) {

@@ -78,11 +78,11 @@ class Session {
   Result<Import> import_handle(const IpcHandle& handle);
 
   /// Maps a region (Slice::publish). Blocks  for `options.wait` at most, until one of the name is published.
-  /// Errors  kNotFound (none that is shared with this session's tenant; a device that this process does not
+  /// Errors  kNotFound (none for this session's tenant, none newer; a device that this process does not
   ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
   ///         (this session waits for 64), kPermissionDenied (adopts another tenant's), kFailedPrecondition
-  ///         (adopts one that is not kept, or that a process has; a broker that knows no regions), others as
-  ///         import_handle.
+  ///         (adopts one that is not kept, or that a process has), kInvalidArgument (version and newer_than),
+  ///         others as import_handle.
   Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
   /// Maps the newest region of this session's tenant with this name, or makes this session the one to publish
   /// it: if there is no such region, and nobody else has reserved the name, the session has a reservation.
@@ -91,8 +91,8 @@ class Session {
   /// without one is not refused. Blocks  for `options.wait` at most, for what another process has reserved.
   /// Errors  kNotFound (no wait, and another process has reserved it; a device that this process does not
   ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
-  ///         (this session waits for 64, or has reserved 64), kFailedPrecondition (a broker that knows no
-  ///         reservations), others as import_handle.
+  ///         (this session waits for 64, or has reserved 64),
+  ///         others as import_handle.
   Result<std::variant<Region, Reservation>> map_or_reserve(const std::string& name,
                                                            const ReserveOptions& options = {});
   /// This session does not publish what it has reserved. Errors  kNotFound (it has been published, or the

@@ -65,7 +65,7 @@ class Slice {
   /// device's work on it is not waited for. Errors  kInvalidArgument (not committed, the name, the layout,
   /// the readers), kResourceExhausted (over 128
   ///         extents, over 16,384 regions), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
-  ///         kFailedPrecondition (forked, closed, a broker that knows no regions).
+  ///         kFailedPrecondition (forked, closed).
   Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
                                 const PublishOptions& options = {});
 

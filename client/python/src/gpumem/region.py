@@ -162,8 +162,8 @@ class Region(Import):
         """Maps it again at the same addresses: the same version or, if asked for, the newest, of the same layout.
 
         Raises NotFound (the region has ended), StaleLayout (the newest has another layout or size, or tells no digest of its
-        layout; map it anew), FailedPrecondition (it is mapped, or closed; a broker that knows no devices of regions), others
-        as Session.map_region. It stays unmapped then.
+        layout; map it anew), FailedPrecondition (it is mapped, or closed), others as Session.map_region. It stays unmapped
+        then.
         """
         self._check_open()
         options = _abi.sized(_abi.RemapOptions, newest=bool(newest))

@@ -134,11 +134,10 @@ class Session:
         device: UUID; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
         access: UUIDs of other devices that use the memory, too, from peer to peer.
         newer_than: with version 0, a newer version than this; 0: any.
-        Raises NotFound (a device that this process does not see; none that is shared with this session's tenant,
-        or none after `wait`), OutOfMemory (this session waits for 64), PermissionDenied (adopts another
-        tenant's, or maps it writable), FailedPrecondition (adopts one that is not kept, or that a process has; a device in `access` that
-        cannot access the region's; a broker that knows no regions, or with `device` one that knows only the newest of
-        all), others as import_handle.
+        Raises NotFound (a device that this process does not see; none that is shared with this session's tenant, none that
+        is newer, or none after `wait`), InvalidArgument (version and newer_than), OutOfMemory (this session waits for 64),
+        PermissionDenied (adopts another tenant's, or maps it writable), FailedPrecondition (adopts one that is not kept, or
+        that a process has; a device in `access` that cannot access the region's), others as import_handle.
         """
         peers = (ctypes.c_char_p * max(1, len(access)))(*(encoded(peer, "a device") for peer in access))
         options = _abi.sized(_abi.RegionOptions, device=encoded(device, "device"), access=peers, access_count=len(access),
@@ -165,7 +164,7 @@ class Session:
         life: seconds after which the reservation ends, 7 days at most; None: 10 minutes.
         A process that publishes the name without a reservation is not refused.
         Raises NotFound (another process has reserved it, and not published it within `wait`), OutOfMemory (this session
-        waits for 64, or has reserved 64), FailedPrecondition (a broker that knows no reservations), others as map_region.
+        waits for 64, or has reserved 64), others as map_region.
         """
         options = _abi.sized(_abi.ReserveOptions, writable=writable, wait_ms=milliseconds_of(wait, "wait"),
                              life_ms=0 if life is None else max(1, milliseconds_of(life, "life")))

@@ -114,9 +114,9 @@ class Slice:
         seal: nobody writes to it from now on. It is mapped for reading alone; the extents that it lies
         in are readable only here, too, with whatever else they hold, until they are given back.
         Raises InvalidArgument (not committed, the name, the layout, the readers), OutOfMemory (over 128 extents, over
-        16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (a broker that knows no
-        regions, or seals none; sealed memory as a region that is not, or the other way round; to be sealed, memory that
-        others have imported by handles), Unavailable.
+        16,384 regions of the tenant), NotFound (given back meanwhile), FailedPrecondition (sealed memory
+        as a region that is not, or the other way round; to be sealed, memory that others have imported by handles),
+        Unavailable.
         """
         options = publish_options(sharing, readers, life, keep, linger, layout=size_of(layout, "layout"),
                                   digest=digest_bytes(digest), sealed=bool(seal))
