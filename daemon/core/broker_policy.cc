@@ -66,8 +66,6 @@ Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, s
 
 void Broker::put_in_force(const Tenants::Rules& rules) {
   state_.tenants.put_in_force(rules, state_.policy.tenants);
-  // From here on the ledger has them; thousands of rules would keep a copy each.
-  for (TenantRule& rule : state_.policy.tenants) Quotas().swap(rule.quotas);
 }
 
 }  // namespace gpumem::core

@@ -24,50 +24,24 @@ Bytes Charges::total() const {
   return sum;
 }
 
-Ledger::Ledger(const std::vector<Bytes>& pools) : tenants_(1) {
+Ledger::Ledger(const std::vector<Bytes>& pools) {
   const Quota unlimited{{}, {std::numeric_limits<std::uint64_t>::max()}};
-  const auto quotas = std::make_shared<const Quotas>(pools.size(), unlimited);
-  root_.quotas = {quotas, quotas->data()};
-  for (const Bytes pool : pools) {
+  root_.quotas.assign(pools.size(), unlimited);
+  root_.accounts.resize(pools.size());
+  for (const Bytes pool : pools)
     devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}, .overcommitted = {}});
-    root_.accounts.emplace_back().members = std::make_unique<Members>();
-  }
 }
 
 // ---- The tree ----
 
 TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
-  return add_tenant(std::make_shared<const Quotas>(std::move(quotas)), parent);
-}
-
-TenantId Ledger::add_tenant(std::shared_ptr<const Quotas> quotas, TenantId parent) {
-  const TenantId tenant = next_id();
-  Node& added = tenants_[slot(tenant)];
-  added.id = tenant;
-  added.parent = parent;
-  added.quotas = checked(std::move(quotas));
+  GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
+  const TenantId tenant{++last_tenant_};
+  tenants_[tenant] = {.parent = parent,
+                      .quotas = std::move(quotas),
+                      .accounts = std::vector<Account>(devices_.size())};
   join(tenant);
   return tenant;
-}
-
-// The vector lives on; nobody goes through it again.
-std::shared_ptr<const Quota[]> Ledger::checked(std::shared_ptr<const Quotas> quotas) const {
-  GPUMEM_CHECK(quotas->size() == devices_.size(), "one quota a device");
-  const Quota* first = quotas->data();
-  return {std::move(quotas), first};
-}
-
-// Ids ascend in the order in which tenants come; what is below is the slot.
-TenantId Ledger::next_id() {
-  std::size_t slot = tenants_.size();
-  if (vacant_.empty()) {
-    GPUMEM_CHECK(slot < kMaxTenants, "not more tenants than there are slots");
-    tenants_.emplace_back();
-  } else {
-    slot = vacant_.back();
-    vacant_.pop_back();
-  }
-  return TenantId{++last_tenant_ * kMaxTenants + slot};
 }
 
 void Ledger::remove_tenant(TenantId tenant) {
@@ -78,14 +52,13 @@ void Ledger::remove_tenant(TenantId tenant) {
     device.in_debt.erase(tenant);
     device.overcommitted.erase(tenant);
   }
-  tenants_[slot(tenant)] = {};
-  vacant_.push_back(slot(tenant));
+  tenants_.erase(tenant);
 }
 
-void Ledger::set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas) {
-  auto checked_quotas = checked(std::move(quotas));
+void Ledger::set_quotas(TenantId tenant, Quotas quotas) {
+  GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
   leave(tenant);
-  node(tenant).quotas = std::move(checked_quotas);
+  node(tenant).quotas = std::move(quotas);
   join(tenant);
   mark_changed(tenant);
 }
@@ -101,17 +74,15 @@ void Ledger::mark_changed(TenantId tenant) {
   for (DeviceIndex device = 0; device < devices_.size(); ++device) changed_.emplace_back(tenant, device);
 }
 
-// A node and all below it, as one, become part of what is above.
+// Adds the node, with all below it, to the sums of its parents.
 void Ledger::join(TenantId tenant) {
   Node& joining = node(tenant);
   Node& above = node_or_root(joining.parent);
   ++above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    const Quota& quota = joining.quota(device);
-    if (!joining.accounts.empty()) derive(joining.accounts[device], quota);
-    auto& members = open(above)[device].members;
-    if (!members) members = std::make_unique<Members>();
-    count_in(*members, figures(joining, device), quota, tenant);
+    const Quota& quota = joining.quotas[device];
+    derive(joining.accounts[device], quota);
+    count_in(above.accounts[device].members, figures(joining, device), quota, tenant);
     note_limit(tenant, device);
     update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
            {figures(joining, device).counted, {}});
@@ -124,26 +95,12 @@ void Ledger::leave(TenantId tenant) {
   Node& above = node_or_root(leaving.parent);
   --above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-    count_out(*above.accounts[device].members, figures(leaving, device), leaving.quota(device), tenant);
+    count_out(above.accounts[device].members, figures(leaving, device), leaving.quotas[device], tenant);
     update(leaving.parent, device, [&](Charges& above) { subtract(above, charges(tenant, device)); },
            {{}, figures(leaving, device).counted});
     changed_.emplace_back(leaving.parent, device);
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
-}
-
-std::vector<Ledger::Account>& Ledger::open(Node& one) {
-  if (!one.accounts.empty()) return one.accounts;
-  one.accounts.resize(devices_.size());
-  for (DeviceIndex device = 0; device < one.accounts.size(); ++device)
-    derive(one.accounts[device], one.quota(device));
-  return one.accounts;
-}
-
-void Ledger::close_if_idle(TenantId tenant) {
-  std::vector<Account>& accounts = node(tenant).accounts;
-  const auto idle = [](const Account& account) { return account.used().is_zero() && !account.members; };
-  if (std::ranges::all_of(accounts, idle)) std::vector<Account>().swap(accounts);
 }
 
 // ---- Charges ----
@@ -153,9 +110,9 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
   count_change(device);
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
-    Account& own = open(one)[device];
-    const Quota& quota = one.quota(device);
-    Members& above = *node_or_root(one.parent).accounts[device].members;
+    Account& own = one.accounts[device];
+    const Quota& quota = one.quotas[device];
+    Members& above = node_or_root(one.parent).accounts[device].members;
     const Figures before = figures(one, device);
     change(own.charges);
     own.outside = own.outside + shift.more - shift.less;
@@ -172,13 +129,13 @@ void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift 
   Account& root = root_.accounts[device];
   change(root.charges);
   root.outside = root.outside + shift.more - shift.less;
-  derive(root, root_.quota(device));
+  derive(root, root_.quotas[device]);
 }
 
 void Ledger::derive(Account& account, const Quota& quota) {
-  account.kept = std::max(quota.guarantee.minus(account.used()), account.members_kept());
-  account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members_pool_kept());
-  account.promised = std::max(quota.guarantee, account.members ? account.members->promised : Bytes{});
+  account.kept = std::max(quota.guarantee.minus(account.used()), account.members.kept);
+  account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members.pool_kept);
+  account.promised = std::max(quota.guarantee, account.members.promised);
 }
 
 void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
@@ -190,7 +147,7 @@ void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
   };
   const Node& one = node(tenant);
   const Figures own = figures(one, device);
-  const Bytes limit = one.quota(device).limit;
+  const Bytes limit = one.quotas[device].limit;
   note(devices_[device].in_debt, own.used() > limit);
   note(devices_[device].overcommitted, one.children != 0 && own.kept > limit.minus(own.pool));
 }
@@ -231,7 +188,7 @@ void Ledger::adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge stat
   GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
 }
 
-// What is used stays the same, and all that follows from it.
+// The use stays the same, and with it all figures that depend on it.
 void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
   count_change(device);
   const auto move_in = [&](Charges& charges) {
@@ -240,7 +197,7 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
   };
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
-    move_in(open(one)[device].charges);
+    move_in(one.accounts[device].charges);
     id = one.parent;
   }
   move_in(root_.accounts[device].charges);
@@ -248,7 +205,6 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
 
 void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
   update(tenant, device, [&](Charges& charges) { charges[from] -= bytes; });
-  close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
 }
 
@@ -259,14 +215,12 @@ void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
 
 void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   update(tenant, device, [](Charges&) {}, {{}, bytes});
-  close_if_idle(tenant);
   changed_.emplace_back(tenant, device);
 }
 
 void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& moved, Bytes outside) {
   update(from, device, [&](Charges& charges) { subtract(charges, moved); }, {{}, outside});
   update(to, device, [&](Charges& charges) { add(charges, moved); }, {outside, {}});
-  close_if_idle(from);
   changed_.emplace_back(from, device);
   changed_.emplace_back(to, device);
 }
@@ -290,7 +244,7 @@ void Ledger::set_lending(DeviceIndex device, bool lends) {
 void Ledger::take_changed(Changes& into) {
   into.clear();
   into.swap(changed_);
-  std::erase_if(into, [&](const auto& one) { return one.first && !knows(one.first); });
+  std::erase_if(into, [&](const auto& one) { return one.first && !tenants_.contains(one.first); });
 }
 
 }  // namespace gpumem::core

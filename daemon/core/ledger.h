@@ -1,7 +1,7 @@
 #pragma once
 #include <array>
-#include <memory>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace gpumem::core {
 
-/// What a charged byte of the pool is doing. Every state counts against the limit.
+/// The state of a charged byte of the pool. Every state counts against the limit.
 enum class Charge : std::size_t {
   kOffered,      ///< granted, the client has not yet said that it is mapped
   kActive,       ///< mapped by a client
@@ -19,41 +19,40 @@ enum class Charge : std::size_t {
 };
 inline constexpr std::size_t kCharges = 4;
 
-/// Bytes by what they are doing.
+/// Bytes by state.
 struct Charges {
   std::array<Bytes, kCharges> by_state{};
 
   Bytes& operator[](Charge state) { return by_state[static_cast<std::size_t>(state)]; }
   Bytes operator[](Charge state) const { return by_state[static_cast<std::size_t>(state)]; }
   Bytes total() const;
-  /// What is not on its way back.
+  /// The bytes that are not on their way back.
   Bytes held() const { return (*this)[Charge::kOffered] + (*this)[Charge::kActive]; }
 };
 
 using Quotas = std::vector<Quota>;  ///< one a device
 
-/// What a grant may draw on, where the device lends idle guarantees.
+/// The memory that a grant may draw on, if the device lends idle guarantees.
 struct GrantTerms {
-  Bytes spoken_for{};      ///< what others wait for by right
-  bool may_borrow = true;  ///< false: nothing that others are guaranteed
+  Bytes spoken_for{};      ///< the claims of others that wait
+  bool may_borrow = true;  ///< false: no memory that is guaranteed to others
 };
 
-/// The bytes of every device and tenant: the only truth about who is charged. Tenants form a tree, whose
-/// leaves are charged; docs/arbiter.md has the figures of a node, by the names used here.
+/// The charges of every device and tenant. No other record of them exists. Tenants form a tree, whose leaves
+/// are charged; docs/arbiter.md has the figures of a node, by the names used here.
 ///
 /// Invariants, after every call:
 ///  - on every device, the sum of all leases is at most the pool;
-///  - no grant takes a tenant, or one above it, past its limit (they may be over a limit that was lowered, or
-///  by
-///    what is charged outside the pool);
-///  - what is charged to a tenant outside the pool counts above it at most as far as its own limit allows;
+///  - no grant takes a tenant, or one above it, past its limit (a lowered limit, or charges outside the pool,
+///  can leave it over its limit);
+///  - charges outside the pool count above the tenant only up to the tenant's own limit;
 ///  - no grant takes memory that unmet guarantees need, unless the device lends it.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
 class Ledger {
  public:
   enum class Verdict {
     kFits,
-    kOverLimit,  ///< a limit would be passed: only memory given back below the node that has it can help
+    kOverLimit,  ///< over the limit of a node: only memory given back below that node can help
     kNoMemory,   ///< not free, or kept for others' guarantees
   };
 
@@ -61,11 +60,9 @@ class Ledger {
 
   /// `parent`  none: at the top.
   TenantId add_tenant(Quotas quotas, TenantId parent = {});
-  /// Tenants that have the same quotas may share them.
-  TenantId add_tenant(std::shared_ptr<const Quotas> quotas, TenantId parent = {});
-  void set_quotas(TenantId tenant, std::shared_ptr<const Quotas> quotas);
+  void set_quotas(TenantId tenant, Quotas quotas);
   void set_parent(TenantId tenant, TenantId parent);
-  /// Nothing may be charged to the tenant, and none be below it.
+  /// The tenant has no charges, and no tenants below it.
   void remove_tenant(TenantId tenant);
   void set_lending(DeviceIndex device, bool lends);
 
@@ -75,93 +72,96 @@ class Ledger {
   void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
   void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);
   void release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from);
-  /// What is charged to the tenant besides the pool: declared memory and contexts.
+  /// Charges memory outside the pool: declared memory and contexts.
   void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
   void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
-  /// Charges what the broker before has lent, whatever the limits. All of it is within the pool.
+  /// Charges memory that the broker before has lent, whatever the limits. It is within the pool.
   void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
-  /// Charges of `from` become charges of `to`, whatever its limits.
+  /// Moves charges of `from` to `to`, whatever the limits of that.
   void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
 
-  /// Bytes of the pool that the driver does not give at present: nobody can be granted them.
+  /// Bytes of the pool that the driver does not give at present. They cannot be granted.
   void set_missing(DeviceIndex device, Bytes bytes);
   Bytes missing(DeviceIndex device) const { return devices_[device].missing; }
 
   std::size_t device_count() const { return devices_.size(); }
-  /// Grows with every change of what the figures of devices and tenants are made of.
+  /// Grows with every change that the figures of devices and tenants depend on.
   std::uint64_t revision() const { return revision_; }
-  /// The same of one device.
+  /// As revision(), for one device.
   std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
   bool lends(DeviceIndex device) const { return devices_[device].lends; }
   Bytes free(DeviceIndex device) const;
   const Charges& charges(DeviceIndex device) const { return root_.accounts[device].charges; }
   Bytes outside(DeviceIndex device) const { return root_.accounts[device].outside; }
-  /// Sum of all promises.
+  /// The sum of all promises.
   Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
   bool is_idle(TenantId tenant) const;
-  /// Whether others are below the tenant.
+  /// Whether the tenant has tenants below it.
   bool has_members(TenantId tenant) const { return node(tenant).children != 0; }
-  /// A small number of the tenant's own while it is there; others get it after. 0: none, the device itself.
-  static std::size_t slot(TenantId tenant) { return tenant.value & (kMaxTenants - 1); }
 
-  const Charges& charges(TenantId tenant, DeviceIndex device) const;
-  Bytes outside(TenantId tenant, DeviceIndex device) const;
-  /// Of that, what counts in the tenants above it: as far as its limit has room.
+  const Charges& charges(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).charges;
+  }
+  Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
+  /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit.
   Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
-  const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quota(device); }
+  const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quotas[device]; }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
   Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used(); }
-  /// With what is kept for it and those below it.
+  /// The use of the tenant, and the memory kept for it and the tenants below it.
   Bytes used_and_kept(TenantId tenant, DeviceIndex device) const {
     const Figures own = figures(tenant, device);
     return own.used() + own.kept;
   }
   Bytes promised(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).promised; }
-  /// To those below the tenant.
-  Bytes members_promised(TenantId tenant, DeviceIndex device) const;
+  /// The promises to the tenants below.
+  Bytes members_promised(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).members.promised;
+  }
   Bytes burst(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).burst(); }
-  /// What the tenant has of the pool beyond what it is promised: what claims of others can be served from.
-  /// Memory outside the pool is not in it, so no declaration changes who is asked.
+  /// The tenant's bytes of the pool beyond its promises. Claims of others can be served from them. Memory
+  /// outside the pool does not count, so no declaration changes which tenant is asked.
   Bytes borrowed(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).borrowed(); }
   Bytes debt(TenantId tenant, DeviceIndex device) const;
-  /// Of the tenant's own guarantee.
+  /// The unused part of the tenant's own guarantee.
   Bytes unmet(TenantId tenant, DeviceIndex device) const;
-  /// What can be claimed, counted from the tenant up to `upto`, or to the top.
+  /// The claimable bytes, counted from the tenant up to `upto`, or to the top.
   Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
-  /// The most of the pool that can ever be the tenant's: what is promised to others can not, unless it is
-  /// lent and the tenant may borrow.
+  /// The most of the pool that the tenant can ever have. Memory promised to others is not in it, unless the
+  /// device lends it and the tenant may borrow.
   Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
-  /// What the tenant could have more if all others gave back whatever they may be asked for: its own limit
-  /// and reach, less what it has.
+  /// The bytes that the tenant could still get if all others gave back as much as they can be asked for: its
+  /// own limit and reach, less its use.
   Bytes room(TenantId tenant, DeviceIndex device) const;
-  /// Another number than before: promises have changed, and with them everybody's reach.
+  /// Changes whenever promises change, and with them the reach of every tenant.
   std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
-  /// The first tenant, from this one up, whose limit stands in the way of `bytes`; none: no limit does. What
-  /// others declare is never in the way of what can be claimed.
+  /// The first tenant, from this one up, whose limit has no room for `bytes`. None: all have. Memory that
+  /// others declare never obstructs a claim.
   TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// By how much `bytes` more of the tenant would pass the limit of `at`, the tenant itself or one above it.
+  /// The excess over the limit of `at`, if the tenant had `bytes` more. `at`  the tenant itself or one above
+  /// it.
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// What must stay to be had for others than the tenant.
+  /// Bytes that must stay free so that other tenants can claim their guarantees.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
-  /// The most that the tenant can ever have: its reach, as far as its limits allow.
+  /// The most that the tenant can ever have: its reach, within the limits from the tenant to the top.
   Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
-  /// Who uses more than its limit.
+  /// The tenants that use more than their limit.
   const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
-  /// Whose limit has no room for all that can be claimed below it, since guarantees were raised or the limit
-  /// was lowered while its members used it.
+  /// The tenants whose limit has no room for all claims that can be made below it. This happens if guarantees
+  /// are raised, or the limit is lowered, while members use it.
   const std::set<TenantId>& overcommitted(DeviceIndex device) const { return devices_[device].overcommitted; }
-  /// What the tenant could be granted now, if nobody waited.
+  /// The most that the tenant could be granted now, if no request waited.
   Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
 
-  /// The same of a tenant to come, which is promised nothing and below nobody.
+  /// As available(), for a new tenant at the top without promises.
   Bytes available_to_newcomers(DeviceIndex device, const GrantTerms& terms = {}) const;
 
-  /// A child of `node` that has borrowed: the one to be asked first comes first.
+  /// A tenant that has borrowed. The first in the order is asked first.
   struct Borrower {
     std::uint32_t priority = 0;
-    double share = 0;  ///< what it borrowed, by weight
+    double share = 0;  ///< the bytes borrowed, by weight
     TenantId tenant;
     bool operator<(const Borrower& other) const {
       if (priority != other.priority) return priority < other.priority;
@@ -170,15 +170,17 @@ class Ledger {
   };
   using Ranking = std::set<Borrower>;
   /// The children of `node` (none: the top) that have borrowed.
-  const Ranking& borrowers(TenantId node, DeviceIndex device) const;
+  const Ranking& borrowers(TenantId node, DeviceIndex device) const {
+    return account(node, device).members.borrowers;
+  }
 
   using Changes = std::vector<std::pair<TenantId, DeviceIndex>>;
-  /// Accounts whose use or quotas changed since the last call; none as tenant: the device itself. They come
-  /// in place of what `into` has.
+  /// The accounts whose use or quotas changed since the last call; no tenant: the device itself. They replace
+  /// the contents of `into`.
   void take_changed(Changes& into);
 
  private:
-  // What an inner node adds to an account.
+  // The sums and the order of a node's children. Empty for a leaf.
   struct Members {
     Bytes kept;
     Bytes pool_kept;
@@ -187,36 +189,32 @@ class Ledger {
   };
   struct Account {
     Charges charges;
-    Bytes outside;    ///< of an inner node: as far as it counts of those below
-    Bytes kept;       ///< of the guarantee, by what is used
-    Bytes pool_kept;  ///< of the guarantee, by what is used of the pool
+    Bytes outside;    ///< of an inner node: the parts that count of its children
+    Bytes kept;       ///< of the guarantee, by all use
+    Bytes pool_kept;  ///< of the guarantee, by the use of the pool
     Bytes promised;
-    std::unique_ptr<Members> members;  ///< if it has any
+    Members members;
     Bytes used() const { return charges.total() + outside; }
-    Bytes members_kept() const { return members ? members->kept : Bytes{}; }
-    Bytes members_pool_kept() const { return members ? members->pool_kept : Bytes{}; }
   };
-  struct alignas(64) Node {
-    TenantId id;  ///< none: nobody has the slot
+  struct Node {
     TenantId parent;
     std::size_t children = 0;
-    std::shared_ptr<const Quota[]> quotas;  ///< one a device
-    std::vector<Account> accounts;  ///< none, as long as nothing is charged and nobody is below: most tenants
-    const Quota& quota(DeviceIndex device) const { return quotas.get()[device]; }
+    Quotas quotas;
+    std::vector<Account> accounts;  ///< one a device
   };
-  // What follows from a node's account and quota.
+  // The figures that follow from a node's account and quota.
   struct Figures {
-    Bytes pool;     // charges of the pool
-    Bytes outside;  // besides
+    Bytes pool;  // charges of the pool
+    Bytes outside;
     Bytes kept;
     Bytes pool_kept;
     Bytes promised;
-    Bytes counted;  // of `outside`, in the node above
+    Bytes counted;  // the part of `outside` that counts for the parent
     Bytes used() const { return pool + outside; }
     Bytes burst() const { return used() + kept - promised; }
     Bytes borrowed() const { return pool + pool_kept - promised; }
   };
-  // A change of what is charged outside the pool.
+  // A change of the charges outside the pool.
   struct Shift {
     Bytes more;
     Bytes less;
@@ -231,27 +229,22 @@ class Ledger {
     std::uint64_t revision = 0;
   };
 
-  bool knows(TenantId tenant) const {
-    const std::size_t at = slot(tenant);
-    return tenant && at < tenants_.size() && tenants_[at].id == tenant;
-  }
-  TenantId next_id();
-  std::shared_ptr<const Quota[]> checked(std::shared_ptr<const Quotas> quotas) const;
   const Node& node(TenantId tenant) const {
-    GPUMEM_CHECK(knows(tenant), "tenant known");
-    return tenants_[slot(tenant)];
+    const auto found = tenants_.find(tenant);
+    GPUMEM_CHECK(found != tenants_.end(), "tenant known");
+    return found->second;
   }
   Node& node(TenantId tenant) { return const_cast<Node&>(std::as_const(*this).node(tenant)); }
   const Node& node_or_root(TenantId tenant) const { return tenant ? node(tenant) : root_; }
   Node& node_or_root(TenantId tenant) { return tenant ? node(tenant) : root_; }
-  const Account* account(TenantId tenant, DeviceIndex device) const;
+  const Account& account(TenantId tenant, DeviceIndex device) const {
+    GPUMEM_CHECK(device < devices_.size(), "device known");
+    return node_or_root(tenant).accounts[device];
+  }
   Figures figures(TenantId tenant, DeviceIndex device) const { return figures(node_or_root(tenant), device); }
   Figures figures(const Node& one, DeviceIndex device) const;
-  // The accounts of a node, on every device.
-  std::vector<Account>& open(Node& one);
-  void close_if_idle(TenantId tenant);
-  // Applies `change` to the charges of the tenant and of all above it, `shift` to what it has outside the
-  // pool, and brings up to date what follows.
+  // Applies `change` to the charges of the tenant and of all above it, `shift` to its charges outside the
+  // pool, and updates all figures that depend on them.
   template <class Change>
   void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {});
   void mark_changed(TenantId tenant);
@@ -271,11 +264,9 @@ class Ledger {
   Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
   Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;
 
-  static constexpr std::size_t kMaxTenants = std::size_t{1} << 24;
-  Node root_;  ///< above all; has no quota
+  Node root_;  ///< above all tenants; unlimited
   std::vector<Device> devices_;
-  std::vector<Node> tenants_;        ///< by slot; the first is nobody's
-  std::vector<std::size_t> vacant_;  ///< slots
+  std::unordered_map<TenantId, Node> tenants_;
   Changes changed_;
   std::uint64_t last_tenant_ = 0;
   std::uint64_t revision_ = 0;

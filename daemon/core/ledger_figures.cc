@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "daemon/core/ledger.h"
 
-// What can be asked of the ledger. docs/arbiter.md has the figures and what follows from them.
+// The figures of the ledger. docs/arbiter.md defines them, and the rules that use them.
 
 namespace gpumem::core {
 
@@ -38,10 +38,10 @@ Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
                   reach(tenant, device).minus(charges(tenant, device).total()));
 }
 
-// What of the node's own guarantee neither it has nor its members' guarantees keep already.
+// The part of the node's own guarantee that is not used, nor kept already by the guarantees of its members.
 Bytes Ledger::own_claimable(const Node& one, DeviceIndex device) const {
-  const Bytes members_kept = one.accounts.empty() ? Bytes{} : one.accounts[device].members_kept();
-  return one.quota(device).guarantee.minus(figures(one, device).used() + members_kept);
+  const Account& own = one.accounts[device];
+  return one.quotas[device].guarantee.minus(own.used() + own.members.kept);
 }
 
 // The bytes that stand in the way of a claim. Declared memory does not, as far as the limit keeps room for
@@ -50,10 +50,11 @@ Bytes Ledger::firm(const Figures& own, Bytes limit) {
   return own.pool + std::min(own.outside, limit.minus(own.pool + own.kept));
 }
 
-// Of a node's limit, by a growth below it of which so much can be claimed. Saturates.
+// The excess over the node's limit after a growth of `bytes` below it, of which `claimable` can be claimed.
+// Saturates.
 Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const {
   const Figures own = figures(one, device);
-  const Bytes limit = one.quota(device).limit;
+  const Bytes limit = one.quotas[device].limit;
   const auto over = [&](Bytes there, Bytes more) {
     return more.is_zero() ? Bytes{} : more.minus(limit.minus(there)).plus(there.minus(limit)).value_or(more);
   };
@@ -92,7 +93,7 @@ Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least
   return least <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
-// Of the device's memory, limits apart.
+// The most of the device's memory that the tenant could be granted now, without regard to limits.
 Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
   const Bytes free_bytes = free(device);
   const Bytes own = claimable(tenant, device);
@@ -100,7 +101,7 @@ Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& 
   if (!lends(device)) return unborrowed;
   const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
   if (terms.may_borrow) return lent;
-  // What others declare uses up their guarantees only as long as they declare it.
+  // Memory that others declare uses up their guarantees only as long as they declare it.
   const Bytes pool_kept = root_.accounts[device].pool_kept;
   return std::min({lent, unborrowed, own + free_bytes.minus(pool_kept)});
 }
@@ -111,7 +112,7 @@ Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
 
 Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
   Bytes most = reach(tenant, device, may_borrow);
-  Bytes to_others;  // below the node whose limit is looked at
+  Bytes to_others;  // promised below the node whose limit comes next
   for (TenantId id = tenant; id; id = parent(id)) {
     most = std::min(most, quota(id, device).limit.minus(to_others));
     to_others += members_promised(parent(id), device) - promised(id, device);
@@ -125,7 +126,7 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& t
   for (TenantId id = tenant; id;) {
     const Node& one = node(id);
     const Figures own = figures(one, device);
-    const Bytes limit = one.quota(device).limit;
+    const Bytes limit = one.quotas[device].limit;
     claimable += own_claimable(one, device);
     const Bytes beyond = limit.minus(own.used() + own.kept);
     most = std::min({most, limit.minus(firm(own, limit)), beyond.plus(claimable).value_or(beyond)});
@@ -138,45 +139,12 @@ Bytes Ledger::available_to_newcomers(DeviceIndex device, const GrantTerms& terms
   return free(device).minus(lends(device) ? terms.spoken_for : kept(device));
 }
 
-const Ledger::Ranking& Ledger::borrowers(TenantId above, DeviceIndex device) const {
-  static const Ranking nobody;
-  const Account* own = account(above, device);
-  return own != nullptr && own->members ? own->members->borrowers : nobody;
-}
-
-const Charges& Ledger::charges(TenantId tenant, DeviceIndex device) const {
-  static const Charges nothing;
-  const Account* own = account(tenant, device);
-  return own == nullptr ? nothing : own->charges;
-}
-
-Bytes Ledger::outside(TenantId tenant, DeviceIndex device) const {
-  const Account* own = account(tenant, device);
-  return own == nullptr ? Bytes{} : own->outside;
-}
-
-Bytes Ledger::members_promised(TenantId tenant, DeviceIndex device) const {
-  const Account* own = account(tenant, device);
-  return own != nullptr && own->members ? own->members->promised : Bytes{};
-}
-
 Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
   GPUMEM_CHECK(device < devices_.size(), "device known");
-  if (one.accounts.empty()) {
-    const Bytes guarantee = one.quota(device).guarantee;
-    return {{}, {}, guarantee, guarantee, guarantee, {}};
-  }
   const Account& own = one.accounts[device];
   const Bytes pool = own.charges.total();
-  const Bytes counted = std::min(own.outside, one.quota(device).limit.minus(pool));
+  const Bytes counted = std::min(own.outside, one.quotas[device].limit.minus(pool));
   return {pool, own.outside, own.kept, own.pool_kept, own.promised, counted};
-}
-
-// Nothing, for a tenant that is idle.
-const Ledger::Account* Ledger::account(TenantId tenant, DeviceIndex device) const {
-  const Node& one = node_or_root(tenant);
-  GPUMEM_CHECK(device < devices_.size(), "device known");
-  return one.accounts.empty() ? nullptr : &one.accounts[device];
 }
 
 }  // namespace gpumem::core

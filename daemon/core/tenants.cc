@@ -13,13 +13,10 @@ Quotas nothing(const Policy& policy) { return Quotas(policy.devices.size()); }
 Result<TenantId> Tenants::admit(const Policy& policy, const TenantMatch& match) {
   if (const Tenant* known = find(match.name)) return known->id;
   if (auto room = check_room(policy, match); !room) return room.error();
-  // Those who have the same quotas, as all users without a rule do, share one copy.
-  if (!default_quotas_ || *default_quotas_ != match.quotas)
-    default_quotas_ = std::make_shared<const Quotas>(match.quotas);
-  return add(match.name, default_quotas_, parent_of(match));
+  return add(match.name, match.quotas, parent_of(match));
 }
 
-TenantId Tenants::add(const std::string& name, std::shared_ptr<const Quotas> quotas, TenantId parent) {
+TenantId Tenants::add(const std::string& name, Quotas quotas, TenantId parent) {
   const TenantId id = ledger_.add_tenant(std::move(quotas), parent);
   tenants_[id] = {.id = id, .name = name, .configured = false, .sessions = {}};
   by_name_[name] = id;
@@ -149,15 +146,11 @@ std::vector<std::string> Tenants::changed_under(const Rules& rules) const {
 }
 
 void Tenants::put_in_force(const Rules& rules, const std::vector<TenantRule>& configured) {
-  default_quotas_.reset();
-  std::map<Quotas, std::shared_ptr<const Quotas>> shared;  // thousands of tenants have few different quotas
   for (const auto& [name, rule] : rules) {
-    auto& quotas = shared[rule.quotas];
-    if (!quotas) quotas = std::make_shared<const Quotas>(rule.quotas);
     if (const Tenant* known = find(name))
-      ledger_.set_quotas(known->id, quotas);
+      ledger_.set_quotas(known->id, rule.quotas);
     else
-      add(name, quotas, {});
+      add(name, rule.quotas, {});
   }
   // Parents once all are there; first all at the top, so that no change of places makes a circle on the way.
   for (const auto& [name, id] : by_name_) {

@@ -1,6 +1,5 @@
 #pragma once
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -55,7 +54,7 @@ class Tenants {
   const std::unordered_map<TenantId, Tenant>& all() const { return tenants_; }
 
  private:
-  TenantId add(const std::string& name, std::shared_ptr<const Quotas> quotas, TenantId parent);
+  TenantId add(const std::string& name, Quotas quotas, TenantId parent);
   Result<void> check_room(const Policy& policy, const TenantMatch& match) const;
   TenantId parent_of(const TenantMatch& match) const;
   void count_sessions();
@@ -63,7 +62,6 @@ class Tenants {
   Ledger& ledger_;
   std::unordered_map<TenantId, Tenant> tenants_;
   std::map<std::string, TenantId> by_name_;
-  std::shared_ptr<const Quotas> default_quotas_;  ///< those of the latest tenant without a rule
 };
 
 }  // namespace gpumem::core

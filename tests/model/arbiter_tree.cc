@@ -92,7 +92,7 @@ void ArbiterWorld::put_in_force(const std::vector<Quotas>& quotas) {
   for (NodeIndex node = 1; node < quotas.size(); ++node) {
     if (books_.nodes[node].gone || books_.nodes[node].quotas == quotas[node]) continue;
     books_.nodes[node].quotas = quotas[node];
-    ledger_.set_quotas(tenants_[node], std::make_shared<const Quotas>(quotas[node]));
+    ledger_.set_quotas(tenants_[node], quotas[node]);
     for (const Quota& quota : quotas[node]) {
       trace("quota of ", node, ": guarantee ", quota.guarantee.count, " limit ", quota.limit.count,
             " weight ", quota.weight, " priority ", quota.priority);

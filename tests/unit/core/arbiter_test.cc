@@ -88,7 +88,7 @@ TEST_F(ArbiterTest, HoldsNobodyUpForARequestThatTheGuaranteesOfOthersNeverLeaveR
 }
 
 TEST_F(ArbiterTest, LetsTheNextGoAtOnceWhenAnOvertakingGrantBringsTheFirstToItsLimit) {
-  ledger.set_quotas(ann, std::make_shared<const Quotas>(Quotas{{{30}, {50}}, {}}));
+  ledger.set_quotas(ann, {{{30}, {50}}, {}});
   ledger.reserve(bob, 0, {60});
   ask(ann, 45);
   const auto burst = ask(cid, 10);

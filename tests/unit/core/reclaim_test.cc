@@ -41,7 +41,7 @@ class Reclaim : public ArbiterWorld {
     return amounts;
   }
   void set_quota(TenantId tenant, Quota quota) {
-    ledger.set_quotas(tenant, std::make_shared<const Quotas>(Quotas{quota, quota}));
+    ledger.set_quotas(tenant, {quota, quota});
     arbiter.rebuild();
   }
   using Amounts = std::vector<std::uint64_t>;
