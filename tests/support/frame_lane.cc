@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include "base/packet.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::test {
