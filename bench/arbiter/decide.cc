@@ -2,8 +2,6 @@
 
 #include <benchmark/benchmark.h>
 
-#include <utility>
-
 #include "bench/arbiter/set_floor.h"
 #include "bench/must.h"
 #include "daemon/core/arbiter.h"
@@ -113,14 +111,16 @@ void decide_joint(benchmark::State& state) { decide_on(2, state); }
 }  // namespace
 
 void register_decide() {
-  for (const auto& [name, measure] : {std::pair("decide", decide), std::pair("decide_joint", decide_joint)}) {
+  const auto add = [](const char* name, void (*measure)(benchmark::State&)) {
     benchmark::RegisterBenchmark(name, measure)
         ->ArgNames({"tenants", "waiters"})
         ->ArgsProduct({{10, 1000}, {10, 16'384}})
         ->Iterations(kEvents)
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
-  }
+  };
+  add("decide", decide);
+  add("decide_joint", decide_joint);
 }
 
 }  // namespace gpumem::bench
