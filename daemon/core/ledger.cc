@@ -37,9 +37,8 @@ Ledger::Ledger(const std::vector<Bytes>& pools) {
 TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
   GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
   const TenantId tenant{++last_tenant_};
-  tenants_[tenant] = {.parent = parent,
-                      .quotas = std::move(quotas),
-                      .accounts = std::vector<Account>(devices_.size())};
+  tenants_[tenant] = {
+      .parent = parent, .quotas = std::move(quotas), .accounts = std::vector<Account>(devices_.size())};
   join(tenant);
   return tenant;
 }

@@ -12,9 +12,7 @@ using Verdict = Ledger::Verdict;
 
 class LedgerTest : public testing::Test {
  protected:
-  void set_quotas(TenantId tenant, Quotas quotas) {
-    ledger.set_quotas(tenant, std::move(quotas));
-  }
+  void set_quotas(TenantId tenant, Quotas quotas) { ledger.set_quotas(tenant, std::move(quotas)); }
   Ledger ledger{{{100}, {1000}}};
   TenantId ann = ledger.add_tenant(Quotas{{{30}, {80}}, {{0}, {1000}}});
   TenantId bob = ledger.add_tenant(Quotas{{{20}, {100}}, {{0}, {1000}}});
