@@ -378,8 +378,9 @@ TEST_F(BrokerRegionUnderPressure, AReaderThatIsEndedWithItsPublisherKeepsNothing
   use(zoe);
   machine.get(publisher, slice, mebibytes(12));
   std::vector<SessionId> others;
-  for (const Bytes bytes : {mebibytes(18), mebibytes(18), mebibytes(8)}) {
-    others.push_back(machine.connect(2));
+  for (const auto& [uid, bytes] :
+       {std::pair(2, mebibytes(14)), std::pair(2, mebibytes(14)), std::pair(3, mebibytes(16))}) {
+    others.push_back(machine.connect(uid));
     machine.get(others.back(), machine.slice(others.back()), bytes);
   }
   machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
@@ -392,17 +393,18 @@ TEST_F(BrokerRegionUnderPressure, AReaderThatIsEndedWithItsPublisherKeepsNothing
 // The publisher and then `other` say that they have nothing, so the reader is asked for memory of its own.
 TEST_F(BrokerRegionUnderPressure, AReaderIsNotEndedWithItsPublisherBeforeItsOwnDeadline) {
   use(mate);
-  machine.get(publisher, slice, mebibytes(16));
+  machine.get(publisher, slice, mebibytes(10));
   const SessionId other = machine.connect(2);
-  machine.get(other, machine.slice(other), mebibytes(22));
-  machine.get(mate, machine.slice(mate), mebibytes(18));
-  machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  machine.get(other, machine.slice(other), mebibytes(16));
+  machine.get(mate, machine.slice(mate), mebibytes(14));
+  machine.get(zoe, machine.slice(zoe), mebibytes(16));
+  machine.grow(ann, machine.slice(ann), mebibytes(8), seconds(60));
   machine.pass_in_steps(seconds(1));
   machine.say_spent(publisher);
   EXPECT_EQ(machine.asked_of(mate), Bytes{});
   machine.pass_in_steps(std::chrono::milliseconds(500));
   machine.say_spent(other);
-  EXPECT_EQ(machine.asked_of(mate), mebibytes(16));
+  EXPECT_EQ(machine.asked_of(mate), mebibytes(8));
   machine.pass_in_steps(std::chrono::milliseconds(500));
   EXPECT_THAT(machine.signals, ElementsAre(Pair(publisher, Signal::kTerminate)));
 }
