@@ -88,7 +88,8 @@ def test_it_holds_the_region_until_it_is_interrupted(broker, session, path):
             assert said.endswith("sharing private; kept until this program is interrupted or 3600 s are over\n"), said
             session.map_region("held").close()
             command.send_signal(interruption)
-            assert command.wait(PATIENCE_SECONDS) == 0 and not command.stderr.read()
+            status = command.wait(PATIENCE_SECONDS)
+            assert (status, command.stderr.read()) == (0, "")
         with pytest.raises(gpumem.NotFound):
             session.map_region("held")
 

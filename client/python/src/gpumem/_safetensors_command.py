@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from . import _driver
 from .errors import Code, GpumemError, InvalidArgument, Unavailable
@@ -86,6 +87,8 @@ def _publish(given: argparse.Namespace) -> int:
             _tell(given, session, published)
             if not given.keep:
                 _hold(given, session, published, begun)
+        except KeyboardInterrupt:
+            pass  # it is published, and ends with this program unless it is kept
         finally:
             published.release()
     return 0
@@ -113,20 +116,17 @@ def _how_long(given: argparse.Namespace) -> str:
 
 
 def _hold(given: argparse.Namespace, session: Session, published: Publication, begun: float) -> None:
-    """Until it is interrupted, or the region's life is over. Raises GpumemError: the region has ended otherwise."""
+    """Until the region's life is over. Raises GpumemError: the region has ended otherwise; KeyboardInterrupt."""
     end = begun + given.life if given.life else float("inf")
-    try:
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_SECONDS))
-            try:
-                session.ping()
-            except Unavailable:
-                continue  # the broker may come back, and the session goes on then
-            if not _is_listed(given.gpumem, session, published.version) and end - time.monotonic() > _LOOK_SECONDS:
-                raise GpumemError(f"region {published.name!r}, version {published.version}, has ended: it was removed, or the "
-                                  "broker was started without its memory. This program gives the memory back", Code.NOT_FOUND)
-    except KeyboardInterrupt:
-        pass
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_SECONDS))
+        try:
+            session.ping()
+        except Unavailable:
+            continue  # the broker may come back, and the session goes on then
+        if not _is_listed(given.gpumem, session, published.version) and end - time.monotonic() > _LOOK_SECONDS:
+            raise GpumemError(f"region {published.name!r}, version {published.version}, has ended: it was removed, or the "
+                              "broker was started without its memory. This program gives the memory back", Code.NOT_FOUND)
 
 
 def _is_listed(program: str, session: Session, version: int) -> bool:
@@ -138,8 +138,12 @@ def _is_listed(program: str, session: Session, version: int) -> bool:
     return asked.returncode != 0 or any(one["version"] == version for one in json.loads(asked.stdout)["regions"])
 
 
-def _mapped(given: argparse.Namespace, session: Session) -> Region:
-    return session.map_region(given.name, owner=given.owner, version=given.version, wait=given.wait)
+@contextlib.contextmanager
+def _mapped(given: argparse.Namespace) -> Iterator[Region]:
+    with Session.connect(label="gpumem") as session:
+        region = session.map_region(given.name, owner=given.owner, version=given.version, wait=given.wait)
+        with region:
+            yield region
 
 
 def _has_arrays(region: Region) -> bool:
@@ -152,7 +156,7 @@ def _has_arrays(region: Region) -> bool:
 
 
 def _cat(given: argparse.Namespace) -> int:
-    with Session.connect(label="gpumem") as session, _mapped(given, session) as region:
+    with _mapped(given) as region:
         parts = [(0, region.size)]
         if _has_arrays(region):
             try:
@@ -177,8 +181,7 @@ def _write(piece: bytes) -> None:
 
 def _verify(given: argparse.Namespace) -> int:
     """Compares all that the file is published as, layout included: two files of the same bytes may have other arrays."""
-    with Session.connect(label="gpumem") as session, _mapped(given, session) as region, \
-            opened(given.file) as file, _driver.current(region.ordinal):
+    with _mapped(given) as region, opened(given.file) as file, _driver.current(region.ordinal):
         size, different = file.layout.size, _first_difference(region, file.region())
         if different is None and size != region.size:
             different = min(size, region.size)
