@@ -15,8 +15,7 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
            "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
            "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo,
-           "reserve_options": _abi.ReserveOptions,
-           "content_options": _abi.ContentOptions, "remap_options": _abi.RemapOptions}
+           "reserve_options": _abi.ReserveOptions, "remap_options": _abi.RemapOptions}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
              "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
              "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}
