@@ -142,8 +142,12 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
 
 RuntimeFolder::~RuntimeFolder() {
   if (!lock_.valid()) return;
-  for (const Entry* entry : {&lane_, &api_, &metrics_}) {
-    if (entry->is_own) ::unlink((path_ / entry->name).c_str());
+  for (Entry* entry : {&lane_, &api_, &metrics_}) {
+    if (!entry->is_own) continue;
+    ::unlink((path_ / entry->name).c_str());
+    // This is the last copy. Connections that nobody has accepted may have brought descriptors whose close
+    // blocks (a TCP socket that lingers). The end of the process closes them without waiting.
+    static_cast<void>(entry->listening.release());
   }
 }
 
