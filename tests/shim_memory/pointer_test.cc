@@ -55,6 +55,27 @@ SCENE_TEST(PointerTest, BlocksOfPoolsAreMadeSynchronousForTheCurrentContext) {
   EXPECT_EQ(attribute_of<unsigned>(at, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS), 1U);
 }
 
+SCENE_TEST(PointerTest, SeveralAttributesAtOnceAndNoneOfFreedMemory) {
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 3000));
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+  unsigned type = 0;
+  std::size_t size = 0;
+  CUdeviceptr begin = 0;
+  void* data[] = {&type, &size, &begin};
+  ASSERT_CU(calls::cuPointerGetAttributes(3, wanted, data, at + 1));
+  EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(size, 3000U);
+  EXPECT_EQ(begin, at);
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  ASSERT_CU(calls::cuPointerGetAttributes(1, wanted, data, at));
+  EXPECT_EQ(type, 0U);
+  EXPECT_EQ(calls::cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 SCENE_TEST(PointerTest, MemoryOfAPoolNamesItAndHasNoContext) {
   start();
   CUdeviceptr at = 0;
