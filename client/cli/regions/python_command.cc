@@ -30,6 +30,7 @@ sys.exit(main())
 int run_python(const std::filesystem::path& runtime_folder, std::vector<std::string> words) {
   words.insert(words.begin(), {"python3", "-c", kProgram});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   ::setenv("GPUMEM_RUNTIME_DIR", runtime_folder.c_str(), 1);
