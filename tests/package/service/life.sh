@@ -36,7 +36,7 @@ shared() {
   as_user ann gpumem check > "$work/said" 2>&1 || fail "ann cannot borrow: $(cat "$work/said")"
   await 'memory' as_user ann gpumem-example-hold 32MiB
   install first || fail 'the libraries cannot be installed'
-  inside python3 -c 'import gpumem, importlib.metadata as m; assert m.version("gpumemd") == gpumem.__version__' \
+  inside /usr/bin/python3 -c 'import gpumem, importlib.metadata as m; assert m.version("gpumemd") == gpumem.__version__' \
     > "$work/said" 2>&1 || fail "Python does not see the distribution gpumemd: $(cat "$work/said")"
   start_keeper bob
   can_borrow || fail 'the second program got nothing'
