@@ -1,4 +1,4 @@
-"""Draws pictures of measurements into docs/pictures, and fills tables into a page. The same input gives the same picture."""
+"""Draws pictures of measurements into docs/pictures, and fills tables into a page. Pictures depend on the input alone."""
 import math
 import pathlib
 import re

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <numeric>
 #include <vector>
 
 namespace gpumem::bench {
@@ -24,11 +23,6 @@ class Samples {
     return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
   }
   double median_us() const { return quantile_us(0.5); }
-  double mean_us() const {
-    return microseconds_.empty()
-               ? 0
-               : std::reduce(microseconds_.begin(), microseconds_.end()) / static_cast<double>(count());
-  }
   std::size_t count() const { return microseconds_.size(); }
 
  private:

@@ -19,7 +19,6 @@ class Dice {
     return std::min(end - 1, static_cast<std::uint64_t>(uniform() * static_cast<double>(end)));
   }
   double log_normal(double median, double sigma) { return median * std::exp(sigma * normal()); }
-  double exponential(double mean) { return -mean * std::log(uniform()); }
 
  private:
   double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform()); }

@@ -441,9 +441,9 @@ typedef struct gpumem_publish_options {
    Errors  GPUMEM_INVALID_ARGUMENT (not committed, a name that is empty, too long or not printable, a layout
    longer than the region, linger_ms without keep, readers without GPUMEM_SHARING_NAMED or the other way
    round), GPUMEM_RESOURCE_EXHAUSTED (over 128 extents, over 16,384 regions of the tenant), GPUMEM_NOT_FOUND
-   (given back meanwhile), GPUMEM_FAILED_PRECONDITION (sealed
-   memory as a region that is not, or the other way round; to be sealed, memory that others have imported by
-   handles), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+   (given back meanwhile), GPUMEM_FAILED_PRECONDITION (sealed memory as a region that is not, or the other way
+   round; to be sealed, memory that others have imported by handles), GPUMEM_UNAVAILABLE,
+   GPUMEM_UNAUTHENTICATED. */
 gpumem_status gpumem_slice_publish(gpumem_slice* slice, const char* name, uint64_t offset, uint64_t bytes,
                                    const gpumem_publish_options* options, uint64_t* version) GPUMEM_NOEXCEPT;
 

@@ -50,7 +50,7 @@ Refusal Explainer::obstacle(const Request& request) const {
     const auto verdict = ledger.verdict(request.tenant, part.device, part.least,
                                         state_.arbiter.terms_of(request, part.device));
     const bool fits = verdict == Ledger::Verdict::kFits;
-    // Others can use up their guarantee outside the pool. The memory that this leaves free is out of reach.
+    // Other tenants can use up their guarantee outside the pool. Memory left free by that is out of reach.
     if (fits && part.least <= ledger.room(request.tenant, part.device)) continue;
     const bool too_much =
         fits || part.least > ledger.ceiling(request.tenant, part.device, request.may_borrow);

@@ -31,7 +31,7 @@ struct ReclaimPolicy {
 struct PastBrokerPolicy {
   bool end = false;                            ///< SIGTERM, the device's grace, SIGKILL; else only reported
   Bytes allowance{600ULL << 20};               ///< less than this (a context) is ignored
-  Duration confirm = std::chrono::seconds(5);  ///< it is acted on once every look has seen it for so long
+  Duration confirm = std::chrono::seconds(5);  ///< acted on once every look has seen such memory for so long
 };
 
 /// The reason why there are no fabric handles if the configuration does not ask for them.

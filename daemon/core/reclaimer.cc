@@ -134,7 +134,7 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
-  if (session.custodian) return holding.held();  // it has nothing else, and gives this at once
+  if (session.custodian) return holding.held();  // a custodian holds nothing else, and returns it at once
   return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 

@@ -99,7 +99,6 @@ class RegionWaits {
   }
   /// The requests that were noted since the last call and still wait.
   std::vector<RequestId> take_pressed();
-  bool has_pressed() const { return !pressed_.empty(); }
   /// The session belongs to another tenant now, however many that has already. Its waits for regions of its
   /// own tenant are for regions of the new one.
   void follow(SessionId session, TenantId tenant, const std::string& tenant_name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "daemon/core/drop_from.h"
 
 namespace gpumem::core {
 
@@ -23,9 +24,7 @@ const Request& WaitingRequests::add(Request request) {
 Request WaitingRequests::take(RequestId id) {
   Request request = std::move(requests_.extract(id).mapped());
   deadlines_.erase({request.deadline, id});
-  const auto session = by_session_.find(request.session);
-  session->second.erase(id);
-  if (session->second.empty()) by_session_.erase(session);
+  drop_from(by_session_, request.session, id);
   const auto account = by_account_.find(request.account);
   if (--account->second == 0) by_account_.erase(account);
   for (const Request::Part& part : request.parts) {

@@ -72,8 +72,6 @@ class SessionCalls final : public core::PacketReceiver {
   void tell_of_waiting(const Call& call);
   template <class Begin>
   Result<void> await_region(const Call& call, Begin begin);
-  template <class Begin>
-  Result<void> begin_wait(const Call& call, Begin begin);
   void answer_map(SessionId session, std::uint64_t number, const Result<core::MapOutcome>& answer);
 
   core::Executor& executor_;

@@ -112,7 +112,6 @@ class World {
   const std::vector<std::pair<std::int64_t, Signal>>& signals() const { return signals_; }
   /// Pids that were ever asked to give something back.
   const std::set<std::int64_t>& asked_ever() const { return asked_ever_; }
-  Bytes stealable(DeviceIndex device) const { return driver_.room(device); }
   Bytes past_room(DeviceIndex device) const;
 
  private:
