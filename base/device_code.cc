@@ -11,8 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/capped.h"
-
 namespace gpumem {
 namespace {
 

@@ -1,6 +1,8 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "gpumem/bytes.h"
@@ -27,5 +29,15 @@ Bytes variables_of(const ReadImage& image, unsigned architecture);
 /// Of PTX alone. Left out are arrays without a length, whose initializer is in the text, and those whose
 /// length is more than literals, WARP_SZ, + - * / % << >> and parentheses.
 Bytes variables_of_text(const std::string& text);
+
+inline constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max();
+
+/// What would be more than kMostBytes is kMostBytes.
+constexpr std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
+  return a + std::min(b, kMostBytes - a);
+}
+constexpr std::uint64_t capped_product(std::uint64_t a, std::uint64_t b) {
+  return a != 0 && b > kMostBytes / a ? kMostBytes : a * b;
+}
 
 }  // namespace gpumem

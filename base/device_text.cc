@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/capped.h"
 #include "base/device_code.h"
 
 namespace gpumem {

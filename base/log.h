@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <string>
 #include <string_view>
 
 #include "gpumem/result.h"
@@ -11,6 +12,12 @@ namespace gpumem {
 enum class LogFormat {
   kText,  ///< time, level, words; in the journal, which has times itself, sd-daemon(3)'s level prefix
   kJson,  ///< one JSON object a line: for a collector
+};
+
+/// The log's options on the command line of a program.
+struct LogOptions {
+  LogFormat format = LogFormat::kText;
+  std::string level = "info";
 };
 
 /// Sends the process's log to standard error in `format`, from `level` (trace ... critical, off) on. Logging

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "gpumem/result.h"
+
 namespace gpumem {
 
 /// Whether `text`, which comes from others, can be shown on a terminal and sent in a message as it is: UTF-8
@@ -22,6 +24,16 @@ inline std::string printable_ascii(std::string text) {
 /// `text` if it is printable, else what printable_ascii() makes of it.
 inline std::string to_printable(std::string text) {
   return is_printable(text) ? text : printable_ascii(std::move(text));
+}
+
+/// Longest label of a session or slice, in bytes.
+inline constexpr std::size_t kLabelBytes = 128;
+
+/// Errors  kInvalidArgument: too long, or cannot be shown on a terminal.
+inline Result<void> check_label(std::string_view label) {
+  if (label.size() <= kLabelBytes && is_printable(label)) return {};
+  return Error{Code::kInvalidArgument,
+               "the label is longer than " + std::to_string(kLabelBytes) + " bytes or not printable"};
 }
 
 }  // namespace gpumem

@@ -1,7 +1,7 @@
 #include <array>
 
 #include "bench/driver_calls.h"
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 
 namespace gpumem::bench {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 #include "client/fork_guard.h"
 
 namespace gpumem::client {

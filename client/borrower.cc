@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "base/crash_point.h"
-#include "base/label.h"
+#include "base/printable.h"
 
 namespace gpumem::client {
 namespace {

@@ -5,7 +5,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::client {
 

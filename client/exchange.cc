@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/crash_point.h"
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 #include "client/status.h"
 
 namespace gpumem::client {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/crash_point.h"
-#include "base/no_pipe_signal.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::client {
 namespace {

@@ -1,6 +1,6 @@
 #include "client/silent_brokers.h"
 
-#include "base/label.h"
+#include "base/printable.h"
 #include "client/runtime_folder.h"
 #include "proto/lane.h"
 

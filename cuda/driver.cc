@@ -6,8 +6,8 @@
 #include <atomic>
 
 #include "base/mutex.h"
-#include "cuda/allocation_properties.h"
 #include "cuda/library.h"
+#include "cuda/memory.h"
 
 // Two levels, so that cuda.h's versioning macros expand before the name becomes text.
 #define GPUMEM_TEXT_OF(name) #name

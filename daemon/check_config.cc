@@ -1,4 +1,4 @@
-#include "daemon/check_config.h"
+#include "daemon/configuration.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/log.h"
-#include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/folder_lock.h"
 #include "daemon/host/live_quotas.h"

@@ -1,10 +1,9 @@
 #include "daemon/configuration.h"
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <map>
 #include <string>
 
+#include "base/program.h"
 #include "daemon/host/runtime_folder.h"
 
 namespace gpumem {
@@ -61,12 +60,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--driver-dir", options.driver_folder,
                  "Folder of libcuda.so.1 and libnvidia-ml.so.1 (default: the system's search path)")
       ->excludes(simulate);
-  const std::map<std::string, LogFormat> formats{{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
-  app.add_option("--log-format", options.log_format, "text (for people) or json (one object a line)")
-      ->transform(CLI::CheckedTransformer(formats));
-  app.add_option("--log-level", options.log_level, "trace, debug, info, warning, error, critical or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}))
-      ->capture_default_str();
+  add_log_options(app, options.log);
   add_test_options(app, options);
   app.footer(
       "Signals: SIGHUP reloads the configuration, SIGUSR2 starts the program anew in the same process, "
@@ -76,11 +70,7 @@ Options parse_options(int argc, char** argv) {
       "cannot "
       "run,\n"
       "2 wrong usage.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
-  }
+  parse_or_exit(app, argc, argv);
   return options;
 }
 

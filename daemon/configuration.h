@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "daemon/host/config.h"
 #include "daemon/host/process.h"
+#include "gpumem/result.h"
 
 namespace gpumem {
 
@@ -20,8 +21,7 @@ struct Options {
   std::string state_folder;    ///< empty: as configured
   std::string simulate;        ///< empty: the machine's own driver
   std::filesystem::path driver_folder;
-  LogFormat log_format = LogFormat::kText;
-  std::string log_level = "info";
+  LogOptions log;
   host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
   std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
 };
@@ -39,5 +39,10 @@ Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config);
 
 /// The folder of the sockets of the broker with these options. Errors  of the configuration.
 Result<std::filesystem::path> runtime_folder_of(const Options& options);
+
+/// Says what the configuration comes to on this machine for a broker that starts now. One that serves the
+/// same runtime folder ends before: what it holds counts as available, as its journal and the driver tell.
+/// Changes nothing. Errors  as Daemon::start(), for what is configured.
+Result<void> check_config(const Options& options);
 
 }  // namespace gpumem

@@ -7,10 +7,11 @@
 
 #include "base/crash_point.h"
 #include "base/log.h"
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
-#include "daemon/monitoring.h"
+#include "daemon/host/connection_limits.h"
+#include "daemon/host/tcp_port.h"
 #include "daemon/upgrade.h"
 
 namespace gpumem {
@@ -22,6 +23,11 @@ std::vector<core::TenantView> tenants_of(core::Executor& executor) {
   std::promise<std::vector<core::TenantView>> tenants;
   executor.post([&](core::Broker& broker, core::TimePoint) { tenants.set_value(broker.tenants()); });
   return tenants.get_future().get();
+}
+
+// The group whose members may read the metrics by the Unix socket; empty: the broker's own.
+const std::string& metrics_group(const host::Config& config) {
+  return config.metrics.group.empty() ? config.admin_group : config.metrics.group;
 }
 
 // What stays as it was when the broker started.
@@ -81,6 +87,50 @@ void report(const core::Policy& policy) {
     spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
                  device.uuid, device.name, device.no_fabric.empty() ? ", with fabric handles" : "");
   }
+}
+
+// How the broker's devices stand, all together, on one line: for `systemctl status`.
+std::string status_line(const std::vector<core::DeviceView>& devices) {
+  Bytes pool, charged;
+  std::size_t waiting = 0;
+  for (const core::DeviceView& device : devices) {
+    pool += device.policy.pool;
+    charged += device.charges.total();
+    waiting += device.waiting;
+  }
+  return "lends " + to_string(pool) + " of " + std::to_string(devices.size()) +
+         (devices.size() == 1 ? " GPU; " : " GPUs; ") + to_string(charged) + " charged, " +
+         std::to_string(waiting) + (waiting == 1 ? " request waits" : " requests wait");
+}
+
+void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
+  if (listen.empty()) return;
+  auto port = host::listen_on_tcp(listen);
+  if (!port) return spdlog::error("metrics are not served on {}: {}", listen, port.error().message);
+  spdlog::info("metrics on http://{}/metrics, for whoever reaches it", port->where);
+  sockets.push_back(std::move(port->fd));
+}
+
+// Counts what happens from now on, and serves it in the runtime folder and where the configuration says. A
+// port that cannot be had is logged: memory is lent without it.
+Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
+                                                        const host::Config& config, metrics::BrokerInfo info,
+                                                        const host::KernelFeatures& kernel) {
+  const char* const key = config.metrics.group.empty() ? "admin_group" : "[metrics] group";
+  const auto gid = host::resolve_group(metrics_group(config), key);
+  if (!gid) return gid.error();
+  std::vector<UniqueFd> sockets;
+  if (auto socket = folder.listen_on_metrics(*gid, kernel))
+    sockets.push_back(std::move(socket->fd));
+  else
+    spdlog::error("metrics are not served: {}", socket.error().message);
+  add_port(config.metrics.listen, sockets);
+  const auto is_reserved = [budget = host::DescriptorBudget::of_process()](int fd) {
+    return budget.is_reserved(fd, true);
+  };
+  return std::make_unique<metrics::Metrics>(
+      executor, metrics::Metrics::Options{
+                    .info = std::move(info), .sockets = std::move(sockets), .is_reserved = is_reserved});
 }
 
 }  // namespace

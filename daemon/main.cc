@@ -1,18 +1,12 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/log.h"
-#include "daemon/check_config.h"
+#include "base/program.h"
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
 #include "daemon/upgrade.h"
 
 namespace {
-
-int fail(const gpumem::Error& error) {
-  spdlog::critical("{}", error.message);
-  return 1;
-}
 
 // Signals are taken by one thread, in turn, so that nothing is reloaded while it is being stopped.
 sigset_t block_signals() {
@@ -48,7 +42,7 @@ void upgrade(std::unique_ptr<gpumem::Daemon>& daemon, const gpumem::host::Servic
   manager.reloading();
   const gpumem::host::NamedDescriptors descriptors = daemon->hand_over();
   daemon.reset();
-  std::exit(fail(successor.become(descriptors)));
+  std::exit(gpumem::fail(successor.become(descriptors)));
 }
 
 }  // namespace
@@ -56,8 +50,8 @@ void upgrade(std::unique_ptr<gpumem::Daemon>& daemon, const gpumem::host::Servic
 int main(int argc, char** argv) {
   const gpumem::Successor successor(argc, argv);
   const gpumem::Options options = gpumem::parse_options(argc, argv);
-  if (auto started = gpumem::start_log(options.log_format, options.log_level); !started)
-    return fail(started.error());
+  if (auto started = gpumem::start_log(options.log.format, options.log.level); !started)
+    return gpumem::fail(started.error());
   if (options.check_config) {
     auto checked = gpumem::check_config(options);
     if (checked) return 0;
@@ -74,7 +68,7 @@ int main(int argc, char** argv) {
   const sigset_t signals = block_signals();
   const gpumem::host::ServiceManager manager;
   auto daemon = gpumem::Daemon::start(options, manager, gpumem::host::PassedDescriptors::of_process());
-  if (!daemon) return fail(daemon.error());
+  if (!daemon) return gpumem::fail(daemon.error());
   manager.ready();
   for (int signal = 0; sigwait(&signals, &signal) == 0 && (signal == SIGHUP || signal == SIGUSR2);) {
     if (signal == SIGHUP)

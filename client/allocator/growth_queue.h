@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 #include "client/allocator/span.h"
 
 namespace gpumem::allocator {

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 #include "client/allocator/engine.h"
 
 namespace gpumem::allocator {

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/no_pipe_signal.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::c_abi {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "client/cli/table.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"

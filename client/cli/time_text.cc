@@ -4,8 +4,7 @@
 #include <array>
 #include <cstdio>
 
-#include "base/duration.h"
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 
 namespace gpumem::cli {
 namespace {

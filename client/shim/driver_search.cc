@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/no_pipe_signal.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::shim {
 namespace {

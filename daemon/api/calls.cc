@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "base/label.h"
+#include "base/printable.h"
 #include "base/random.h"
 #include "shm/pages.h"
 

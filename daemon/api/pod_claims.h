@@ -1,7 +1,7 @@
 #pragma once
 #include <functional>
 
-#include "daemon/core/pod_claims.h"
+#include "daemon/core/admin.h"
 
 // What an administrator may ask about claims of pods, once for every transport.
 

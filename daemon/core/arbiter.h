@@ -3,7 +3,6 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/claims.h"
 #include "daemon/core/device_order.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/request.h"

@@ -8,10 +8,10 @@
 
 #include "daemon/core/explainer.h"
 #include "daemon/core/lending.h"
+#include "daemon/core/listings.h"
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
 #include "daemon/core/reclaimer.h"
-#include "daemon/core/region_listing.h"
 #include "daemon/core/sharer.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"

@@ -5,9 +5,9 @@
 #include <optional>
 #include <set>
 
-#include "daemon/core/claims.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/request_queue.h"
+#include "daemon/core/waiting_requests.h"
 
 namespace gpumem::core {
 

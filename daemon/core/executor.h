@@ -9,7 +9,8 @@
 
 #include "daemon/core/broker.h"
 #include "daemon/core/events.h"
-#include "daemon/core/session_holder.h"
+#include "gpumem/result.h"
+#include "shm/pages.h"
 
 namespace gpumem::core {
 
@@ -39,6 +40,18 @@ class EventWatcher {
   virtual bool caught_up() = 0;
   /// There will be no more: the broker is stopping.
   virtual void closed() = 0;
+};
+
+/// Whoever opened a session by Executor::open_session() and speaks for its client. Called on the core's
+/// thread; does not block.
+class SessionHolder {
+ public:
+  virtual ~SessionHolder() = default;
+  /// The session is asked for more memory than before: `figures` say how much of which device, and until
+  /// when.
+  virtual void pressed(const BrokerFigures& figures) = 0;
+  /// The session is over, and not because its holder ended it.
+  virtual void closed(const Error& why) = 0;
 };
 
 /// How other threads reach the core: they post work, which is done on the core's thread.
@@ -91,6 +104,27 @@ class Executor {
   /// happens, until it wants no more or unwatch().
   virtual void watch(std::shared_ptr<EventWatcher> watcher, std::optional<WallTime> since) = 0;
   virtual void unwatch(const EventWatcher& watcher) = 0;
+};
+
+/// Sends packets to sessions.
+class PacketSender {
+ public:
+  virtual ~PacketSender() = default;
+  /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does.
+  /// Nothing, if the lane is gone. A lane that breaks over it ends its session before this returns. Inside
+  /// work on the core's thread.
+  virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
+  /// Whether much of what was sent to the session is unread.
+  virtual bool is_behind(SessionId session) const = 0;
+};
+
+/// Understands the packets of sessions.
+class PacketReceiver {
+ public:
+  virtual ~PacketReceiver() = default;
+  /// Does what the packet asks for. Inside work on the core's thread; the session lives.
+  /// Errors  kInvalidArgument: it breaks the protocol, and the lane is to be closed.
+  virtual Result<void> receive(SessionId session, std::string_view packet, Broker& broker, TimePoint now) = 0;
 };
 
 }  // namespace gpumem::core

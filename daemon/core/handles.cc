@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "daemon/core/drop_from.h"
+#include "daemon/core/algorithms.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::core {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "daemon/core/demand.h"
 #include "daemon/core/size_classes.h"
 #include "gpumem/bytes.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/largest_first.h"
+#include "daemon/core/algorithms.h"
 
 namespace gpumem::core {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/core/largest_first.h"
+#include "daemon/core/algorithms.h"
 
 // Planning and asking. reclaimer_overdue.cc handles sessions that do not comply, and reclaimer_mates.cc asks
 // sessions of one tenant for each other's requests.

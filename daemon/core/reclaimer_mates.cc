@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "daemon/core/largest_first.h"
+#include "daemon/core/algorithms.h"
 #include "daemon/core/reclaimer.h"
 
 // Asks the sessions of one tenant to give memory back for each other's requests. These amounts are separate

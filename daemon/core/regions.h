@@ -10,13 +10,57 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/core/checkpoint.h"
 #include "daemon/core/outbox.h"
-#include "daemon/core/region_audiences.h"
 #include "daemon/core/types.h"
 #include "daemon/core/views.h"
 #include "gpumem/result.h"
 
 namespace gpumem::core {
+
+struct Region;
+
+/// The tenants that may map a region, besides the one that has published it.
+enum class Sharing : std::uint8_t {
+  kPrivate,  ///< nobody
+  kGroup,    ///< all tenants below the publisher's parent tenant
+  kPublic,   ///< everybody who may connect
+  kNamed,    ///< the named tenants, and the tenants below them
+};
+
+/// One group of tenants that regions can be shared with.
+struct Audience {
+  Sharing sharing = Sharing::kPrivate;  ///< kPrivate: their owner, whomever else they are shared with
+  TenantId owner;                       ///< the publisher; none: any, but for kPrivate and kGroup
+  std::string reader{};                 ///< with kNamed: the tenant that is named
+
+  auto operator<=>(const Audience&) const = default;
+};
+
+/// The regions by audience. The result of a search for some audiences, and its duration, do not depend on
+/// regions of other audiences: neither a listing nor a request for one region reveals anything of them.
+/// docs/trust-boundary.md says what this protects.
+class RegionAudiences {
+ public:
+  void add(const Region& region);
+  void remove(const Region& region);
+  /// Behind `after`, for any of the audiences, in the order of their ids, `most` of them.
+  std::vector<RegionId> page(std::span<const Audience> audiences, RegionId after, std::size_t most) const;
+  /// The newest of a name that is for any of the audiences, which name an owner; or that of a version. Of any
+  /// device, if none is named. Nothing: there is none.
+  struct Sought {
+    std::string name;
+    std::optional<DeviceIndex> device;
+    std::uint64_t version = 0;  ///< 0: the newest
+  };
+  std::optional<RegionId> find(std::span<const Audience> audiences, const Sought& sought) const;
+
+ private:
+  using Name = std::pair<std::string, std::optional<DeviceIndex>>;  ///< of a device, and of all
+
+  std::map<Audience, std::set<RegionId>> regions_;
+  std::map<Audience, std::map<Name, std::set<RegionId>>> names_;  ///< for others than the owner
+};
 
 /// Named memory of a tenant that others map. Processes of that tenant may write to it, unless it is sealed.
 /// Several may be of the same memory, all of them sealed or none.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "daemon/core/drop_from.h"
+#include "daemon/core/algorithms.h"
 
 namespace gpumem::core {
 
@@ -71,6 +71,96 @@ bool WaitingRequests::waits_up_to(RequestId id, SessionId session, DeviceIndex d
 Bytes WaitingRequests::wanted_for(SliceId slice) const {
   const auto found = by_slice_.find(slice);
   return found == by_slice_.end() ? Bytes{} : found->second;
+}
+
+Claims::Claims(const WaitingRequests& requests, std::size_t devices)
+    : requests_(requests), devices_(devices) {}
+
+void Claims::entitle(RequestId id, DeviceIndex device) {
+  if (++devices_[device].entitled[id] > 1) return;
+  // Only a request that is entitled on all its devices may overtake others and have memory held for it.
+  const Request& request = requests_.at(id);
+  const auto is_entitled = [&](const Request::Part& part) {
+    return devices_[part.device].entitled.contains(id);
+  };
+  if (std::ranges::all_of(request.parts, is_entitled)) add(request);
+}
+
+void Claims::disentitle(RequestId id, DeviceIndex device) {
+  auto& entitled = devices_[device].entitled;
+  const auto found = entitled.find(id);
+  if (--found->second > 0) return;
+  entitled.erase(found);
+  remove(id);
+}
+
+void Claims::clear() {
+  for (OnDevice& on : devices_) {
+    const std::uint64_t revision = on.revision + 1;
+    on = {};
+    on.revision = revision;
+  }
+  groups_.clear();
+  group_of_.clear();
+}
+
+Bytes Claims::sum_without(RequestId id, DeviceIndex device) const {
+  const auto own = devices_[device].claims.find(id);
+  return devices_[device].sum - (own == devices_[device].claims.end() ? Bytes{} : own->second);
+}
+
+void Claims::add(const Request& request) {
+  DeviceSet set;
+  for (const Request::Part& part : request.parts) set.push_back(part.device);
+  std::ranges::sort(set);
+  Group::Amounts leasts{};
+  for (const Request::Part& part : request.parts) {
+    OnDevice& on = devices_[part.device];
+    on.claims.emplace(request.id, part.least);
+    on.sum += part.least;
+    ++on.revision;
+    on.joint += set.size() > 1 ? 1 : 0;
+    const auto key = static_cast<std::size_t>(std::ranges::find(set, part.device) - set.begin());
+    if (key < kKeys) leasts[key] = part.least;
+  }
+  const auto [group, is_new] = groups_.try_emplace(set);
+  if (is_new) {
+    for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
+  }
+  group->second.add(request.id, leasts);
+  group_of_.emplace(request.id, group);
+}
+
+void Claims::remove(RequestId id) {
+  const auto found = group_of_.find(id);
+  if (found == group_of_.end()) return;
+  const Groups::iterator group = found->second;
+  group_of_.erase(found);
+  for (const DeviceIndex device : group->first) {
+    OnDevice& on = devices_[device];
+    const auto claim = on.claims.find(id);
+    on.sum -= claim->second;
+    ++on.revision;
+    on.joint -= group->first.size() > 1 ? 1 : 0;
+    on.claims.erase(claim);
+  }
+  group->second.remove(id);
+  if (!group->second.empty()) return;
+  for (const DeviceIndex device : group->first) std::erase(devices_[device].groups, &*group);
+  groups_.erase(group);
+}
+
+std::optional<RequestId> Claims::first_at_most_free(DeviceIndex device, const Ledger& ledger,
+                                                    RequestId after) const {
+  std::optional<RequestId> first;
+  for (const auto* group : devices_[device].groups) {
+    Group::Amounts free{};
+    for (std::size_t i = 0; i < std::min(kKeys, group->first.size()); ++i)
+      free[i] = ledger.free(group->first[i]);
+    const auto found = group->second.first_at_most(free, after);
+    if (found && (!first || found->request < *first)) first = found->request;
+  }
+  return first;
 }
 
 }  // namespace gpumem::core

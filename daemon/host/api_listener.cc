@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "daemon/host/foreign_descriptors.h"
+#include "daemon/host/socket_disposal.h"
 
 namespace gpumem::host {
 namespace {

@@ -9,12 +9,11 @@
 #include <unordered_map>
 
 #include "base/unique_fd.h"
-#include "daemon/host/api_connections.h"
+#include "daemon/host/connection_limits.h"
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/relay.h"
 #include "daemon/host/runtime_folder.h"
-#include "daemon/host/silent_connections.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
-#include "daemon/core/quota_admin.h"
+#include "daemon/core/admin.h"
 
 namespace gpumem::host {
 

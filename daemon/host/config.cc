@@ -6,8 +6,8 @@
 #include "base/printable.h"
 #include "daemon/core/user_tenant.h"
 #include "daemon/host/files.h"
-#include "daemon/host/quota_fields.h"
 #include "daemon/host/tcp_port.h"
+#include "daemon/host/toml_reader.h"
 #include "daemon/pods/prepared_claims.h"
 
 namespace gpumem::host {

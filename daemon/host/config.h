@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -7,9 +8,26 @@
 #include <vector>
 
 #include "daemon/core/policy.h"
-#include "daemon/host/quota_config.h"
+#include "gpumem/bytes.h"
 
 namespace gpumem::host {
+
+/// A quota as written; percent is of the device's pool. What is missing comes from the next wider quota.
+struct QuotaConfig {
+  std::optional<Amount> guarantee;        ///< else 0
+  std::optional<Amount> limit;            ///< else the whole pool
+  std::optional<std::uint32_t> weight;    ///< else core::kDefaultWeight
+  std::optional<std::uint32_t> priority;  ///< else core::kDefaultPriority
+  bool operator==(const QuotaConfig&) const = default;
+  bool says_nothing() const { return *this == QuotaConfig{}; }
+};
+
+/// Quotas on every device, and other ones on some.
+struct QuotasConfig {
+  QuotaConfig everywhere;
+  std::map<std::string, QuotaConfig> by_device;  ///< UUID
+  bool operator==(const QuotasConfig&) const = default;
+};
 
 /// How a device is lent.
 struct DeviceConfig {

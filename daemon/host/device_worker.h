@@ -7,7 +7,7 @@
 
 #include "base/mutex.h"
 #include "cuda/memory.h"
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "daemon/host/passed_descriptors.h"
 
 namespace gpumem::host {

@@ -11,7 +11,6 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/files.h"
-#include "daemon/host/journal_records.h"
 
 namespace gpumem::host {
 namespace {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -93,5 +94,13 @@ class JournalWriter {
   std::string why_;
   std::optional<core::TimePoint> failed_;  ///< since nothing could be written; the time of the last try
 };
+
+/// One change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.
+std::string encode(const core::Checkpoint::Change& change);
+
+/// The record at the beginning of `bytes`, which loses it.
+/// Errors  kUnavailable: not all of it is there; kInvalidArgument: it is damaged;
+///         kFailedPrecondition: another version has written it, its kind is not known.
+Result<core::Checkpoint::Change> decode(std::string_view& bytes);
 
 }  // namespace gpumem::host

@@ -1,4 +1,4 @@
-#include "daemon/host/journal_records.h"
+#include "daemon/host/journal.h"
 
 #include <boost/crc.hpp>
 #include <cstring>

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/crash_point.h"
-#include "daemon/host/foreign_descriptors.h"
+#include "daemon/host/socket_disposal.h"
 #include "proto/lane/frames.h"
 
 namespace gpumem::host {

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "daemon/host/live_quotas.h"
-#include "daemon/host/pod_policy.h"
+#include "daemon/host/policy_compiler.h"
 
 namespace gpumem::host {
 namespace {

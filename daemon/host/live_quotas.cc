@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/printable.h"
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "daemon/core/user_tenant.h"
-#include "daemon/host/quota_change.h"
+#include "daemon/host/quota_overlay.h"
 
 namespace gpumem::host {
 namespace {

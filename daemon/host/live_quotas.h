@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/core/pod_claims.h"
-#include "daemon/core/quota_admin.h"
+#include "daemon/core/admin.h"
 #include "daemon/host/claim_store.h"
 #include "daemon/host/policy_compiler.h"
 #include "daemon/host/quota_store.h"

@@ -9,8 +9,7 @@
 #include <unordered_map>
 
 #include "daemon/core/executor.h"
-#include "daemon/core/packets.h"
-#include "daemon/host/api_connections.h"
+#include "daemon/host/connection_limits.h"
 #include "daemon/host/deadline_timer.h"
 #include "daemon/host/event_log.h"
 #include "daemon/host/extents.h"
@@ -23,7 +22,6 @@
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/session_link.h"
 #include "daemon/host/shared_pages.h"
-#include "daemon/host/silent_connections.h"
 #include "daemon/host/socket_disposal.h"
 #include "daemon/host/unread_descriptors.h"
 #include "proto/lane/frames.h"

@@ -1,6 +1,6 @@
 // The loop's part that speaks with lanes of frames: it greets, and hands what sessions ask to the receiver.
 #include "base/crash_point.h"
-#include "base/label.h"
+#include "base/printable.h"
 #include "daemon/host/loop.h"
 
 namespace gpumem::host {

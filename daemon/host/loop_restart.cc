@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "base/crash_point.h"
-#include "base/label.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/session_link.h"

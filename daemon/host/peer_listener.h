@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "daemon/host/descriptor_budget.h"
+#include "daemon/host/connection_limits.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/socket_disposal.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/host/pod_policy.h"
+#include "daemon/host/policy_compiler.h"
 
 #include <algorithm>
 

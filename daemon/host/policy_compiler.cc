@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "daemon/core/user_tenant.h"
-#include "daemon/host/pod_policy.h"
 
 namespace gpumem::host {
 namespace {

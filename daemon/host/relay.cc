@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "daemon/host/foreign_descriptors.h"
+#include "daemon/host/socket_disposal.h"
 
 namespace gpumem::host {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "daemon/host/folder_lock.h"
-#include "daemon/host/foreign_descriptors.h"
+#include "daemon/host/socket_disposal.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {

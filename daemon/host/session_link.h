@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "daemon/core/effects.h"
-#include "daemon/core/session_holder.h"
-#include "daemon/host/api_connections.h"
+#include "daemon/core/executor.h"
+#include "daemon/host/connection_limits.h"
 #include "daemon/host/extents.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/peer.h"

@@ -1,5 +1,7 @@
 #include "daemon/host/toml_reader.h"
 
+#include "daemon/core/types.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -20,6 +22,13 @@ std::string advice_on_quotes(std::string_view text, std::size_t line) {
   const std::string_view value = trimmed(text.substr(equals + 1));
   if (value.empty() || value.starts_with('"') || !parse_amount(value)) return "";
   return "; amounts are texts: write them in quotes, \"" + std::string(value) + "\"";
+}
+
+std::vector<TomlReader::Field> quota_fields(TomlReader& reader, QuotaConfig& quota) {
+  return {{"guarantee", reader.amount(quota.guarantee)},
+          {"limit", reader.amount(quota.limit)},
+          {"weight", reader.number(quota.weight, 1, core::kMaxWeight)},
+          {"priority", reader.number(quota.priority, 0, core::kMaxPriority)}};
 }
 
 }  // namespace
@@ -74,6 +83,22 @@ std::optional<Amount> TomlReader::amount_of(const toml::node& node) {
   if (parsed) return *parsed;
   fail(node.source(), parsed.error().message);
   return std::nullopt;
+}
+
+std::vector<TomlReader::Field> quotas_fields(TomlReader& reader, QuotasConfig& quotas) {
+  auto fields = quota_fields(reader, quotas.everywhere);
+  fields.emplace_back("device", reader.tables([&reader, &quotas](const toml::table& table) {
+    std::string uuid;
+    QuotaConfig quota;
+    auto device_fields = quota_fields(reader, quota);
+    device_fields.emplace_back("uuid", reader.text(uuid));
+    reader.read(table, "a tenant's device", device_fields);
+    if (uuid.empty()) reader.fail(table.source(), "a tenant's device needs its 'uuid'");
+    if (!quotas.by_device.emplace(uuid, quota).second) {
+      reader.fail(table.source(), "device '" + uuid + "' is given twice for one tenant");
+    }
+  }));
+  return fields;
 }
 
 }  // namespace gpumem::host

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/host/config.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
@@ -148,5 +149,8 @@ class TomlReader {
   std::map<std::string, std::string> places_, keys_;
   std::optional<Error> error_;
 };
+
+/// The fields of a table that gives quotas on every device, with `device` for other ones on some.
+std::vector<TomlReader::Field> quotas_fields(TomlReader& reader, QuotasConfig& quotas);
 
 }  // namespace gpumem::host

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/http_exchange.h"
-#include "daemon/kubernetes/json_fields.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {

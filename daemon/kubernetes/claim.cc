@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/kubernetes/quantity.h"
+#include "daemon/kubernetes/api_values.h"
 
 namespace gpumem::kubernetes {
 namespace {

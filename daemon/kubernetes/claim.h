@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/kubernetes/json_fields.h"
+#include "daemon/kubernetes/api_values.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 

@@ -1,7 +1,5 @@
-#include <CLI/CLI.hpp>
 #include <string>
 
-#include "base/log.h"
 #include "daemon/kubernetes/driver.h"
 #include "daemon/kubernetes/program.h"
 
@@ -65,7 +63,7 @@ Result<ApiServer::Options> api_server_of(const CommandLine& line) {
 }  // namespace
 }  // namespace gpumem::kubernetes
 
-using gpumem::kubernetes::fail;
+using gpumem::fail;
 
 int main(int argc, char** argv) {
   gpumem::kubernetes::CommandLine line = gpumem::kubernetes::parse_command_line(argc, argv);

@@ -5,31 +5,16 @@
 #include <string>
 #include <string_view>
 
-#include "base/log.h"
+#include "base/program.h"
 #include "daemon/kubernetes/device_specs.h"
-#include "gpumem/result.h"
 
-namespace CLI {
-class App;
-}
-
-/// What the main programs of both drivers have in common.
+// The common parts of both drivers' main programs.
 
 namespace gpumem::kubernetes {
-
-struct LogOptions {
-  LogFormat format = LogFormat::kText;
-  std::string level = "info";
-};
-
-void add_log_options(CLI::App& app, LogOptions& log);
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).
 /// `what_stays`  text for --help: the effects that remain when the program stops.
 void parse(CLI::App& app, int argc, char** argv, std::string_view what_stays);
-
-/// Logs why the program cannot run; its exit status.
-int fail(const Error& error);
 
 /// Adds the options for containers that both programs have. Parsing the command line makes `device_kind`
 /// empty for `none`.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::kubernetes {
 namespace {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "daemon/kubernetes/quantity.h"
+#include "daemon/kubernetes/api_values.h"
 
 namespace gpumem::kubernetes {
 namespace {

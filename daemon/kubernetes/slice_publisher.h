@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "daemon/kubernetes/api_server.h"
+#include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/broker_client.h"
-#include "daemon/kubernetes/json_fields.h"
 
 namespace gpumem::kubernetes {
 

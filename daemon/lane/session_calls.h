@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/crash_point.h"
-#include "daemon/core/packets.h"
+#include "daemon/core/executor.h"
 #include "daemon/lane/convert.h"
 
 namespace gpumem::lane {

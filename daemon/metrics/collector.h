@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/core/event_kinds.h"
+#include "daemon/core/events.h"
 #include "daemon/core/executor.h"
 #include "daemon/metrics/histogram.h"
 

@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::metrics {
 

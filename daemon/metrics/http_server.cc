@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 #include "daemon/core/refusals.h"
 
 namespace gpumem::metrics {

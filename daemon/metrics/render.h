@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "daemon/metrics/snapshot.h"
+#include "daemon/metrics/sampler.h"
 #include "daemon/metrics/text_writer.h"
 
 namespace gpumem::metrics {

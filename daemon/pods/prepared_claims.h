@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/pod_claims.h"
+#include "daemon/core/admin.h"
 
 namespace gpumem::pods {
 

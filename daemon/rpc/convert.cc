@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "daemon/api/denial_numbers.h"
-#include "daemon/core/event_kinds.h"
+#include "daemon/core/events.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {

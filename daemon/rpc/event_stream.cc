@@ -1,6 +1,6 @@
 #include "daemon/rpc/event_stream.h"
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "daemon/core/refusals.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"

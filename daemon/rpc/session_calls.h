@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "daemon/api/calls.h"
-#include "daemon/core/session_holder.h"
+#include "daemon/core/executor.h"
 #include "daemon/rpc/session_writer.h"
 
 namespace gpumem::rpc {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/signals_blocked.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::rpc {
 

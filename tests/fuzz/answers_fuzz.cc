@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "client/cli/quota.h"
 #include "client/cli/views.h"
 #include "tests/fuzz/messages.h"

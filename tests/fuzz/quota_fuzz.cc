@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "daemon/host/quota_change.h"
+#include "daemon/host/quota_overlay.h"
 #include "daemon/host/quota_store.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"

@@ -1,5 +1,5 @@
 // Requests by gRPC with any name and any figure are answered with the right error, and change nothing.
-#include "base/label.h"
+#include "base/printable.h"
 #include "tests/integration/hostile_fixture.h"
 #include "tests/support/session_stream.h"
 

@@ -1,7 +1,7 @@
 // Bad input on a lane: the broker answers or hangs up, and goes on.
 #include <sys/socket.h>
 
-#include "base/label.h"
+#include "base/printable.h"
 #include "tests/integration/hostile_fixture.h"
 
 namespace gpumem::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "tests/model/reference.h"
 #include "tests/unit/core/fake_driver.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/core/event_kinds.h"
+#include "daemon/core/events.h"
 
 // Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "tests/promises/process.h"
 #include "tests/promises/promises.h"
 #include "tests/unit/core/fake_driver.h"

@@ -1,6 +1,6 @@
 #include "client/cli/regions/region_options.h"
 
-#include "base/duration.h"
+#include "base/time_format.h"
 #include "client/cli/option_checks.h"
 
 namespace gpumem::cli {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "base/duration.h"
+#include "base/time_format.h"
 
 namespace gpumem::cli {
 namespace {

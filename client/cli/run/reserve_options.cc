@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "base/duration.h"
+#include "base/time_format.h"
 #include "client/cli/run/reserve.h"
 #include "client/runtime_folder.h"
 

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 #include "client/shim/memory/context.h"
 
 namespace gpumem::shim {

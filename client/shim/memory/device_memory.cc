@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 #include "client/connection.h"
 #include "client/room.h"
 #include "client/shim/memory/context.h"

@@ -4,8 +4,7 @@
 
 #include <string>
 
-#include "base/no_pipe_signal.h"
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::shim {
 

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "base/duration.h"
+#include "base/time_format.h"
 
 namespace gpumem::shim {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/not_cancelled.h"
+#include "base/thread_guards.h"
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
 

@@ -1,21 +1,45 @@
 #pragma once
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "daemon/kubernetes/broker_client.h"
-#include "daemon/kubernetes/device_plugin/folder_watch.h"
 #include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 #include "daemon/kubernetes/device_plugin/kubelet_link.h"
-#include "daemon/kubernetes/device_plugin/offered_units.h"
 #include "daemon/kubernetes/device_plugin/plugin_service.h"
 #include "daemon/kubernetes/device_plugin/unit_claims.h"
+#include "daemon/kubernetes/device_plugin/units.h"
 #include "daemon/kubernetes/device_specs.h"
 #include "daemon/kubernetes/reconcile_loop.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {
+
+/// Calls on a thread of its own whenever something has come into a folder, has been replaced there, or has
+/// gone. One call may stand for several changes.
+class FolderWatch {
+ public:
+  /// `on_change` must not block for long. Errors  of inotify(7), which name the folder.
+  static Result<std::unique_ptr<FolderWatch>> start(const std::filesystem::path& folder,
+                                                    std::function<void()> on_change);
+  /// Waits for the call that is under way.
+  ~FolderWatch();
+  FolderWatch(const FolderWatch&) = delete;
+  FolderWatch& operator=(const FolderWatch&) = delete;
+
+ private:
+  FolderWatch(UniqueFd events, UniqueFd stop, std::function<void()> on_change);
+  void loop();
+
+  UniqueFd events_;
+  UniqueFd stop_;
+  std::function<void()> on_change_;
+  std::thread thread_;
+};
 
 /// The device plugin, all parts wired. It serves each kubelet that comes, from its start until its end, and
 /// keeps nothing of its own: what pods have is the kubelet's and the broker's.

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "daemon/kubernetes/json_fields.h"
+#include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/whole_file.h"
 #include "proto/channel.h"
 

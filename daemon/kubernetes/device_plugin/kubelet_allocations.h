@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/kubernetes/device_plugin/offered_units.h"
 #include "daemon/kubernetes/device_plugin/units.h"
 #include "gpumem/result.h"
 #include "kubelet/pod_resources.grpc.pb.h"

@@ -1,11 +1,9 @@
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 
-#include "base/log.h"
+#include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/device_plugin/device_plugin.h"
 #include "daemon/kubernetes/program.h"
-#include "daemon/kubernetes/quantity.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -61,7 +59,7 @@ CommandLine parse_command_line(int argc, char** argv) {
 }  // namespace
 }  // namespace gpumem::kubernetes
 
-using gpumem::kubernetes::fail;
+using gpumem::fail;
 
 int main(int argc, char** argv) {
   const auto line = gpumem::kubernetes::parse_command_line(argc, argv);

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "daemon/kubernetes/device_plugin/offered_units.h"
 #include "daemon/kubernetes/device_plugin/unit_claims.h"
+#include "daemon/kubernetes/device_plugin/units.h"
 #include "daemon/kubernetes/device_specs.h"
 #include "kubelet/device_plugin.grpc.pb.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 #include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {

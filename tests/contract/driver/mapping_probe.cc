@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 #include "tests/contract/driver/probe.h"
 
 namespace gpumem::contract {

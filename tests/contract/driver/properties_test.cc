@@ -1,5 +1,5 @@
 // The driver's data of an extent, and several handles of one extent.
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 #include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 #include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "cuda/allocation_properties.h"
+#include "cuda/memory.h"
 #include "tests/contract/driver/management.h"
 #include "tests/contract/driver/probe.h"
 

@@ -1,4 +1,4 @@
-#include "base/duration.h"
+#include "base/time_format.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Instants as text, and back.
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 
 #include <gtest/gtest.h>
 

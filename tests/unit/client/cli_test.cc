@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "client/cli/check.h"
 #include "client/cli/monitor.h"
 #include "client/cli/table.h"

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "client/cli/time_text.h"
 #include "client/cli/views.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/rfc3339.h"
+#include "base/time_format.h"
 #include "client/cli/views.h"
 
 namespace gpumem::cli::test {

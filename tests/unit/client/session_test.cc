@@ -8,7 +8,7 @@
 
 #include <future>
 
-#include "base/label.h"
+#include "base/printable.h"
 #include "shm/pages.h"
 #include "tests/unit/client/fake_lane.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/core/demand.h"
+#include "daemon/core/size_classes.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 
 namespace gpumem::core {
 namespace {

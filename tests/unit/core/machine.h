@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/core/broker.h"
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "tests/unit/core/fake_driver.h"
 #include "tests/unit/core/policies.h"
 

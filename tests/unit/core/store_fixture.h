@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "tests/unit/core/fake_driver.h"
 
 namespace gpumem::core {

@@ -1,4 +1,4 @@
-#include "daemon/host/api_connections.h"
+#include "daemon/host/connection_limits.h"
 
 #include <gtest/gtest.h>
 

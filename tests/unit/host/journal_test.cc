@@ -8,7 +8,6 @@
 #include <boost/crc.hpp>
 #include <csignal>
 
-#include "daemon/host/journal_records.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::host {

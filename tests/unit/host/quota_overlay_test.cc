@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/host/quota_change.h"
 
 namespace gpumem::host {
 namespace {

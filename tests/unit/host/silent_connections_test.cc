@@ -1,5 +1,5 @@
 // Connections that say nothing, and which of them has to go.
-#include "daemon/host/silent_connections.h"
+#include "daemon/host/connection_limits.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "base/packet.h"
-#include "daemon/host/foreign_descriptors.h"
 #include "tests/hostile/lingering_socket.h"
 #include "tests/support/eventually.h"
 

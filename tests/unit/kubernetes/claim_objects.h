@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "daemon/kubernetes/json_fields.h"
+#include "daemon/kubernetes/api_values.h"
 
 namespace gpumem::kubernetes::test {
 

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/quantity.h"
+#include "daemon/kubernetes/api_values.h"
 
 #include <gtest/gtest.h>
 

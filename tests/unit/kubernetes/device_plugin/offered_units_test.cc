@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/device_plugin/offered_units.h"
+#include "daemon/kubernetes/device_plugin/units.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "daemon/kubernetes/json_fields.h"
+#include "daemon/kubernetes/api_values.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::kubernetes::test {

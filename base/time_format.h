@@ -4,7 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "gpumem/result.h"
+
 namespace gpumem {
+
+/// Reads a span of time: `500ms`, `90s`, `10m`, `2h`, `3d`; a number alone is seconds.
+/// Errors  kInvalidArgument: something else, or over a year.
+Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 /// The instant that RFC 3339 `text` names, to the microsecond; nothing if it names none, or one before 1970
 /// or after 2199.

@@ -4,6 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
 namespace gpumem::kubernetes {
 
 using Json = nlohmann::json;
@@ -22,5 +25,12 @@ Json parse_json(std::string_view text);
 
 /// `json` in one line; bytes that are not UTF-8 are replaced.
 std::string json_text(const Json& json);
+
+/// Reads an amount of bytes as Kubernetes writes it: `8Gi`, `1500M`, `1e9`, `100m`. A fraction of a byte
+/// counts as a whole one. Errors  kInvalidArgument: not a quantity, negative, over 2^64-1.
+Result<Bytes> parse_quantity(std::string_view text);
+
+/// The form that the API server stores: the largest binary unit that leaves a whole number, `80Gi`.
+std::string quantity_text(Bytes bytes);
 
 }  // namespace gpumem::kubernetes
