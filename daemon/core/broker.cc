@@ -13,7 +13,7 @@ Broker::Broker(Policy policy) : state_(std::move(policy)) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i)
     state_.ledger.set_lending(i, devices[i].reclaim.lend_guarantees);
-  put_in_force(state_.tenants.rules_under(state_.policy, {}));
+  state_.tenants.put_in_force(state_.tenants.rules_under(state_.policy, {}), state_.policy.tenants);
 }
 
 // ---- Sessions ----
@@ -84,8 +84,6 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   forget_if_done(id);
   serve(now);
 }
-
-void Broker::exited(SessionId id, TimePoint now) { session_ended(id, SessionEnd::kExited, now); }
 
 void Broker::forget_if_done(SessionId id) {
   Session* known = state_.find(id);
@@ -174,8 +172,6 @@ void Broker::abandon(GrantId grant, TimePoint now) {
   settle(now);
 }
 
-Result<void> Broker::accept(SessionId session, GrantId grant) { return lending_.accept(session, grant); }
-
 Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const LeaseId> leases, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
@@ -204,8 +200,6 @@ void Broker::spent(SessionId id, DeviceIndex device, TimePoint now) {
 }
 
 // ---- What the host reports ----
-
-void Broker::begin_observation(DeviceIndex device) { unmanaged_.begin_observation(device); }
 
 void Broker::observe(const Observation& observation, TimePoint now) {
   unmanaged_.observe(observation, now);
@@ -268,14 +262,10 @@ void Broker::progress(TimePoint now) {
     forget_if_done(id);
 }
 
-bool Broker::settled() const { return lending_.settled(); }
-
 std::vector<Effect> Broker::take_effects() {
   std::vector<Effect> effects;
   take_effects(effects);
   return effects;
 }
-
-std::vector<SessionId> Broker::take_touched() { return state_.outbox.take_touched(); }
 
 }  // namespace gpumem::core

@@ -43,8 +43,8 @@ struct Restored {
   RequestId last_request;
 };
 
-/// The door to the broker's decisions: events in, effects out. It passes each event to the part that is
-/// responsible, and collects what follows. No clock, no I/O, no threads: `now` comes with the events, effects
+/// The entry to the broker's decisions: events in, effects out. It passes each event to the part that is
+/// responsible, and collects the effects. No clock, no I/O, no threads: `now` comes with the events, effects
 /// are taken with take_effects() after each of them and done by the host. Threads  one.
 class Broker {
  public:
@@ -78,7 +78,7 @@ class Broker {
   /// use them, when exited() says so. Unknown sessions are ignored.
   void session_ended(SessionId session, SessionEnd end, TimePoint now);
   /// The process is gone, and with it every mapping of its own.
-  void exited(SessionId session, TimePoint now);
+  void exited(SessionId session, TimePoint now) { session_ended(session, SessionEnd::kExited, now); }
 
   /// `limit`  zero: none but the tenant's, as it is at any time. Answers the slice.
   /// Errors  kNotFound (device), kInvalidArgument (more than the pool), kResourceExhausted (too many slices),
@@ -103,7 +103,7 @@ class Broker {
   /// soon as the client lets go of it. Unknown grants are ignored.
   void abandon(GrantId grant, TimePoint now);
   /// The client has mapped all of the grant. Errors  kNotFound.
-  Result<void> accept(SessionId session, GrantId grant);
+  Result<void> accept(SessionId session, GrantId grant) { return lending_.accept(session, grant); }
   /// The client has let go of the leases. All or nothing. Errors  kNotFound: not leases of this slice.
   Result<void> give_back(SessionId session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
 
@@ -181,8 +181,8 @@ class Broker {
   void spent(SessionId session, DeviceIndex device, TimePoint now);
   /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
   /// its figures.
-  void begin_observation(DeviceIndex device);
-  /// Takes the driver's figures of a device's memory (broker_reconcile.cc).
+  void begin_observation(DeviceIndex device) { unmanaged_.begin_observation(device); }
+  /// Takes the driver's figures of a device's memory.
   void observe(const Observation& observation, TimePoint now);
 
   void job_done(const JobResult& result, TimePoint now);
@@ -201,13 +201,13 @@ class Broker {
   void stop_lending(std::string why) { state_.stopped_lending = std::move(why); }
   void go_on_lending() { state_.stopped_lending.clear(); }
   /// Every device has its pool and its stock.
-  bool settled() const;
+  bool settled() const { return lending_.settled(); }
 
   std::vector<Effect> take_effects();
   /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
   void take_effects(std::vector<Effect>& into) { state_.outbox.take_effects(into); }
   /// Sessions whose own figures have changed since the last call.
-  std::vector<SessionId> take_touched();
+  std::vector<SessionId> take_touched() { return state_.outbox.take_touched(); }
 
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }
@@ -257,7 +257,6 @@ class Broker {
   const Session* other_of_process(const Session& session) const;
   // The quotas of each tenant with sessions under a policy, and the tenant that each session then belongs to.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
-  void put_in_force(const Tenants::Rules& rules);
 
   State state_;
   Reclaimer reclaimer_{state_};

@@ -29,7 +29,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
-  put_in_force(rules);
+  state_.tenants.put_in_force(rules, state_.policy.tenants);
   std::map<SessionId, TenantId> others;
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
@@ -62,10 +62,6 @@ Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, s
         TenantRule{.name = match.name, .parent = match.parent, .uid = {}, .gid = {}, .quotas = match.quotas});
   }
   return members;
-}
-
-void Broker::put_in_force(const Tenants::Rules& rules) {
-  state_.tenants.put_in_force(rules, state_.policy.tenants);
 }
 
 }  // namespace gpumem::core

@@ -13,6 +13,11 @@ namespace gpumem::core {
 /// The state that a broker takes over from the one before it: sessions, the leases of each, and waiting
 /// requests with their age. Reclaim requests are not part of it: they end with the broker.
 struct Checkpoint {
+  template <class IdType>
+  struct Gone {
+    IdType id;
+    bool operator==(const Gone&) const = default;
+  };
   struct Session {
     SessionId id;
     Peer peer;
@@ -92,10 +97,8 @@ struct Checkpoint {
     TimePoint left = TimePoint::max();
     bool operator==(const Region&) const = default;
   };
-  struct RegionGone {
-    RegionId id;  ///< also the highest so far, whether there was such a region or not
-    bool operator==(const RegionGone&) const = default;
-  };
+  /// `id`  also the highest so far, whether there was such a region or not.
+  using RegionGone = Gone<RegionId>;
   /// Of a region that nobody writes to.
   struct RegionSealed {
     RegionId id;
@@ -129,22 +132,10 @@ struct Checkpoint {
     RegionId region;  ///< told by RegionGone
     bool operator==(const Numbers&) const = default;
   };
-  struct SessionGone {
-    SessionId id;
-    bool operator==(const SessionGone&) const = default;
-  };
-  struct SliceGone {
-    SliceId id;
-    bool operator==(const SliceGone&) const = default;
-  };
-  struct LeaseGone {
-    LeaseId id;
-    bool operator==(const LeaseGone&) const = default;
-  };
-  struct ImportGone {
-    ImportId id;
-    bool operator==(const ImportGone&) const = default;
-  };
+  using SessionGone = Gone<SessionId>;
+  using SliceGone = Gone<SliceId>;
+  using LeaseGone = Gone<LeaseId>;
+  using ImportGone = Gone<ImportId>;
   struct WaitingGone {
     SessionId session;
     RequestId id;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/core/user_tenant.h"
+#include "daemon/core/policy.h"
 
 namespace gpumem::core {
 namespace {

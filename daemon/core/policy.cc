@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "daemon/core/user_tenant.h"
 #include "shm/pages.h"
 
 namespace gpumem::core {

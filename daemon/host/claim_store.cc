@@ -9,8 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
-#include "daemon/host/files.h"
 #include "daemon/host/toml_reader.h"
 
 namespace gpumem::host {

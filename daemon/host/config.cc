@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/files.h"
 #include "base/printable.h"
-#include "daemon/core/user_tenant.h"
-#include "daemon/host/files.h"
+#include "daemon/core/policy.h"
 #include "daemon/host/tcp_port.h"
 #include "daemon/host/toml_reader.h"
 #include "daemon/pods/prepared_claims.h"

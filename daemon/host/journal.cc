@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/crash_point.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "daemon/host/files.h"
 
 namespace gpumem::host {
 namespace {

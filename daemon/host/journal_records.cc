@@ -14,24 +14,13 @@ using core::Checkpoint;
 using Change = Checkpoint::Change;
 
 // The place of a kind among the alternatives of Change is its number in the journal.
-static_assert(std::is_same_v<std::variant_alternative_t<0, Change>, Checkpoint::Session> &&
-              std::is_same_v<std::variant_alternative_t<1, Change>, Checkpoint::SessionGone> &&
-              std::is_same_v<std::variant_alternative_t<2, Change>, Checkpoint::Slice> &&
-              std::is_same_v<std::variant_alternative_t<3, Change>, Checkpoint::SliceGone> &&
-              std::is_same_v<std::variant_alternative_t<4, Change>, Checkpoint::Lease> &&
-              std::is_same_v<std::variant_alternative_t<5, Change>, Checkpoint::LeaseGone> &&
-              std::is_same_v<std::variant_alternative_t<6, Change>, Checkpoint::Import> &&
-              std::is_same_v<std::variant_alternative_t<7, Change>, Checkpoint::ImportGone> &&
-              std::is_same_v<std::variant_alternative_t<8, Change>, Checkpoint::Declaration> &&
-              std::is_same_v<std::variant_alternative_t<9, Change>, Checkpoint::Numbers> &&
-              std::is_same_v<std::variant_alternative_t<10, Change>, Checkpoint::Handle> &&
-              std::is_same_v<std::variant_alternative_t<11, Change>, Checkpoint::Region> &&
-              std::is_same_v<std::variant_alternative_t<12, Change>, Checkpoint::RegionGone> &&
-              std::is_same_v<std::variant_alternative_t<13, Change>, Checkpoint::Waiting> &&
-              std::is_same_v<std::variant_alternative_t<14, Change>, Checkpoint::WaitingGone> &&
-              std::is_same_v<std::variant_alternative_t<15, Change>, Checkpoint::Suspect> &&
-              std::is_same_v<std::variant_alternative_t<16, Change>, Checkpoint::Answer> &&
-              std::is_same_v<std::variant_alternative_t<17, Change>, Checkpoint::RegionSealed>);
+static_assert(
+    std::is_same_v<Change, std::variant<Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice,
+                                        Checkpoint::SliceGone, Checkpoint::Lease, Checkpoint::LeaseGone,
+                                        Checkpoint::Import, Checkpoint::ImportGone, Checkpoint::Declaration,
+                                        Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
+                                        Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
+                                        Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed>>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -149,142 +138,65 @@ class Decoder {
 };
 
 // The words of each kind, in the order in which they are written and read.
-template <class Coder>
-void code(Coder& coder, core::Peer& peer) {
-  coder(peer.pid);
-  coder(peer.uid);
-  coder(peer.can_be_ended);
-  coder(peer.maps);
-  coder(peer.gids);
-  coder(peer.command);
-  coder(peer.started);
+template <class Coder, class... Words>
+void code_all(Coder& coder, Words&... words) {
+  (coder(words), ...);
+}
+template <class Coder, class Kind>
+requires(sizeof(Kind) == sizeof(Kind::id))  // it has an id alone
+    void code(Coder& coder, Kind& one) {
+  coder(one.id);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Session& one) {
-  coder(one.id);
-  code(coder, one.peer);
-  coder(one.label);
-  coder(one.tenant);
-  coder(one.since);
-  coder(one.ended);
-  coder(one.peer.pod);
+  code_all(coder, one.id, one.peer.pid, one.peer.uid, one.peer.can_be_ended, one.peer.maps, one.peer.gids,
+           one.peer.command, one.peer.started, one.label, one.tenant, one.since, one.ended, one.peer.pod);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {
-  coder(one.id);
-  coder(one.session);
-  coder(one.device);
-  coder(one.limit);
-  coder(one.label);
+  code_all(coder, one.id, one.session, one.device, one.limit, one.label);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Lease& one) {
-  coder(one.id);
-  coder(one.grant);
-  coder(one.session);
-  coder(one.slice);
-  coder(one.device);
-  coder(one.size);
-  coder(one.returned);
-  coder(one.fabric);
+  code_all(coder, one.id, one.grant, one.session, one.slice, one.device, one.size, one.returned, one.fabric);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Import& one) {
-  coder(one.id);
-  coder(one.session);
-  coder(one.leases);
+  code_all(coder, one.id, one.session, one.leases);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Suspect& one) {
-  coder(one.session);
-  coder(one.leases);
+  code_all(coder, one.session, one.leases);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Declaration& one) {
-  coder(one.session);
-  coder(one.device);
-  coder(one.bytes);
+  code_all(coder, one.session, one.device, one.bytes);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Numbers& one) {
-  coder(one.session);
-  coder(one.slice);
-  coder(one.lease);
-  coder(one.grant);
-  coder(one.import);
+  code_all(coder, one.session, one.slice, one.lease, one.grant, one.import);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Handle& one) {
-  coder(one.name);
-  coder(one.session);
-  coder(one.device);
-  coder(one.leases);
-  coder(one.offset);
-  coder(one.bytes);
-  coder(one.expires);
-  coder(one.uses);
+  code_all(coder, one.name, one.session, one.device, one.leases, one.offset, one.bytes, one.expires,
+           one.uses);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Region& one) {
-  coder(one.id);
-  coder(one.name);
-  coder(one.device);
-  coder(one.leases);
-  coder(one.offset);
-  coder(one.bytes);
-  coder(one.layout);
-  coder(one.digest);
-  coder(one.sharing);
-  coder(one.readers);
-  coder(one.since);
-  coder(one.expires);
-  coder(one.kept);
-  coder(one.linger);
-  coder(one.left);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::RegionGone& one) {
-  coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::RegionSealed& one) {
-  coder(one.id);
+  code_all(coder, one.id, one.name, one.device, one.leases, one.offset, one.bytes, one.layout, one.digest,
+           one.sharing, one.readers, one.since, one.expires, one.kept, one.linger, one.left);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Answer& one) {
-  coder(one.session);
-  coder(one.request);
-  coder(one.value);
+  code_all(coder, one.session, one.request, one.value);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {
-  coder(one.id);
-  coder(one.session);
-  coder(one.asked);
-  coder(one.deadline);
-  coder(one.slices);
-  coder(one.leasts);
+  code_all(coder, one.id, one.session, one.asked, one.deadline, one.slices, one.leasts);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::WaitingGone& one) {
-  coder(one.session);
-  coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::SessionGone& one) {
-  coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::SliceGone& one) {
-  coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::LeaseGone& one) {
-  coder(one.id);
-}
-template <class Coder>
-void code(Coder& coder, Checkpoint::ImportGone& one) {
-  coder(one.id);
+  code_all(coder, one.session, one.id);
 }
 
 // An empty change of the kind with this number; none: it is not known.

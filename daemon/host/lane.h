@@ -13,7 +13,7 @@
 #include "base/packet.h"
 #include "daemon/core/effects.h"
 #include "daemon/host/peer_listener.h"
-#include "daemon/host/process_watch.h"
+#include "daemon/host/process.h"
 #include "daemon/host/unread_descriptors.h"
 
 namespace gpumem::host {

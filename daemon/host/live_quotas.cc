@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/time_format.h"
-#include "daemon/core/user_tenant.h"
+#include "daemon/core/policy.h"
 #include "daemon/host/quota_overlay.h"
 
 namespace gpumem::host {

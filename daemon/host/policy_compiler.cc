@@ -7,7 +7,7 @@
 #include <charconv>
 #include <iterator>
 
-#include "daemon/core/user_tenant.h"
+#include "daemon/core/policy.h"
 
 namespace gpumem::host {
 namespace {

@@ -16,9 +16,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/files.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
-#include "daemon/host/files.h"
 #include "daemon/pods/pod.h"
 
 namespace gpumem::host {
@@ -209,6 +209,38 @@ Result<Process> find_process(std::int64_t pid, const PodReader& pods) {
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)
     return Error{Code::kNotFound, name + " is gone"};
   return Error{Code::kPermissionDenied, name + " is hidden; /proc is mounted with hidepid"};
+}
+
+Result<void> ProcessWatch::watch(UniqueFd& pidfd) {
+  boost::system::error_code error;
+  process_.assign(pidfd.get(), error);
+  if (error) return Error{Code::kResourceExhausted, "cannot watch the process: " + error.message()};
+  static_cast<void>(pidfd.release());
+  watching_ = true;
+  return {};
+}
+
+// An event of a descriptor that is closed in the same round of the loop may be told of the descriptor that
+// takes its place there. So the process is asked.
+void ProcessWatch::await_end(std::function<void()> ended) {
+  process_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this, ended = std::move(ended)](const boost::system::error_code& error) mutable {
+                        if (error) return;
+                        if (!has_ended(process_.native_handle())) return await_end(std::move(ended));
+                        watching_ = false;
+                        ended();
+                      });
+}
+
+void ProcessWatch::stop() {
+  watching_ = false;
+  boost::system::error_code ignored;
+  process_.close(ignored);
+}
+
+Result<void> ProcessWatch::signal(core::Signal signal) {
+  if (process_.is_open()) return signal_process(process_.native_handle(), signal);
+  return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};
 }
 
 }  // namespace gpumem::host

@@ -1,6 +1,9 @@
 #pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,6 +93,30 @@ struct KernelFeatures {
   bool pass_rights = true;  ///< SO_PASSRIGHTS, Linux 6.16: a socket that takes no descriptors
   bool peer_pidfd = true;   ///< SO_PEERPIDFD, Linux 6.5: a handle of the process that connected
   PodReader pods{};         ///< where the kernel shows in which pod a process is
+};
+
+/// The watch over one process: tells when it has ended, and sends it signals.
+/// Threads  the loop's.
+class ProcessWatch {
+ public:
+  explicit ProcessWatch(boost::asio::io_context& loop) : process_(loop) {}
+
+  /// Takes over `pidfd`, a handle of the process. Errors  kResourceExhausted: the kernel can watch no more;
+  /// it stays the caller's.
+  Result<void> watch(UniqueFd& pidfd);
+  /// Calls `ended` once the process has ended, unless stop() comes first. `ended` holds whoever holds this.
+  void await_end(std::function<void()> ended);
+  /// Watches a process that has not been seen to end.
+  bool is_watching() const { return watching_; }
+  void stop();
+
+  /// Sends `signal` to the process itself, whose pid may be another's by now.
+  /// Errors  kNotFound: it is gone; kFailedPrecondition: no process is watched; kPermissionDenied.
+  Result<void> signal(core::Signal signal);
+
+ private:
+  boost::asio::posix::stream_descriptor process_;
+  bool watching_ = false;
 };
 
 }  // namespace gpumem::host

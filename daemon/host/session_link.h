@@ -12,7 +12,7 @@
 #include "daemon/host/extents.h"
 #include "daemon/host/lane.h"
 #include "daemon/host/peer.h"
-#include "daemon/host/process_watch.h"
+#include "daemon/host/process.h"
 #include "daemon/host/shared_pages.h"
 #include "shm/pages.h"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "daemon/kubernetes/whole_file.h"
+#include "base/files.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -80,7 +80,7 @@ Result<ApiServer::Options> ApiServer::in_cluster() {
 
 Result<Json> ApiServer::call_once(HttpRequest& request) const {
   if (!options_.token_file.empty()) {
-    auto token = read_file(options_.token_file);
+    auto token = read_text(options_.token_file);
     if (!token)
       return Error{Code::kUnauthenticated, "the token for the API server: " + token.error().message};
     request.token = trimmed(std::move(*token));

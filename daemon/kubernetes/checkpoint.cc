@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/files.h"
 #include "daemon/kubernetes/whole_file.h"
 
 namespace gpumem::kubernetes {
@@ -75,7 +76,7 @@ Result<StateLock> StateLock::take(const std::filesystem::path& folder) {
 }
 
 Result<PreparedClaims> Checkpoint::load() const {
-  auto text = read_file(file_);
+  auto text = read_text(file_);
   if (!text) return text.error();
   const Json json = parse_json(*text);
   if (const std::uint64_t version = count_field(json, "version"); version > kVersion)

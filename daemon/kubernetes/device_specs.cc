@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "base/files.h"
 #include "daemon/kubernetes/whole_file.h"
 
 namespace gpumem::kubernetes {
@@ -95,7 +96,7 @@ Result<void> DeviceSpecs::write(const std::string& uid) const {
   std::filesystem::create_directories(options_.folder, error);
   if (error) return errno_error(error.value(), "cannot make " + options_.folder.string());
   const std::string text = specification(uid).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (auto there = read_file(file_of(uid)); there && *there == text) return {};
+  if (auto there = read_text(file_of(uid)); there && *there == text) return {};
   return replace_file(file_of(uid), text, 0644);
 }
 

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 
 #include "base/crash_point.h"
+#include "base/files.h"
 #include "base/unique_fd.h"
 
 namespace gpumem::kubernetes {
@@ -18,12 +18,7 @@ std::filesystem::path fresh_of(const std::filesystem::path& file) { return file.
 
 Result<void> write_whole(int file, std::string_view text, mode_t mode) {
   if (fails_at(CrashPoint::kDraWrite)) return errno_error(ENOSPC, "cannot write");
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return errno_error(written == 0 ? ENOSPC : errno, "cannot write");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (auto written = write_all(file, text); !written) return written;
   if (::fchmod(file, mode) != 0 || ::fsync(file) != 0) return errno_error(errno, "cannot write");
   return {};
 }
@@ -51,29 +46,12 @@ Result<void> replace_file(const std::filesystem::path& file, std::string_view te
     return written.error().in(file.string());
   }
   crash_at(CrashPoint::kDraRenamed);
-  const UniqueFd folder(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() || ::fsync(folder.get()) != 0)
-    return errno_error(errno, "cannot bring " + file.string() + " to the disk");
-  return {};
+  return sync_folder(file.parent_path());
 }
 
 Result<void> remove_file(const std::filesystem::path& file) {
   if (auto removed = unlink_if_there(fresh_of(file)); !removed) return removed.error();
   return unlink_if_there(file);
-}
-
-Result<std::string> read_file(const std::filesystem::path& file) {
-  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!opened.valid()) return errno_error(errno, "cannot read " + file.string());
-  std::string text;
-  std::array<char, 4096> piece;
-  for (;;) {
-    const ssize_t count = ::read(opened.get(), piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_error(errno, "cannot read " + file.string());
-    if (count == 0) return text;
-    text.append(piece.data(), static_cast<std::size_t>(count));
-  }
 }
 
 }  // namespace gpumem::kubernetes

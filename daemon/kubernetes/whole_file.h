@@ -22,9 +22,6 @@ Result<void> replace_file(const std::filesystem::path& file, std::string_view te
 /// on a read-only file system either. Errors  name the file.
 Result<void> remove_file(const std::filesystem::path& file);
 
-/// All of `file`. Errors  kNotFound, kPermissionDenied and others; all name the file.
-Result<std::string> read_file(const std::filesystem::path& file);
-
 /// Tells a file from the one that stands there after it was replaced: device, inode, and when it came there
 /// in seconds and nanoseconds, as inodes are used again.
 using FileIdentity = std::tuple<dev_t, ino_t, std::int64_t, std::int64_t>;

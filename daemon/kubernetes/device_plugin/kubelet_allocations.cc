@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/whole_file.h"
 #include "proto/channel.h"
@@ -105,7 +106,7 @@ KubeletAllocations::KubeletAllocations(const Options& options, OfferedUnits& off
 
 Result<KubeletRecord> KubeletAllocations::last() const {
   const std::string where = "the kubelet's checkpoint " + options_.checkpoint.string();
-  auto text = read_file(options_.checkpoint);
+  auto text = read_text(options_.checkpoint);
   if (!text && text.error().code == Code::kNotFound)
     return Error{Code::kUnavailable, where + " is not there; is --kubelet-dir the kubelet's folder?"};
   if (!text) return text.error();

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "daemon/core/user_tenant.h"
+#include "daemon/core/policy.h"
 
 namespace gpumem::host {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/host/files.h"
+#include "base/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "base/unique_fd.h"
 
-namespace gpumem::host {
+namespace gpumem {
 
 Result<std::string> read_text(const std::filesystem::path& file) {
   std::ifstream stream(file);
@@ -50,4 +50,4 @@ Result<void> sync_folder(const std::filesystem::path& folder) {
   return {};
 }
 
-}  // namespace gpumem::host
+}  // namespace gpumem

@@ -5,7 +5,7 @@
 
 #include "gpumem/result.h"
 
-namespace gpumem::host {
+namespace gpumem {
 
 /// The whole of `file`. Errors  kNotFound, kPermissionDenied, and others; all name the file.
 Result<std::string> read_text(const std::filesystem::path& file);
@@ -20,4 +20,4 @@ Result<void> write_all(int file, std::string_view text);
 /// Makes what was made, renamed or removed in `folder` last.
 Result<void> sync_folder(const std::filesystem::path& folder);
 
-}  // namespace gpumem::host
+}  // namespace gpumem
