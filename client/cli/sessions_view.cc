@@ -15,16 +15,16 @@ std::string join(const std::string& session, const std::string& slice) {
 }
 
 std::string state_text(const v1::SessionInfo& session) {
-  if (session.custodian()) return "kept";
+  if (session.detached()) return "kept";
   const std::string state = session.ended() ? "ended" : "open";
   return session.cannot_be_signalled() ? state + ", cannot be signalled" : state;
 }
 
 std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
   return {std::to_string(session.id()),
-          session.pid() != 0    ? std::to_string(session.pid())
-          : session.custodian() ? "-"
-                                : "?",
+          session.pid() != 0   ? std::to_string(session.pid())
+          : session.detached() ? "-"
+                               : "?",
           user_name(session.uid()),
           session.tenant(),
           session.command(),
@@ -171,7 +171,7 @@ Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegio
                     {"label", session.label()},
                     {"since", session.since()},
                     {"ended", session.ended()},
-                    {"custodian", session.custodian()},
+                    {"detached", session.detached()},
                     {"cannot_be_signalled", session.cannot_be_signalled()},
                     {"slices", std::move(slices)},
                     {"shared", std::move(shared)},

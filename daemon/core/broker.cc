@@ -22,7 +22,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  const std::size_t clients = state_.sessions.size() - state_.custodians.size();
+  const std::size_t clients = state_.sessions.size() - state_.detached_sessions.size();
   if (clients >= policy.max_sessions) {
     return refusal(Bound::kSessions, "the broker has " + std::to_string(clients) +
                                          " sessions, its max_sessions; close some or raise it");
@@ -57,7 +57,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
 std::size_t Broker::clients_of(TenantId tenant) const {
   const auto is_of_it = [&](SessionId id) { return state_.session(id).tenant == tenant; };
   return state_.tenants.at(tenant).sessions.size() -
-         static_cast<std::size_t>(std::ranges::count_if(state_.custodians, is_of_it));
+         static_cast<std::size_t>(std::ranges::count_if(state_.detached_sessions, is_of_it));
 }
 
 void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
@@ -89,7 +89,7 @@ void Broker::forget_if_done(SessionId id) {
   Session* known = state_.find(id);
   if (known == nullptr) return;
   Session& session = *known;
-  if (!(session.ended || session.custodian) || !session.leases.empty()) return;
+  if (!(session.ended || session.detached) || !session.leases.empty()) return;
   if (state_.imports.has_any(id)) return;
   if (state_.imports.knows(id)) {  // its import may keep memory in use that another session gave back
     const Session* other = other_of_process(session);
@@ -102,7 +102,7 @@ void Broker::forget_if_done(SessionId id) {
   state_.tenants.leave(tenant, id);
   state_.sessions.erase(id);
   state_.session_order.erase(id);
-  state_.custodians.erase(id);
+  state_.detached_sessions.erase(id);
   state_.tenants.retire(tenant);
   state_.outbox.record(Checkpoint::SessionGone{id});
   state_.outbox.emit(ForgetSession{id});
@@ -258,7 +258,7 @@ void Broker::progress(TimePoint now) {
   for (auto freed = lending_.progress(now); !freed.empty(); freed = lending_.progress(now)) {
     for (const SessionId id : freed) forget_if_done(id);
   }
-  for (const SessionId id : std::vector(state_.custodians.begin(), state_.custodians.end()))
+  for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end()))
     forget_if_done(id);
 }
 

@@ -76,7 +76,7 @@ Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session);
 ///  - every request is answered exactly once, unless it is cancelled or its session ends before;
 ///  - an extent that was lent never comes back into a pool;
 ///  - a lease that its session lets go of passes to a session that has imported it, and is freed after the
-///  last; unless a kept region stands for it, which a custodian has then.
+///  last; unless it is of a kept region: then it passes to a detached session.
 class Lending {
  public:
   /// Both outlive it.
@@ -127,7 +127,8 @@ class Lending {
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
   /// The newest version that the tenant may map, whether or not it is newer than the terms ask for.
   std::optional<RegionId> newest_for(TenantId tenant, const MapTerms& terms) const;
-  /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
+  /// `region`  is mappable by the session, which takes over the leases of it that a detached session of its
+  /// tenant has.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
   /// Errors  kPermissionDenied (another tenant's), kFailedPrecondition (not kept; a process has it).
@@ -152,7 +153,7 @@ class Lending {
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired_regions(TimePoint now);
-  /// Ends kept regions for what their custodians are asked for. True: some.
+  /// Ends kept regions for the amounts that detached sessions are asked for. True: some.
   bool give_up_kept(TimePoint now);
   const Regions& regions() const { return regions_; }
   Result<void> release_import(Session& session, ImportId import, TimePoint now);
@@ -238,13 +239,13 @@ class Lending {
   void drop_regions(const Lease& lease, Regions::Which which, TimePoint now);
   Region remove(RegionId id, TimePoint now);
   bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
-  Session& custodian_for(const Session& holder, TimePoint now);
+  Session& detached_session_for(const Session& holder, TimePoint now);
   void let_go_unkept(const Region& removed, TimePoint now);
   bool has_left(const Region& region) const;
   void note_use(LeaseId lease);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);
   void note_left(TimePoint now);
-  bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
+  bool give_up_kept(const Session& detached, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);
   void move(Session& session, TenantId to);
   std::vector<Region> move_regions(const std::map<SessionId, TenantId>& owners, TimePoint now);
@@ -270,7 +271,8 @@ class Lending {
   Handles handles_;
   Regions regions_;
   std::set<RegionId> changed_hands_;  ///< kept ones: who has them, or uses them, may be another
-  /// Custodians that have been asked for memory of a device, by force or not, and had none that may go.
+  /// Detached sessions that have been asked for memory of a device, by force or not, and had none that may
+  /// go.
   std::set<std::tuple<SessionId, DeviceIndex, bool>> nothing_to_give_up_;
   WaitingPlaces places_;
   std::unordered_map<GrantId, std::vector<LeaseId>> offered_;  ///< not yet accepted

@@ -4,21 +4,21 @@
 #include "daemon/core/lending.h"
 
 // Kept regions outlive the processes that have their memory. A region that no process has any more is charged
-// to a custodian of the same tenant, a session without a process.
+// to a detached session of the same tenant, which has no process.
 
 namespace gpumem::core {
 namespace {
 
-// As a custodian is shown where processes are.
-constexpr const char* kCustodianCommand = "(kept regions)";
+// As a detached session is shown where processes are.
+constexpr const char* kDetachedCommand = "(kept regions)";
 
-// The custodian belongs to the holder's tenant, under any later policy, too.
-Peer peer_of_custodian(const Session& holder) {
+// The detached session belongs to the holder's tenant, under any later policy, too.
+Peer peer_of_detached(const Session& holder) {
   Peer peer = holder.peer;
   peer.pid = 0;
   peer.started = 0;
   peer.maps = false;
-  peer.command = kCustodianCommand;
+  peer.command = kDetachedCommand;
   return peer;
 }
 
@@ -29,11 +29,11 @@ bool is_used(const Imports::Shared* shared) {
 
 }  // namespace
 
-// Its record is that of a stream, which ends with its broker: at the next one another custodian takes over
-// what is still kept.
-Session& Lending::custodian_for(const Session& holder, TimePoint now) {
-  Peer peer = peer_of_custodian(holder);
-  for (const SessionId id : state_.custodians) {
+// Its record is that of a stream, which ends with its broker: at the next one another detached session takes
+// over what is still kept.
+Session& Lending::detached_session_for(const Session& holder, TimePoint now) {
+  Peer peer = peer_of_detached(holder);
+  for (const SessionId id : state_.detached_sessions) {
     Session& known = state_.session(id);
     if (known.tenant == holder.tenant && known.peer == peer) return known;
   }
@@ -44,14 +44,14 @@ Session& Lending::custodian_for(const Session& holder, TimePoint now) {
   made->tenant_name = holder.tenant_name;
   made->peer = std::move(peer);
   made->since = now;
-  made->custodian = true;
-  Session& custodian = *made;
-  state_.outbox.record(checkpoint_of(custodian));
+  made->detached = true;
+  Session& detached = *made;
+  state_.outbox.record(checkpoint_of(detached));
   state_.sessions.emplace(id, std::move(made));
   state_.session_order.insert(id);
-  state_.custodians.insert(id);
-  state_.tenants.join(custodian.tenant, id);
-  return custodian;
+  state_.detached_sessions.insert(id);
+  state_.tenants.join(detached.tenant, id);
+  return detached;
 }
 
 Region Lending::remove(RegionId id, TimePoint now) {
@@ -60,13 +60,14 @@ Region Lending::remove(RegionId id, TimePoint now) {
   return removed;
 }
 
-// What a custodian had for this region alone. Readers of other tenants are charged for what they keep.
+// Lets go of the leases that a detached session had for this region alone. Readers of other tenants are
+// charged for what they keep.
 void Lending::let_go_unkept(const Region& removed, TimePoint now) {
   if (!removed.kept) return;
   for (const LeaseId id : removed.leases) {
     const auto found = leases_.find(id);
     if (found == leases_.end() || found->second->in_store || keeps(*found->second)) continue;
-    if (state_.session(found->second->session).custodian) let_go(*found->second, now);
+    if (state_.session(found->second->session).detached) let_go(*found->second, now);
   }
 }
 
@@ -80,7 +81,7 @@ void Lending::note_use(LeaseId lease) {
 
 bool Lending::has_left(const Region& region) const {
   return std::ranges::all_of(region.leases, [this](LeaseId id) {
-    return state_.session(lease(id).session).custodian && !is_used(state_.imports.find(id));
+    return state_.session(lease(id).session).detached && !is_used(state_.imports.find(id));
   });
 }
 
@@ -101,7 +102,7 @@ Result<void> Lending::check_adoption(const Session& session, const Region& regio
   }
   for (const SessionId id : holders_of(region)) {
     const Session& holder = state_.session(id);
-    if (holder.custodian || id == session.id) continue;
+    if (holder.detached || id == session.id) continue;
     return Error{Code::kFailedPrecondition, "session " + std::to_string(id.value) + " (pid " +
                                                 std::to_string(holder.peer.pid) + ") has region '" +
                                                 region.name + "': it is taken over once that has ended"};
@@ -113,12 +114,12 @@ Result<void> Lending::check_adoption(const Session& session, const Region& regio
 
 bool Lending::give_up_kept(TimePoint now) {
   bool gave_up = false;
-  for (const SessionId id : std::vector(state_.custodians.begin(), state_.custodians.end())) {
-    const Session& custodian = state_.session(id);
-    for (const auto& [device, request] : custodian.asked) {
+  for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end())) {
+    const Session& detached = state_.session(id);
+    for (const auto& [device, request] : detached.asked) {
       const std::tuple asked(id, device, request.forced);
       if (request.own.is_zero() || nothing_to_give_up_.contains(asked)) continue;
-      if (give_up_kept(custodian, device, request, now))
+      if (give_up_kept(detached, device, request, now))
         gave_up = true;
       else
         nothing_to_give_up_.insert(asked);  // until a kept region changes hands
@@ -129,11 +130,11 @@ bool Lending::give_up_kept(TimePoint now) {
 
 // Unused regions go first, the longest unused one before the others. Regions in use go only by force: their
 // readers are charged then.
-bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
+bool Lending::give_up_kept(const Session& detached, DeviceIndex device, const ReclaimRequest& request,
                            TimePoint now) {
   using Rank = std::tuple<bool, TimePoint, RegionId>;
   std::set<Rank> ranks;
-  for (const Lease& one : custodian.leases) {
+  for (const Lease& one : detached.leases) {
     if (one.device != device || one.in_store) continue;
     for (const RegionId id : regions_.kept_of(one.id)) {
       const Region& region = regions_.at(id);
@@ -141,12 +142,12 @@ bool Lending::give_up_kept(const Session& custodian, DeviceIndex device, const R
       if (request.forced || !used) ranks.emplace(used, region.left, id);
     }
   }
-  const Bytes before = custodian.holding(device).held();
+  const Bytes before = detached.holding(device).held();
   const Bytes asked = request.own;
   for (const auto& [used, left, id] : ranks) {
-    if (before - custodian.holding(device).held() >= asked) break;
+    if (before - detached.holding(device).held() >= asked) break;
     const Region removed = remove(id, now);
-    Event& event = state_.outbox.note(Event::Kind::kRegionLost, custodian, now);
+    Event& event = state_.outbox.note(Event::Kind::kRegionLost, detached, now);
     event.device = device;
     event.bytes = removed.bytes;
     event.words =

@@ -185,7 +185,7 @@ Imported Lending::map_region(Session& session, const Region& region, TimePoint n
   Imported imported = import(session, region.device, region.leases, region.offset, region.bytes);
   for (const auto& [id, extent] : imported.leases) {
     const Session& holder = state_.session(lease(id).session);
-    if (holder.custodian && holder.tenant == session.tenant) pass(lease(id), session);
+    if (holder.detached && holder.tenant == session.tenant) pass(lease(id), session);
     note_use(id);
   }
   return imported;

@@ -179,14 +179,14 @@ void Lending::let_go(Lease& lease, TimePoint now) {
     const bool kept = keeps(lease);
     drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
     if (kept) {
-      successor = &custodian_for(holder, now);
+      successor = &detached_session_for(holder, now);
       crash_at(CrashPoint::kRegionKept);
       state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
     }
   }
   if (successor != nullptr) {
     pass(lease, *successor);
-    if (!successor->custodian)
+    if (!successor->detached)
       state_.note_bytes(Event::Kind::kInherited, *successor, lease.device, lease.extent.size, now);
   } else {
     take_back(lease);
@@ -197,7 +197,7 @@ void Lending::let_go(Lease& lease, TimePoint now) {
 // A lease that is not proved free although its process is gone passes to a session that ever used it.
 void Lending::pass_unproved(Lease& lease) {
   const Session& holder = state_.session(lease.session);
-  if (!lease.unproved || !(holder.exited || holder.custodian)) return;
+  if (!lease.unproved || !(holder.exited || holder.detached)) return;
   if (Session* successor = successor_of(lease)) pass(lease, *successor);
 }
 

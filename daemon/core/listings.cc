@@ -222,7 +222,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                                                        session.label,
                                                        session.since,
                                                        session.ended,
-                                                       session.custodian,
+                                                       session.detached,
                                                        {},
                                                        {},
                                                        state_.imports.of(session.id).size(),

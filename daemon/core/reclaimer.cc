@@ -123,7 +123,7 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
 
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
-  if (session.custodian) return true;
+  if (session.detached) return true;
   if (session.exited || terminations_.contains(session.id)) return false;
   // A session without a lane cannot receive a reclaim request. It can only be terminated.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
@@ -134,7 +134,7 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
-  if (session.custodian) return holding.held();  // a custodian holds nothing else, and returns it at once
+  if (session.detached) return holding.held();  // it holds nothing else, and returns it at once
   return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 
@@ -179,9 +179,9 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
   // Sessions that cannot be terminated come last: they are asked only for what the others cannot cover.
   std::stable_partition(all.begin(), all.end(),
                         [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
-  // Custodians come first of all: no process needs their memory.
+  // Detached sessions come first of all: no process needs their memory.
   std::stable_partition(all.begin(), all.end(),
-                        [&](const auto& one) { return state_.session(one.second).custodian; });
+                        [&](const auto& one) { return state_.session(one.second).detached; });
   return all;
 }
 
@@ -276,7 +276,7 @@ void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, Ti
     event.deadline = request.due();
     event.words =
         session.ended ? std::string(cause) + "; its lane is gone, so its process is waited for" : cause;
-    if (!session.ended && !session.custodian) state_.outbox.emit(RingDoorbell{session.id});
+    if (!session.ended && !session.detached) state_.outbox.emit(RingDoorbell{session.id});
   } else if (request.total().is_zero()) {
     state_.note(Event::Kind::kRelieved, session, now).device = device;
   }

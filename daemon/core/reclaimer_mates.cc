@@ -63,7 +63,7 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::mates_of(TenantId tenant, De
 // A session may be asked if it waits for nothing on the device, or only for requests that came later. So of
 // two sessions that wait, one makes progress.
 bool Reclaimer::may_be_asked(const Session& session, DeviceIndex device, RequestId request) const {
-  if (session.custodian || session.ended || session.exited || terminations_.contains(session.id))
+  if (session.detached || session.ended || session.exited || terminations_.contains(session.id))
     return false;
   if (devices_[device].helpless.contains(session.id)) return false;
   return !state_.arbiter.waits_up_to(request, session.id, device);

@@ -162,7 +162,7 @@ const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes need
 // The time from which the session may be terminated. None: it may not.
 std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
-  if (found == session.asked.end() || session.exited || session.custodian || !session.peer.can_be_ended ||
+  if (found == session.asked.end() || session.exited || session.detached || !session.peer.can_be_ended ||
       terminations_.contains(session.id))
     return std::nullopt;
   const ReclaimRequest& request = found->second;

@@ -98,7 +98,7 @@ struct Session {
   bool awaited = false;  ///< of the broker before; its client has not come back yet
   /// A session without a process, charged for kept regions of its tenant that no process has. The broker
   /// answers its reclaim requests itself.
-  bool custodian = false;
+  bool detached = false;
   FewBy<DeviceIndex, Holding> holdings;
   Leases leases;
   FewBy<SliceId, Slice> slices;

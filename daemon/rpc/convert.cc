@@ -188,8 +188,8 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
   info.set_label(view.label);
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
-  info.set_custodian(view.custodian);
-  info.set_cannot_be_signalled(!view.custodian && !view.peer.can_be_ended);
+  info.set_detached(view.detached);
+  info.set_cannot_be_signalled(!view.detached && !view.peer.can_be_ended);
   for (const core::SharedView& shared : view.shared) {
     v1::SharedMemory& one = *info.add_shared();
     one.set_device(devices.at(shared.device));

@@ -54,7 +54,7 @@ TEST_P(RegionAdoption, ThatFailsLeavesTheRegionKept) {
   EXPECT_EQ(writer->leave(), 0);
   const auto is_kept = [&] {
     const auto sessions = broker_.sessions();
-    return std::ranges::any_of(sessions, [](const auto& one) { return one.custodian(); });
+    return std::ranges::any_of(sessions, [](const auto& one) { return one.detached(); });
   };
   ASSERT_TRUE(eventually(is_kept));
   auto successor = client();

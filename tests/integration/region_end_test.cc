@@ -59,7 +59,7 @@ TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
   writer->kill();
   EXPECT_TRUE(eventually([&] {
     const auto sessions = broker_.sessions();
-    return sessions.size() == 1 && sessions.at(0).custodian() && sessions.at(0).id() != number;
+    return sessions.size() == 1 && sessions.at(0).detached() && sessions.at(0).id() != number;
   }));
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
   auto reader = client();

@@ -270,7 +270,7 @@ class RegionWorld {
           << tenant;
       Bytes kept;
       for (const SessionView& session : machine_.broker.sessions()) {
-        if (!session.custodian || session.tenant != tenant) continue;
+        if (!session.detached || session.tenant != tenant) continue;
         for (const SharedView& shared : session.shared) kept += shared.charged;
       }
       EXPECT_EQ(kept, reference_.kept(tenant)) << tenant;

@@ -52,11 +52,11 @@ class WatchedBroker : public Broker {
     return parents;
   }
   /// Sessions without a process, which have what is kept, and their tenants.
-  std::map<SessionId, std::string> custodians() const {
-    std::map<SessionId, std::string> custodians;
+  std::map<SessionId, std::string> detached_sessions() const {
+    std::map<SessionId, std::string> detached;
     for (const SessionView& view : sessions())
-      if (view.custodian) custodians.emplace(view.id, view.tenant);
-    return custodians;
+      if (view.detached) detached.emplace(view.id, view.tenant);
+    return detached;
   }
 };
 

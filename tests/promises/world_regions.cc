@@ -95,7 +95,7 @@ World::FreedBytes World::follow_published() {
   FreedBytes freed;
   if (published_.empty()) return freed;
   const Checkpoint checkpoint = broker_.checkpoint();
-  for (const auto& [id, tenant] : broker_.custodians())
+  for (const auto& [id, tenant] : broker_.detached_sessions())
     sessions_.try_emplace(id, SessionFacts{.pid = 0, .tenant = tenant, .has_lane = false});
   for (auto& [extent, one] : published_) {
     const auto lease = checkpoint.leases.find(one.lease);

@@ -77,10 +77,10 @@ class BrokerKeptRegion : public testing::Test {
       if (view.region.name == name) return true;
     return false;
   }
-  std::vector<SessionView> custodians() const {
+  std::vector<SessionView> detached_sessions() const {
     std::vector<SessionView> found;
     for (const SessionView& view : machine.broker.sessions())
-      if (view.custodian) found.push_back(view);
+      if (view.detached) found.push_back(view);
     return found;
   }
 
@@ -93,9 +93,9 @@ TEST_F(BrokerKeptRegion, OutlivesItsPublisherAtItsTenantsExpense) {
   publish(mebibytes(8), kept());
   machine.die(publisher);
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
-  ASSERT_THAT(custodians(), SizeIs(1));
-  EXPECT_EQ(custodians()[0].tenant, "bob");
-  EXPECT_EQ(custodians()[0].peer.pid, 0);
+  ASSERT_THAT(detached_sessions(), SizeIs(1));
+  EXPECT_EQ(detached_sessions()[0].tenant, "bob");
+  EXPECT_EQ(detached_sessions()[0].peer.pid, 0);
   EXPECT_TRUE(map(zoe));
   const auto explained = machine.broker.explain_tenant("bob", true, machine.now);
   ASSERT_TRUE(explained);
@@ -117,7 +117,7 @@ TEST_F(BrokerKeptRegion, LeavesNothingBehindWhenItIsRemoved) {
   const SessionId mate = machine.connect(2);
   ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
   machine.collect();
-  EXPECT_THAT(custodians(), IsEmpty());
+  EXPECT_THAT(detached_sessions(), IsEmpty());
   EXPECT_TRUE(machine.is_as_new());
 }
 
@@ -194,10 +194,10 @@ TEST_F(BrokerKeptRegion, IsTakenUpByTheNextProcessOfItsTenant) {
   machine.die(publisher);
   const SessionId next = machine.connect(2);
   const ImportId import = use(next);
-  EXPECT_THAT(custodians(), IsEmpty()) << "the process answers for it now";
+  EXPECT_THAT(detached_sessions(), IsEmpty()) << "the process answers for it now";
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
   stop(next, import, grant);
-  EXPECT_THAT(custodians(), SizeIs(1));
+  EXPECT_THAT(detached_sessions(), SizeIs(1));
   EXPECT_TRUE(is_there());
 }
 
@@ -345,7 +345,7 @@ TEST_F(BrokerKeptRegion, IsThereAfterARestartIfItsDescriptorsAre) {
   machine.pass(seconds(50));
   machine.restart(kept_policy(), {grant});
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
-  ASSERT_THAT(custodians(), SizeIs(1));
+  ASSERT_THAT(detached_sessions(), SizeIs(1));
   ASSERT_TRUE(map(machine.connect(3)));
   machine.restart(kept_policy(), {machine.before(grant)});
   EXPECT_TRUE(is_there());
@@ -368,7 +368,7 @@ TEST_F(BrokerKeptRegion, WhoseDescriptorsAreGoneLeavesNoChargeAfterARestart) {
   machine.restart(kept_policy());
   EXPECT_FALSE(is_there());
   EXPECT_EQ(machine.charged("bob"), Bytes{});
-  EXPECT_THAT(custodians(), IsEmpty());
+  EXPECT_THAT(detached_sessions(), IsEmpty());
 }
 
 // The broker was away when the publisher died.
@@ -429,7 +429,7 @@ TEST_F(BrokerKeptRegion, MayBePartlyItsPublishers) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
-// It says Return, and keeps the memory: the region's custodian answers for nothing, it does.
+// It says Return, and keeps the memory: the detached session answers for nothing, it does.
 TEST_F(BrokerKeptRegionByForce, OfAPublisherThatKeepsTheMemoryDelaysNoGuarantee) {
   const Grant grant = publish(mebibytes(48), kept());
   ASSERT_TRUE(machine.keep_but_give_back(publisher, slice, grant));
