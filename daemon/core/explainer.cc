@@ -177,7 +177,7 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
 
 std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId below) const {
   std::optional<TimePoint> until;
-  for (const auto* asked : {&reclaimer_.asked(device), &reclaimer_.asked_for_mates(device)}) {
+  for (const auto* asked : {&reclaimer_.asked(device), &reclaimer_.asked_for_siblings(device)}) {
     for (const SessionId id : *asked) {
       const Session& session = state_.session(id);
       const TimePoint due = session.asked.at(device).due();
@@ -315,8 +315,8 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
       const auto asked = session.asked.find(device);
       if (asked == session.asked.end()) continue;
       const ReclaimRequest& one = asked->second;
-      if ((one.own + one.for_mates).is_zero()) continue;
-      standing.asked_back += one.own + one.for_mates;
+      if ((one.own + one.for_siblings).is_zero()) continue;
+      standing.asked_back += one.own + one.for_siblings;
       standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
     }
     standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);

@@ -306,11 +306,11 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   return plan;
 }
 
-MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
-                       const ReclaimPlan& plan) {
-  MateTargets targets;
+SiblingTargets plan_siblings(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                             const Coming& coming, const ReclaimPlan& plan) {
+  SiblingTargets targets;
   const auto ask = [&](const Request& request, Bytes bytes) {
-    MateTarget& target = targets[request.tenant];
+    SiblingTarget& target = targets[request.tenant];
     if (bytes > target.bytes) target = {request.id, bytes};
   };
   if (const auto next = arbiter.next(device)) {

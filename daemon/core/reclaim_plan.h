@@ -38,11 +38,11 @@ struct ReclaimPlan {
 };
 
 /// The amount that the sessions of a tenant should give back for a request of one of them.
-struct MateTarget {
+struct SiblingTarget {
   RequestId request;
   Bytes bytes;
 };
-using MateTargets = std::map<TenantId, MateTarget>;
+using SiblingTargets = std::map<TenantId, SiblingTarget>;
 
 /// Memory that is charged at or below a tenant (none: to anybody) and will be free soon.
 using Coming = std::function<Bytes(TenantId)>;
@@ -67,8 +67,8 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 /// Asks the sessions of the request's own tenant for the need that `plan` does not cover. The requests are
 /// the next one, those that a limit above their tenant holds back, and the oldest of those that their own
 /// tenant has no room for.
-MateTargets plan_mates(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device, const Coming& coming,
-                       const ReclaimPlan& plan);
+SiblingTargets plan_siblings(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
+                             const Coming& coming, const ReclaimPlan& plan);
 
 /// Spreads the use of `debtor` beyond its limit: declared memory is asked of the tenants that declared it,
 /// the rest of the tenants below the debtor, in the order that holds for requests.

@@ -4,8 +4,8 @@
 
 #include "daemon/core/algorithms.h"
 
-// Planning and asking. reclaimer_overdue.cc handles sessions that do not comply, and reclaimer_mates.cc asks
-// sessions of one tenant for each other's requests.
+// Planning and asking. reclaimer_overdue.cc handles sessions that do not comply, and reclaimer_siblings.cc
+// asks sessions of one tenant for each other's requests.
 
 namespace gpumem::core {
 namespace {
@@ -45,10 +45,10 @@ std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
   one.due.reset();
   for (const auto& [id, until] : one.spent) wake(device, until);
   if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
-  renew_mates(device, now);
+  renew_siblings(device, now);
   const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
   ask_sessions(device, plan.targets, now);
-  ask_mates(device, plan_mates(device, plan, now), now);
+  ask_siblings(device, plan_siblings(device, plan, now), now);
   std::vector<RequestId> refused = watch_claims(device, plan, now);
   watch_debts(device, now);
   return refused;
@@ -82,9 +82,9 @@ ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) co
   });
 }
 
-MateTargets Reclaimer::plan_mates(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const {
+SiblingTargets Reclaimer::plan_siblings(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const {
   const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
-  return core::plan_mates(state_.ledger, state_.arbiter, device, coming, plan);
+  return core::plan_siblings(state_.ledger, state_.arbiter, device, coming, plan);
 }
 
 // A session is not asked for memory that was taken past the broker (past_broker governs that), nor for the
@@ -367,7 +367,7 @@ void Reclaimer::forget(SessionId session) {
     one.asked.erase(session);
     one.spent.erase(session);
     one.liable.erase(session);
-    one.mates.erase(session);
+    one.siblings.erase(session);
     one.late.erase(session);
     one.helpless.erase(session);
   }
@@ -380,7 +380,8 @@ void Reclaimer::replan() {
 Bytes Reclaimer::asked_back(DeviceIndex device) const {
   Bytes sum;
   for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).own;
-  for (const SessionId id : devices_[device].mates) sum += state_.session(id).asked.at(device).for_mates;
+  for (const SessionId id : devices_[device].siblings)
+    sum += state_.session(id).asked.at(device).for_siblings;
   return sum;
 }
 

@@ -49,7 +49,9 @@ class Reclaimer {
   Bytes asked_back(DeviceIndex device) const;
   const std::set<SessionId>& asked(DeviceIndex device) const { return devices_[device].asked; }
   /// The sessions that are asked for requests of their own tenants.
-  const std::set<SessionId>& asked_for_mates(DeviceIndex device) const { return devices_[device].mates; }
+  const std::set<SessionId>& asked_for_siblings(DeviceIndex device) const {
+    return devices_[device].siblings;
+  }
   /// Memory on its way back, or held by a process that is being terminated. Of tenants at or below `of`;
   /// none: of all.
   Bytes coming(DeviceIndex device, TimePoint now, TenantId of = {}) const;
@@ -62,14 +64,14 @@ class Reclaimer {
     std::map<TenantId, TimePoint> debts;      ///< since when
     std::map<SessionId, TimePoint> spent;     ///< believed to have nothing to give, until then
     std::set<SessionId> liable;               ///< sessions with a liability in their reclaim request
-    std::set<SessionId> mates;                ///< asked for requests of their own tenants
-    std::map<SessionId, TimePoint> late;      ///< mates that missed their deadline: asked last, until then
-    std::map<SessionId, TimePoint> helpless;  ///< mates that had nothing to return: not asked, until then
+    std::set<SessionId> siblings;             ///< asked for requests of their own tenants
+    std::map<SessionId, TimePoint> late;      ///< siblings that missed their deadline: asked last, until then
+    std::map<SessionId, TimePoint> helpless;  ///< siblings that had nothing to return: not asked, until then
     std::optional<TimePoint> due;
     std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions at the latest plan
     bool idle() const {
       return asked.empty() && lacking.empty() && debts.empty() && spent.empty() && liable.empty() &&
-             mates.empty();
+             siblings.empty();
     }
   };
   // The part of one session. `own` and `declared` as in ReclaimRequest.
@@ -86,7 +88,7 @@ class Reclaimer {
 
   std::vector<RequestId> update(DeviceIndex device, TimePoint now);
   ReclaimPlan plan(DeviceIndex device, Belief belief, TimePoint now) const;
-  MateTargets plan_mates(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const;
+  SiblingTargets plan_siblings(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const;
   ReclaimTargets plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const;
   template <class Plan>
   auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
@@ -109,12 +111,12 @@ class Reclaimer {
   void tell(Session& session, DeviceIndex device, const char* cause, TimePoint now);
 
   // Asking for requests of the same tenant.
-  void ask_mates(DeviceIndex device, const MateTargets& targets, TimePoint now);
-  std::vector<std::pair<Bytes, SessionId>> mates_of(TenantId tenant, DeviceIndex device,
-                                                    const MateTarget& target) const;
+  void ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now);
+  std::vector<std::pair<Bytes, SessionId>> siblings_of(TenantId tenant, DeviceIndex device,
+                                                       const SiblingTarget& target) const;
   bool may_be_asked(const Session& session, DeviceIndex device, RequestId request) const;
-  void ask_mate(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
-  void renew_mates(DeviceIndex device, TimePoint now);
+  void ask_sibling(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
+  void renew_siblings(DeviceIndex device, TimePoint now);
 
   // Liabilities of earlier reclaim requests.
   void renew_liabilities(DeviceIndex device, TimePoint now);

@@ -127,8 +127,8 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
   }
   for (const auto& [id, kept] : keepers) {
     const Session& session = state_.session(id);
-    const bool is_mate = session.tenant == holder.tenant;
-    if ((is_mate ? kept.held_back() : kept.used).is_zero() || !(is_mate || rest < needed)) continue;
+    const bool is_sibling = session.tenant == holder.tenant;
+    if ((is_sibling ? kept.held_back() : kept.used).is_zero() || !(is_sibling || rest < needed)) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
       terminations_.begin(session, device, now);
   }

@@ -50,16 +50,16 @@ struct ReclaimRequest {
     TimePoint due;
     RequestId newest;
   };
-  Bytes bytes;               ///< outstanding; zero: nothing
-  Bytes own;                 ///< of `bytes`: of its own memory, besides what others hold that it uses
-  Bytes declared;            ///< of `own`: what it has declared
-  TimePoint deadline;        ///< of those
-  Bytes for_mates;           ///< besides: for a request of its tenant; nothing follows
-  TimePoint mates_deadline;  ///< of that
-  bool forced = false;       ///< for claims or a debt: the device's escalation follows
+  Bytes bytes;                  ///< outstanding; zero: nothing
+  Bytes own;                    ///< of `bytes`: of its own memory, besides what others hold that it uses
+  Bytes declared;               ///< of `own`: what it has declared
+  TimePoint deadline;           ///< of those
+  Bytes for_siblings;           ///< besides: for a request of its tenant; nothing follows
+  TimePoint siblings_deadline;  ///< of that
+  bool forced = false;          ///< for claims or a debt: the device's escalation follows
   std::optional<Liability> liability{};
-  Bytes total() const { return bytes + for_mates; }
-  TimePoint due() const { return bytes.is_zero() ? mates_deadline : deadline; }
+  Bytes total() const { return bytes + for_siblings; }
+  TimePoint due() const { return bytes.is_zero() ? siblings_deadline : deadline; }
 };
 
 /// What a session has of one device's pool.

@@ -301,17 +301,17 @@ class ReclaimWithinATenant : public Reclaim {
  protected:
   // What the sessions of each of the tenants should give for its own request, and what others are asked for.
   struct Both {
-    Amounts mates;
+    Amounts siblings;
     Amounts others;
     bool operator==(const Both&) const = default;
   };
   Both both(const std::vector<TenantId>& tenants, std::uint64_t coming = 0) {
     const ReclaimPlan plan = this->plan(coming);
-    const MateTargets targets = plan_mates(ledger, arbiter, 0, facts(coming).coming, plan);
+    const SiblingTargets targets = plan_siblings(ledger, arbiter, 0, facts(coming).coming, plan);
     Both both{{}, asked(plan, tenants)};
     for (const TenantId tenant : tenants) {
       const auto found = targets.find(tenant);
-      both.mates.push_back(found == targets.end() ? 0 : found->second.bytes.count);
+      both.siblings.push_back(found == targets.end() ? 0 : found->second.bytes.count);
     }
     return both;
   }
@@ -398,7 +398,7 @@ TEST_F(ReclaimWithinATenant, LooksAtTheSixtyFourThatHaveWaitedLongest) {
     ledger.reserve(tenants.back(), 0, {1});
     ask(tenants.back(), 1);
   }
-  EXPECT_EQ(both(tenants).mates, [] {
+  EXPECT_EQ(both(tenants).siblings, [] {
     Amounts amounts(64, 1);
     amounts.push_back(0);
     return amounts;
