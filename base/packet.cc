@@ -33,9 +33,8 @@ std::vector<UniqueFd> take_descriptors(msghdr& message) {
 }  // namespace
 
 Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> descriptors) {
-  if (descriptors.size() > kKernelDescriptors) {
+  if (descriptors.size() > kKernelDescriptors)
     return Error{Code::kInvalidArgument, "more than 253 descriptors in one message"};
-  }
   iovec payload{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr message{};
   message.msg_iov = &payload;
@@ -78,13 +77,11 @@ Result<Packet> receive_packet(int socket, std::size_t most_bytes, std::size_t mo
   } while (received < 0 && errno == EINTR);
   if (received < 0) return errno_error(errno, "cannot receive");
   packet.descriptors = take_descriptors(message);
-  if ((message.msg_flags & MSG_TRUNC) != 0) {
+  if ((message.msg_flags & MSG_TRUNC) != 0)
     return Error{Code::kInvalidArgument, "message longer than " + std::to_string(most_bytes) + " bytes"};
-  }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || packet.descriptors.size() > most_descriptors) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || packet.descriptors.size() > most_descriptors)
     return Error{Code::kInvalidArgument, "message with more than " + std::to_string(most_descriptors) +
                                              " descriptors, or no room for them (RLIMIT_NOFILE)"};
-  }
   packet.bytes.resize(static_cast<std::size_t>(received));
   return packet;
 }

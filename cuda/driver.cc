@@ -124,17 +124,15 @@ Result<const Driver*> Driver::current() {
 
 Result<std::unique_ptr<Driver>> Driver::load(const std::filesystem::path& folder) {
   auto library = Library::open(folder, "libcuda.so.1");
-  if (!library) {
+  if (!library)
     return library.error().in(
         "the NVIDIA driver was not found (is it installed, and visible in this container?)");
-  }
   auto api = bind_api(*library);
   if (!api) return api.error();
   auto driver = std::make_unique<Driver>();
   driver->api_ = *api;
-  if (auto started = driver->check(driver->api_.cuInit(0), "cuInit"); !started) {
+  if (auto started = driver->check(driver->api_.cuInit(0), "cuInit"); !started)
     return started.error().in("the NVIDIA driver does not start");
-  }
   if (auto found = driver->find_devices(); !found) return found.error();
   return driver;
 }

@@ -174,9 +174,8 @@ Result<CurrentContext> CurrentContext::enter(const Driver& driver, int ordinal) 
     return made.error();
   }
   CurrentContext entered(driver, ordinal);
-  if (auto pushed = driver.check(driver.api().cuCtxPushCurrent(context), "cuCtxPushCurrent"); !pushed) {
+  if (auto pushed = driver.check(driver.api().cuCtxPushCurrent(context), "cuCtxPushCurrent"); !pushed)
     return pushed.error();
-  }
   return entered;
 }
 

@@ -38,9 +38,8 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::filesystem::path& folder) {
   if (auto bound = library->bind(api->name, GPUMEM_SYMBOL(name)); !bound) return bound.error();
   GPUMEM_NVML_CALLS(GPUMEM_NVML_BIND)
 #undef GPUMEM_NVML_BIND
-  if (const nvmlReturn_t started = api->nvmlInit(); started != NVML_SUCCESS) {
+  if (const nvmlReturn_t started = api->nvmlInit(); started != NVML_SUCCESS)
     return Error{Code::kFailedPrecondition, std::string("nvmlInit: ") + api->nvmlErrorString(started)};
-  }
   return std::unique_ptr<Nvml>(new Nvml(std::move(api)));
 }
 

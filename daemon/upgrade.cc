@@ -64,21 +64,18 @@ bool knows_the_signal(long pid) {
 Result<void> check_broker(long pid) {
   const std::string its = read_link("/proc/" + std::to_string(pid) + "/exe");
   const std::string ours = read_link("/proc/self/exe");
-  if (its.empty()) {
+  if (its.empty())
     return Error{Code::kPermissionDenied, "the broker, pid " + std::to_string(pid) +
                                               ", belongs to another user: run this as root or as that user"};
-  }
-  if (!is_same_file(its, "/proc/self/exe")) {
+  if (!is_same_file(its, "/proc/self/exe"))
     return Error{Code::kFailedPrecondition, "the broker, pid " + std::to_string(pid) + ", runs " + its +
                                                 ", and this is " + ours +
                                                 ": put this in its place, and run " + its + " --upgrade"};
-  }
-  if (!knows_the_signal(pid)) {
+  if (!knows_the_signal(pid))
     return Error{
         Code::kFailedPrecondition,
         "the broker, pid " + std::to_string(pid) +
             ", is of a version that cannot be upgraded in place: restart it (systemctl restart gpumemd)"};
-  }
   return {};
 }
 

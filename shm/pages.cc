@@ -28,23 +28,20 @@ void initialize(ClientPage& page) {
 }
 
 Result<void> validate(const BrokerPage& page) {
-  if (page.header.magic != kBrokerPageMagic) {
+  if (page.header.magic != kBrokerPageMagic)
     return Error{Code::kFailedPrecondition, "the broker's page has the wrong magic number"};
-  }
-  if (page.header.version != kPageVersion || page.header.size != kSharedPageBytes) {
+  if (page.header.version != kPageVersion || page.header.size != kSharedPageBytes)
     return Error{Code::kFailedPrecondition,
                  "the broker's page is of version " + std::to_string(page.header.version) +
                      ", this library reads version " + std::to_string(kPageVersion)};
-  }
   return {};
 }
 
 Result<BrokerFigures> read_figures(const BrokerPage& page) {
   const auto figures = seqlock_read(page.sequence, page.figures);
   if (!figures) return Error{Code::kUnavailable, "the broker stopped in the middle of an update"};
-  if (figures->device_count > kMaxDevices) {
+  if (figures->device_count > kMaxDevices)
     return Error{Code::kInternal, "the broker's page names too many devices"};
-  }
   return *figures;
 }
 

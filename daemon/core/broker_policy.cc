@@ -11,10 +11,9 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   const auto same = [](const DevicePolicy& a, const DevicePolicy& b) {
     return a.uuid == b.uuid && a.pool == b.pool && a.granularity == b.granularity;
   };
-  if (!std::ranges::equal(policy.devices, state_.policy.devices, same)) {
+  if (!std::ranges::equal(policy.devices, state_.policy.devices, same))
     return Error{Code::kFailedPrecondition,
                  "the devices or what is reserved of them have changed: that needs a restart of the broker"};
-  }
   std::map<SessionId, std::string> owners;
   const Tenants::Rules members = members_under(policy, owners);
   const Tenants::Rules rules = state_.tenants.rules_under(policy, members);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/core/explainer.h"
-#include "daemon/core/handles.h"
+#include "daemon/core/imports.h"
 #include "daemon/core/region_waits.h"
 #include "daemon/core/regions.h"
 #include "daemon/core/state.h"

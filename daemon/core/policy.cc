@@ -17,14 +17,12 @@ Result<void> check_quota(const std::string& who, const DevicePolicy& device, con
                    " is more than its limit of " + to_string(quota.limit) +
                    "; lower the guarantee or raise the limit");
   }
-  if (quota.weight < 1 || quota.weight > kMaxWeight) {
+  if (quota.weight < 1 || quota.weight > kMaxWeight)
     return invalid(who + ": its weight of " + std::to_string(quota.weight) + " on " + device.uuid +
                    " is not from 1 to " + std::to_string(kMaxWeight));
-  }
-  if (quota.priority > kMaxPriority) {
+  if (quota.priority > kMaxPriority)
     return invalid(who + ": its priority of " + std::to_string(quota.priority) + " on " + device.uuid +
                    " is not from 0 to " + std::to_string(kMaxPriority));
-  }
   return {};
 }
 
@@ -35,18 +33,16 @@ std::string by_how_much(Bytes sum, Bytes more, Bytes most) {
 
 // Checks what the rest of the core relies on.
 Result<void> check_devices(const Policy& policy) {
-  if (policy.devices.size() > kMaxDevices) {
+  if (policy.devices.size() > kMaxDevices)
     return invalid(std::to_string(policy.devices.size()) + " devices are more than the " +
                    std::to_string(kMaxDevices) + " that one broker can lend");
-  }
   if (policy.max_wait < Duration::zero()) return invalid("the longest wait is negative");
   std::set<std::string> names;
   for (const DevicePolicy& device : policy.devices) {
     if (!names.insert(device.uuid).second) return invalid("device " + device.uuid + " is named twice");
-    if (device.granularity.is_zero() || device.pool != device.pool.rounded_down(device.granularity)) {
+    if (device.granularity.is_zero() || device.pool != device.pool.rounded_down(device.granularity))
       return invalid("the pool of " + to_string(device.pool) + " on " + device.uuid + " is no multiple of " +
                      to_string(device.granularity));
-    }
   }
   return {};
 }
@@ -231,13 +227,11 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
     const auto rule = std::find_if(policy.tenants.begin(), policy.tenants.end(), covers);
     return rule == policy.tenants.end() ? nullptr : &*rule;
   };
-  if (const auto* rule = match([&](const TenantRule& r) { return r.uid == peer.uid; })) {
+  if (const auto* rule = match([&](const TenantRule& r) { return r.uid == peer.uid; }))
     return TenantMatch{rule->name, rule->parent, rule->quotas};
-  }
   for (const std::uint32_t gid : peer.gids) {
-    if (const auto* rule = match([&](const TenantRule& r) { return r.gid == gid; })) {
+    if (const auto* rule = match([&](const TenantRule& r) { return r.gid == gid; }))
       return TenantMatch{rule->name, rule->parent, rule->quotas};
-    }
   }
   const std::string name = user_tenant(peer.uid);
   if (policy.others) return TenantMatch{name, policy.others_parent, *policy.others};

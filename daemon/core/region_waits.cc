@@ -101,10 +101,9 @@ std::vector<RequestId> RegionWaits::take_pressed() {
 // nothing of this broker's.
 Result<Reservation> RegionReservations::add(Reservation reservation, TimePoint now) {
   const auto own = by_holder_.find(reservation.holder);
-  if (own != by_holder_.end() && own->second.size() >= kMostOfSession) {
+  if (own != by_holder_.end() && own->second.size() >= kMostOfSession)
     return refusal(Bound::kRegions, "the session has reserved " + std::to_string(kMostOfSession) +
                                         " names of regions, as many as it may");
-  }
   const auto elapsed = std::chrono::nanoseconds(now.time_since_epoch()).count();
   if (elapsed > 0) ids_.skip({static_cast<std::uint64_t>(elapsed)});
   reservation.id = ids_.next();

@@ -92,10 +92,9 @@ void read_device(TomlReader& reader, const toml::table& table, Config& config) {
 
 void check_name(TomlReader& reader, const toml::table& table, const std::string& name) {
   if (name.empty()) return reader.fail(table.source(), "a tenant needs a 'name'");
-  if (name.size() > kNameBytes || !is_printable(name)) {
+  if (name.size() > kNameBytes || !is_printable(name))
     return reader.fail(table.source(), "a tenant's name is at most " + std::to_string(kNameBytes) +
                                            " bytes of printable characters");
-  }
   if (name.starts_with(core::kUserTenantPrefix)) {
     reader.fail(table.source(), "'" + name + "': names that begin with '" +
                                     std::string(core::kUserTenantPrefix) +

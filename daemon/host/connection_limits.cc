@@ -11,10 +11,9 @@ Result<void> ApiConnections::check_room(const Caller& caller) const {
   if (caller.admin) return {};
   const MutexLock lock(mutex_);
   const auto user = by_user_.find(caller.peer.account());
-  if (user != by_user_.end() && user->second >= limits_.of_a_user) {
+  if (user != by_user_.end() && user->second >= limits_.of_a_user)
     return core::refusal(core::Bound::kApiConnections,
                          "this user has " + std::to_string(user->second) + " connections of gRPC already");
-  }
   if (counted_ >= limits_.in_all)
     return core::refusal(core::Bound::kApiConnections,
                          "there are " + std::to_string(counted_) + " connections of gRPC already");

@@ -99,9 +99,8 @@ Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_vi
                                            ": stop it, or choose another " + std::string(option)};
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0) {
+  if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0)
     return errno_error(errno, "cannot write " + path.string());
-  }
   return lock;
 }
 

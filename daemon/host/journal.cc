@@ -69,10 +69,9 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
                                                 "; this broker reads version " +
                                                 std::to_string(kJournalVersion)};
   }
-  if (header.attempts >= Journal::kMostAttempts) {
+  if (header.attempts >= Journal::kMostAttempts)
     return Error{Code::kFailedPrecondition,
                  std::to_string(header.attempts) + " brokers have ended while they took over by it"};
-  }
   bytes.remove_prefix(sizeof header);
   if (header.devices > kMostDevices || bytes.size() < header.devices * sizeof(DeviceEntry))
     return no_journal("its devices are missing");

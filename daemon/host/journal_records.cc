@@ -235,10 +235,9 @@ Result<Change> decode(std::string_view& bytes) {
   std::uint64_t kind = 0;
   decoder(kind);
   auto change = make(kind, std::make_index_sequence<std::variant_size_v<Change>>());
-  if (!change) {
+  if (!change)
     return Error{Code::kFailedPrecondition,
                  "it has a record of kind " + std::to_string(kind) + ", which this version does not know"};
-  }
   std::visit([&](auto& one) { code(decoder, one); }, *change);
   if (!decoder.is_done()) return Error{Code::kInvalidArgument, "a record's words do not fit its kind"};
   bytes.remove_prefix(sizeof header + header.size);

@@ -27,6 +27,14 @@ void warn_of_lost_region(const core::Event& event) {
     spdlog::warn("tenant '{}' has lost a region: {}", event.tenant, event.words);
 }
 
+void warn_of_signal(const std::string& who, core::Signal signal, const Result<void>& sent, const char* why) {
+  const char* const name = signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
+  if (sent)
+    spdlog::warn("{}: {} sent: {}", who, name, why);
+  else
+    spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Loop>> Loop::create(Options options) {
@@ -236,22 +244,16 @@ void Loop::do_effect(core::SignalSession& effect) {
   const auto client = clients_.find(effect.session);
   if (client == clients_.end()) return;
   crash_at(CrashPoint::kPressureSignal);
-  const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
-  const std::string who =
-      "session " + std::to_string(effect.session.value) + ", " + client->second.link->who();
-  if (auto sent = client->second.link->signal(effect.signal); sent)
-    spdlog::warn("{}: {} sent: see `gpumem events` for the reason", who, name);
-  else
-    spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
+  SessionLink& link = *client->second.link;
+  warn_of_signal("session " + std::to_string(effect.session.value) + ", " + link.who(), effect.signal,
+                 link.signal(effect.signal), "see `gpumem events` for the reason");
   crash_at(CrashPoint::kPressureSignalled);
 }
 
 void Loop::do_effect(core::SignalForeignProcess& effect) {
-  const char* const name = effect.signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
-  if (auto sent = signal_process(effect.pid, effect.started, effect.signal); sent)
-    spdlog::warn("pid {}: {} sent: it holds memory past the broker", effect.pid, name);
-  else
-    spdlog::warn("pid {}: {} could not be sent: {}", effect.pid, name, sent.error().message);
+  warn_of_signal("pid " + std::to_string(effect.pid), effect.signal,
+                 signal_process(effect.pid, effect.started, effect.signal),
+                 "it holds memory past the broker");
 }
 
 void Loop::do_effect(core::ForgetSession& effect) {

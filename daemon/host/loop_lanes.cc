@@ -79,11 +79,10 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
 
 Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
   if (fails_at(CrashPoint::kSessionEnds)) return no_descriptors();
-  if (unread_.is_full_of_closed(lane.peer().account())) {
+  if (unread_.is_full_of_closed(lane.peer().account()))
     return core::refusal(core::Bound::kDescriptors,
                          "connections of this user have ended, and what was sent to them is unread: end the "
                          "processes that keep them");
-  }
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();

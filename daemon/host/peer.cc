@@ -67,9 +67,8 @@ std::vector<std::uint32_t> supplementary_groups(int socket) {
 Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
     return errno_error(errno, "cannot tell who connected");
-  }
   PeerProcess found;
   found.peer.pid = credentials.pid;
   found.peer.uid = credentials.uid;

@@ -126,21 +126,18 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   // An absolute amount is a demand; a share is taken of what can be had.
   const bool demanded = reserve.kind() == Amount::Kind::kAbsolute;
   device.pool = reserve.of(demanded ? facts.device.total : facts.obtainable).rounded_down(device.granularity);
-  if (device.pool > facts.obtainable) {
+  if (device.pool > facts.obtainable)
     return Error{Code::kInvalidArgument, "cannot reserve " + reserve.text() + " of " + device.uuid +
                                              ": it has " + to_string(facts.device.total) + ", of which " +
                                              to_string(facts.obtainable) + " can be had"};
-  }
   device.pool = std::max(device.pool, facts.lent);
-  if (device.pool.is_zero()) {
+  if (device.pool.is_zero())
     return Error{Code::kInvalidArgument,
                  "reserving " + reserve.text() + " of " + device.uuid + " leaves an empty pool"};
-  }
-  if (how.context_overhead > device.total) {
+  if (how.context_overhead > device.total)
     return Error{Code::kInvalidArgument, "a context_overhead of " + to_string(how.context_overhead) +
                                              " is more than the " + to_string(device.total) + " of " +
                                              device.uuid};
-  }
   device.reclaim = how.reclaim;
   device.context_overhead = how.context_overhead;
   device.no_fabric = facts.no_fabric;

@@ -128,10 +128,9 @@ Result<void> signal_process(int pidfd, core::Signal signal) {
 
 Result<UniqueFd> open_process(std::int64_t pid, std::uint64_t started) {
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
-  if (!pidfd.valid()) {
+  if (!pidfd.valid())
     return errno == ESRCH ? gone("process " + std::to_string(pid))
                           : errno_error(errno, "cannot reach the process");
-  }
   // In this order: while the descriptor's process lives, what /proc tells of its number is its own.
   const auto found = start_time(pid);
   if (!found) return found.error();

@@ -25,11 +25,10 @@ Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
-  if (text.size() >= sizeof address.sun_path) {
+  if (text.size() >= sizeof address.sun_path)
     return Error{Code::kInvalidArgument, "'" + text +
                                              "' is too long for a socket (107 bytes at most): choose a "
                                              "shorter --runtime-dir"};
-  }
   std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
   return address;
 }
@@ -52,14 +51,12 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
     if (errno == ENOENT) return {};
     return errno_error(errno, "cannot look at " + path.string());
   }
-  if (!S_ISSOCK(found.st_mode)) {
+  if (!S_ISSOCK(found.st_mode))
     return Error{Code::kAlreadyExists,
                  path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
-  }
-  if (is_listening(*address)) {
+  if (is_listening(*address))
     return Error{Code::kAlreadyExists,
                  "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
-  }
   if (::unlink(path.c_str()) != 0)
     return errno_error(errno, "cannot remove the left-over socket " + path.string());
   return {};
@@ -118,11 +115,10 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
                                            PassedSockets passed) {
   auto gid = resolve_group(group, "socket_group");
   if (!gid) return gid.error();
-  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
     return errno_error(errno, "cannot make the runtime folder " + folder.string() +
                                   " (run as root, or choose another "
                                   "--runtime-dir)");
-  }
   if (auto closed = check_closed(folder, "--runtime-dir"); !closed) return closed.error();
   auto lock = lock_folder(folder, "--runtime-dir");
   if (!lock) return lock.error();
@@ -187,9 +183,8 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
   if (!address) return address.error();
   UniqueFd socket(::socket(AF_UNIX, entry.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket");
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
     return errno_error(errno, "cannot bind " + path.string());
-  }
   entry.is_own = true;
   if (auto opened = open_to_group(path, gid); !opened) return opened.error();
   // Before it listens: a connection inherits it as it is then.
@@ -200,9 +195,8 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
 }
 
 Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path, unsigned gid) {
-  if (gid != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid) != 0) {
+  if (gid != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid) != 0)
     return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid));
-  }
   if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
   return {};
 }

@@ -23,9 +23,8 @@ std::optional<ClientFigures> LaneLink::client_figures(core::DeviceIndex device, 
 }
 
 Result<void> AwaitedLink::watch() {
-  if (client_.pid == 0 || client_.started == 0) {
+  if (client_.pid == 0 || client_.started == 0)
     return Error{Code::kFailedPrecondition, "its process is of another PID namespace"};
-  }
   auto process = open_process(client_.pid, client_.started);
   if (!process) return process.error();
   return process_.watch(*process);

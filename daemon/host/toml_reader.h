@@ -69,10 +69,9 @@ class TomlReader {
   auto number(Number& into, std::int64_t least, std::int64_t most) {
     return [this, &into, least, most](const toml::node& node) {
       const auto value = node.value<std::int64_t>();
-      if (!node.is_integer() || *value < least || *value > most) {
+      if (!node.is_integer() || *value < least || *value > most)
         return fail(node.source(),
                     "expected a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-      }
       assign(into, *value);
     };
   }

@@ -98,6 +98,11 @@ std::string text_field(const Json& object, std::initializer_list<std::string_vie
   return text == nullptr ? std::string() : *text;
 }
 
+std::uint64_t count_field(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json& value = field(object, path);
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+}
+
 const Json::array_t& array_field(const Json& object, std::initializer_list<std::string_view> path) {
   static const Json::array_t kNone;
   const auto* array = field(object, path).get_ptr<const Json::array_t*>();

@@ -17,6 +17,9 @@ const Json& field(const Json& object, std::initializer_list<std::string_view> pa
 /// That field's text; empty if there is none, or no text.
 std::string text_field(const Json& object, std::initializer_list<std::string_view> path);
 
+/// That field's number; zero if there is none, or no number that is not negative.
+std::uint64_t count_field(const Json& object, std::initializer_list<std::string_view> path);
+
 /// The elements of that field; none if it is no array.
 const Json::array_t& array_field(const Json& object, std::initializer_list<std::string_view> path);
 

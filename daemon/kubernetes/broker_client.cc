@@ -35,6 +35,28 @@ std::string device_name(const std::string& uuid) {
   return name.substr(0, 63);
 }
 
+v1::Claim claim_message(const std::string& uid, const std::string& space, const std::string& name) {
+  v1::Claim claim;
+  claim.set_uid(uid);
+  claim.set_namespace_(space);
+  claim.set_name(name);
+  return claim;
+}
+
+void add_pod(v1::Claim& claim, const std::string& uid, const std::string& name) {
+  v1::Pod* const pod = claim.add_pods();
+  pod->set_uid(uid);
+  pod->set_namespace_(claim.namespace_());
+  pod->set_name(name);
+}
+
+void add_amount(v1::Claim& claim, const std::string& device, Bytes guarantee, Bytes limit) {
+  v1::ClaimAmount* const amount = claim.add_amounts();
+  amount->set_device(device);
+  amount->set_guarantee_bytes(guarantee.count);
+  amount->set_limit_bytes(limit.count);
+}
+
 BrokerClient::BrokerClient(const std::filesystem::path& socket) : socket_(socket) {
   const auto channel = broker_channel(socket);
   monitor_ = v1::Monitor::NewStub(channel);

@@ -25,6 +25,12 @@ struct Device {
 /// this name alone.
 std::string device_name(const std::string& uuid);
 
+/// A claim for the broker, without pods and amounts.
+v1::Claim claim_message(const std::string& uid, const std::string& space, const std::string& name);
+/// Adds a pod, which is in the claim's namespace.
+void add_pod(v1::Claim& claim, const std::string& uid, const std::string& name);
+void add_amount(v1::Claim& claim, const std::string& device, Bytes guarantee, Bytes limit);
+
 /// The broker on its API socket, as an administrator. Each call waits 10 s at most and is made once.
 /// Threads  any.
 class BrokerClient {

@@ -35,18 +35,13 @@ Json to_json(const PreparedClaim& one) {
           {"standalone", one.standalone}, {"pods", std::move(pods)},      {"shares", std::move(shares)}};
 }
 
-std::uint64_t count_field(const Json& object, std::string_view name) {
-  const Json& value = field(object, {name});
-  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
-}
-
 PreparedShare read_prepared_share(const Json& json) {
   return {.share = {.request = text_field(json, {"request"}),
                     .pool = text_field(json, {"pool"}),
                     .device = text_field(json, {"device"}),
                     .share_id = text_field(json, {"shareID"}),
-                    .guarantee = {count_field(json, "guarantee")},
-                    .limit = {count_field(json, "limit")}},
+                    .guarantee = {count_field(json, {"guarantee"})},
+                    .limit = {count_field(json, {"limit"})}},
           .uuid = text_field(json, {"uuid"})};
 }
 
@@ -79,7 +74,7 @@ Result<PreparedClaims> Checkpoint::load() const {
   auto text = read_text(file_);
   if (!text) return text.error();
   const Json json = parse_json(*text);
-  if (const std::uint64_t version = count_field(json, "version"); version > kVersion)
+  if (const std::uint64_t version = count_field(json, {"version"}); version > kVersion)
     return Error{Code::kFailedPrecondition, file_.string() + " was written by a newer gpumem-dra (version " +
                                                 std::to_string(version) +
                                                 " of the file): run that one, or drain the node "

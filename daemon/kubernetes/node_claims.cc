@@ -19,22 +19,10 @@ bool is_uid(const std::string& uid) {
 std::string words_for(const ClaimReference& claim) { return "ResourceClaim " + claim.text(); }
 
 v1::Claim to_message(const PreparedClaim& claim) {
-  v1::Claim message;
-  message.set_uid(claim.claim.uid);
-  message.set_namespace_(claim.claim.space);
-  message.set_name(claim.claim.name);
-  for (const PodReference& pod : claim.pods) {
-    v1::Pod* one = message.add_pods();
-    one->set_uid(pod.uid);
-    one->set_namespace_(claim.claim.space);
-    one->set_name(pod.name);
-  }
-  for (const PreparedShare& share : claim.shares) {
-    v1::ClaimAmount* amount = message.add_amounts();
-    amount->set_device(share.uuid);
-    amount->set_guarantee_bytes(share.share.guarantee.count);
-    amount->set_limit_bytes(share.share.limit.count);
-  }
+  v1::Claim message = claim_message(claim.claim.uid, claim.claim.space, claim.claim.name);
+  for (const PodReference& pod : claim.pods) add_pod(message, pod.uid, pod.name);
+  for (const PreparedShare& share : claim.shares)
+    add_amount(message, share.uuid, share.share.guarantee, share.share.limit);
   return message;
 }
 
@@ -97,10 +85,9 @@ Result<void> NodeClaims::recover() {
 }
 
 Result<Json> NodeClaims::fetch(const ClaimReference& claim, Retry retry) const {
-  auto object = server_.get("/apis/resource.k8s.io/v1/namespaces/" + escaped(claim.space) +
-                                "/resourceclaims/" + escaped(claim.name),
-                            retry);
-  return object;
+  return server_.get("/apis/resource.k8s.io/v1/namespaces/" + escaped(claim.space) + "/resourceclaims/" +
+                         escaped(claim.name),
+                     retry);
 }
 
 Result<PreparedClaim> NodeClaims::resolve(const ClaimReference& claim, const Json& object) {
@@ -292,9 +279,9 @@ Result<void> NodeClaims::refresh_pods() {
   for (const auto& [uid, one] : claims) {
     if (!one.standalone || one.shares.empty()) continue;
     auto refreshed = refresh_pods_of(one);
-    const bool is_away = !refreshed && refreshed.error().code == Code::kUnavailable;
+    const bool has_no_answer = !refreshed && is_away(refreshed.error());
     keep_first(first, std::move(refreshed));
-    if (is_away) break;  // else each further claim would wait for the server again
+    if (has_no_answer) break;  // else each further claim would wait for the server again
   }
   return first;
 }

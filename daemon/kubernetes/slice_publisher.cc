@@ -32,11 +32,6 @@ Json without_generation(Json spec) {
 constexpr const char* kSlices = "/apis/resource.k8s.io/v1/resourceslices";
 constexpr std::size_t kMostDevices = 128;
 
-std::uint64_t generation_of(const Json& slice) {
-  const Json& generation = field(slice, {"spec", "pool", "generation"});
-  return generation.is_number_unsigned() ? generation.get<std::uint64_t>() : 0;
-}
-
 std::string version_of(const Json& slice) { return text_field(slice, {"metadata", "resourceVersion"}); }
 
 }  // namespace
@@ -129,7 +124,7 @@ Result<void> SlicePublisher::reconcile(const std::vector<Device>& devices) {
   const Json* ours = nullptr;
   std::uint64_t generation = 0;
   for (const Json& one : array_field(*list, {"items"})) {
-    generation = std::max(generation, generation_of(one));
+    generation = std::max(generation, count_field(one, {"spec", "pool", "generation"}));
     if (text_field(one, {"metadata", "name"}) == publisher_.slice_name()) ours = &one;
   }
   Json spec = slice_spec(publisher_, devices, generation + 1);

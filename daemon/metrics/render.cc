@@ -3,13 +3,18 @@
 #include <algorithm>
 
 #include "base/printable.h"
-
-// What the metrics say of tenants.
+#include "daemon/metrics/text_writer.h"
 
 namespace gpumem::metrics {
 namespace {
 
 using Device = Snapshot::Device;
+
+// Values of the label `kind` for charged bytes, in the order of core::Charge.
+constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offered", "active", "returning",
+                                                                    "quarantined"};
+// The `kind` of bytes that are charged outside the pool.
+constexpr std::string_view kOutsideKind = "outside";
 
 struct DeviceGauge {
   Family family;
@@ -248,26 +253,6 @@ void render_tenant_charges(const Snapshot& snapshot, TextWriter& writer) {
   }
 }
 
-}  // namespace
-
-std::string render(const Snapshot& snapshot) {
-  TextWriter writer;
-  render_broker(snapshot, writer);
-  writer.begin({"gpumem_device", Type::kInfo, "", "A device that is lent."});
-  for (const Device& device : snapshot.devices)
-    writer.info({{"device", device.view.policy.uuid}, {"name", printable_ascii(device.view.policy.name)}});
-  for (const DeviceGauge& gauge : kDeviceGauges) {
-    writer.begin(gauge.family);
-    for (const Device& device : snapshot.devices)
-      writer.sample({{"device", device.view.policy.uuid}}, gauge.value(device));
-  }
-  render_charges(snapshot, writer);
-  render_claims(snapshot, writer);
-  render_reconciliation(snapshot, writer);
-  render_tenants(snapshot, writer);
-  return std::move(writer).finish();
-}
-
 void render_tenants(const Snapshot& snapshot, TextWriter& writer) {
   writer.begin({"gpumem_tenant", Type::kInfo, "", "A tenant, and the one that it belongs to."});
   for (const auto& [name, tenant] : snapshot.tenants)
@@ -292,6 +277,26 @@ void render_tenants(const Snapshot& snapshot, TextWriter& writer) {
       writer.histogram({{"tenant", key.first}, {"device", device_of(snapshot, key)}},
                        counters.*latency.value);
   }
+}
+
+}  // namespace
+
+std::string render(const Snapshot& snapshot) {
+  TextWriter writer;
+  render_broker(snapshot, writer);
+  writer.begin({"gpumem_device", Type::kInfo, "", "A device that is lent."});
+  for (const Device& device : snapshot.devices)
+    writer.info({{"device", device.view.policy.uuid}, {"name", printable_ascii(device.view.policy.name)}});
+  for (const DeviceGauge& gauge : kDeviceGauges) {
+    writer.begin(gauge.family);
+    for (const Device& device : snapshot.devices)
+      writer.sample({{"device", device.view.policy.uuid}}, gauge.value(device));
+  }
+  render_charges(snapshot, writer);
+  render_claims(snapshot, writer);
+  render_reconciliation(snapshot, writer);
+  render_tenants(snapshot, writer);
+  return std::move(writer).finish();
 }
 
 }  // namespace gpumem::metrics

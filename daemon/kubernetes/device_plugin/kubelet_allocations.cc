@@ -59,7 +59,7 @@ Result<void> check_owners(const HeldUnits& held) {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kListSeconds = 5;
+constexpr std::chrono::seconds kListPatience{5};
 constexpr int kLargestList = 64 << 20;  // bytes
 // Where inotify tells nothing, as on some network file systems.
 constexpr std::chrono::milliseconds kLook{500};
@@ -138,8 +138,7 @@ Result<KubeletRecord> KubeletAllocations::fresh() {
 
 Result<std::vector<ListedPod>> KubeletAllocations::pods() {
   grpc::ClientContext context;
-  context.set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kListSeconds, GPR_TIMESPAN)));
+  set_timeout(context, kListPatience);
   ::v1::ListPodResourcesResponse response;
   if (const grpc::Status status = lister_->List(&context, {}, &response); !status.ok()) {
     const bool is_away = status.error_code() == grpc::StatusCode::UNAVAILABLE ||

@@ -13,7 +13,7 @@
 namespace gpumem::kubernetes {
 namespace {
 
-constexpr int kRegistrationSeconds = 10;
+constexpr std::chrono::seconds kRegistrationPatience{10};
 // A kubelet that takes an old connection's end for the new one's forgets the plugin without a word.
 constexpr std::chrono::seconds kListensWithin{5};
 
@@ -54,8 +54,7 @@ Result<void> KubeletLink::register_once() {
   request.set_resource_name(options_.resource);
   *request.mutable_options() = PluginService::wanted_calls();
   grpc::ClientContext context;
-  context.set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(kRegistrationSeconds, GPR_TIMESPAN)));
+  set_timeout(context, kRegistrationPatience);
   ::v1beta1::Empty answer;
   const grpc::Status status = stub->Register(&context, request, &answer);
   if (status.ok()) return {};

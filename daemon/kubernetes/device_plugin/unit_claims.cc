@@ -73,20 +73,11 @@ Result<v1::Claim> UnitClaims::claim_for(const std::string& uid, const UnitSet& u
                  "the kubelet does not say what the pod " + uid +
                      " is called: it lists no units of it. If only its init containers ask for memory, have "
                      "another container of the pod ask, too"};
-  v1::Claim claim;
-  claim.set_uid(uid);
-  claim.set_namespace_(*listed != nullptr ? (*listed)->space : known->second.namespace_());
-  claim.set_name(*listed != nullptr ? (*listed)->name : known->second.name());
-  v1::Pod* pod = claim.add_pods();
-  pod->set_uid(uid);
-  pod->set_namespace_(claim.namespace_());
-  pod->set_name(claim.name());
-  for (const auto& [uuid, count] : *amounts) {
-    v1::ClaimAmount* amount = claim.add_amounts();
-    amount->set_device(uuid);
-    amount->set_guarantee_bytes(count * unit_.count);
-    amount->set_limit_bytes(count * unit_.count);
-  }
+  v1::Claim claim = *listed != nullptr ? claim_message(uid, (*listed)->space, (*listed)->name)
+                                       : claim_message(uid, known->second.namespace_(), known->second.name());
+  add_pod(claim, uid, claim.name());
+  for (const auto& [uuid, count] : *amounts)
+    add_amount(claim, uuid, {count * unit_.count}, {count * unit_.count});
   return claim;
 }
 

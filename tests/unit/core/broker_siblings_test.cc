@@ -21,14 +21,14 @@ Policy lending(Escalation escalation = Escalation::kWait) {
   return policy;
 }
 
-class BrokerMates : public testing::Test {
+class BrokerSiblings : public testing::Test {
  protected:
   Machine machine{lending()};
   SessionId bob = machine.connect(2);
   SliceId bobs = machine.slice(bob);
 };
 
-TEST_F(BrokerMates, AreAskedAndNothingFollows) {
+TEST_F(BrokerSiblings, AreAskedAndNothingFollows) {
   const SessionId other = machine.connect(2);
   const Grant small = machine.get(bob, bobs, mebibytes(8));
   machine.get(bob, bobs, mebibytes(56));
@@ -45,7 +45,7 @@ TEST_F(BrokerMates, AreAskedAndNothingFollows) {
   EXPECT_EQ(machine.asked_of(bob), Bytes{0});
 }
 
-TEST_F(BrokerMates, AreAskedOneAfterTheOtherAsTheyHaveNothing) {
+TEST_F(BrokerSiblings, AreAskedOneAfterTheOtherAsTheyHaveNothing) {
   const SessionId other = machine.connect(2);
   machine.get(bob, bobs, mebibytes(40));
   machine.get(other, machine.slice(other), mebibytes(24));
@@ -59,7 +59,7 @@ TEST_F(BrokerMates, AreAskedOneAfterTheOtherAsTheyHaveNothing) {
   EXPECT_EQ(machine.asked_of(other), Bytes{0}) << "nobody has anything";
 }
 
-TEST_F(BrokerMates, AreAskedForAllOfItOrNothing) {
+TEST_F(BrokerSiblings, AreAskedForAllOfItOrNothing) {
   const SessionId other = machine.connect(2);
   machine.get(bob, bobs, mebibytes(8));
   machine.get(other, machine.slice(other), mebibytes(56));
@@ -68,7 +68,7 @@ TEST_F(BrokerMates, AreAskedForAllOfItOrNothing) {
   EXPECT_EQ(machine.asked_of(other), Bytes{0});
 }
 
-TEST_F(BrokerMates, ServeTheOlderOfTwoRequests) {
+TEST_F(BrokerSiblings, ServeTheOlderOfTwoRequests) {
   const SessionId other = machine.connect(2);
   machine.get(bob, bobs, mebibytes(32));
   machine.get(other, machine.slice(other), mebibytes(32));
@@ -79,7 +79,7 @@ TEST_F(BrokerMates, ServeTheOlderOfTwoRequests) {
   EXPECT_EQ(machine.asked_of(bob), Bytes{0});
 }
 
-TEST_F(BrokerMates, AreAskedInPlaceOfOneThatDoesNotAnswer) {
+TEST_F(BrokerSiblings, AreAskedInPlaceOfOneThatDoesNotAnswer) {
   const SessionId stopped = machine.connect(2), other = machine.connect(2);
   machine.get(stopped, machine.slice(stopped), mebibytes(44));
   machine.get(other, machine.slice(other), mebibytes(20));
@@ -93,7 +93,7 @@ TEST_F(BrokerMates, AreAskedInPlaceOfOneThatDoesNotAnswer) {
 // ---- Beside what others ask ----
 
 // Who owes memory that it has declared owes it as before.
-TEST(BrokerMatesAndOthers, LeaveADeclaredDebtItsForce) {
+TEST(BrokerSiblingsAndOthers, LeaveADeclaredDebtItsForce) {
   for (const bool someone_waits : {false, true}) {
     Policy policy = lending(Escalation::kEndSession);
     policy.tenants[1].quotas[0].limit = mebibytes(32);
@@ -109,7 +109,7 @@ TEST(BrokerMatesAndOthers, LeaveADeclaredDebtItsForce) {
   }
 }
 
-TEST(BrokerMatesAndOthers, LeaveWhatIsDeclaredBesideThePool) {
+TEST(BrokerSiblingsAndOthers, LeaveWhatIsDeclaredBesideThePool) {
   Policy policy = lending();
   policy.tenants[0].quotas[0].guarantee = mebibytes(64);
   policy.tenants[1].quotas[0].limit = mebibytes(32);
@@ -124,7 +124,7 @@ TEST(BrokerMatesAndOthers, LeaveWhatIsDeclaredBesideThePool) {
   EXPECT_EQ(machine.asked_of(bob), mebibytes(28));
 }
 
-TEST(BrokerMatesAndOthers, AreTakenAtTheirWordWhileOneIsAskedByForce) {
+TEST(BrokerSiblingsAndOthers, AreTakenAtTheirWordWhileOneIsAskedByForce) {
   Policy policy = lending();
   policy.tenants[1].quotas[0].limit = mebibytes(60);
   Machine machine(policy);
@@ -149,7 +149,7 @@ TEST(BrokerMatesAndOthers, AreTakenAtTheirWordWhileOneIsAskedByForce) {
 }
 
 // The keeper has let go of all that it was asked for by force.
-TEST(BrokerMatesAndOthers, AreNotEndedForEachOther) {
+TEST(BrokerSiblingsAndOthers, AreNotEndedForEachOther) {
   for (const bool own : {false, true}) {
     Machine machine(lending(Escalation::kEndSession));
     const SessionId holder = machine.connect(2), keeper = machine.connect(2);
@@ -181,7 +181,7 @@ TEST(BrokerMatesAndOthers, AreNotEndedForEachOther) {
   }
 }
 
-TEST(BrokerMatesAndOthers, DoNotAskAnImporterForItsOwnRequest) {
+TEST(BrokerSiblingsAndOthers, DoNotAskAnImporterForItsOwnRequest) {
   Machine machine(lending());
   const SessionId b = machine.connect(2), w = machine.connect(2);
   const SliceId slice = machine.slice(b);
@@ -198,7 +198,7 @@ TEST(BrokerMatesAndOthers, DoNotAskAnImporterForItsOwnRequest) {
   EXPECT_EQ(machine.asked_of(w), Bytes{}) << "it waits itself";
 }
 
-TEST(BrokerMatesAndOthers, OutliveReloads) {
+TEST(BrokerSiblingsAndOthers, OutliveReloads) {
   Machine machine(lending());
   const SessionId b = machine.connect(2), w = machine.connect(2);
   machine.get(b, machine.slice(b), mebibytes(64));
@@ -219,7 +219,7 @@ TEST(BrokerMatesAndOthers, OutliveReloads) {
   EXPECT_EQ(machine.broker.next_deadline(), std::nullopt);
 }
 
-TEST(BrokerMatesAndOthers, OutliveARestart) {
+TEST(BrokerSiblingsAndOthers, OutliveARestart) {
   Machine machine(lending());
   const SessionId b = machine.connect(2), w = machine.connect(2);
   const SliceId bs = machine.slice(b), ws = machine.slice(w);
@@ -245,7 +245,7 @@ TEST(BrokerMatesAndOthers, OutliveARestart) {
   machine.die(b);
 }
 
-TEST(BrokerMatesAndOthers, AreNotAskedAgainAndAgain) {
+TEST(BrokerSiblingsAndOthers, AreNotAskedAgainAndAgain) {
   Machine machine(lending());
   const SessionId b = machine.connect(2), c = machine.connect(2), w = machine.connect(2);
   const SliceId bs = machine.slice(b);
@@ -273,7 +273,7 @@ Policy two_devices() {
 }
 
 // b waits for another device, a crosswise for that of b.
-TEST(BrokerMatesAndOthers, AreAskedWhateverTheyWaitForElsewhere) {
+TEST(BrokerSiblingsAndOthers, AreAskedWhateverTheyWaitForElsewhere) {
   Machine machine(two_devices());
   const SessionId a = machine.connect(2), b = machine.connect(2);
   machine.get(a, machine.slice(a, {}, "GPU-0"), mebibytes(64));

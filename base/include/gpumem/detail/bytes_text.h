@@ -160,9 +160,8 @@ inline Result<Amount> parse_amount(std::string_view text) {
   if (!split) return split.error();
   const auto& [number, rest] = *split;
   if (!rest.empty()) return detail::invalid_amount(text, "is not a percentage");
-  if (number.whole > 100 || (number.whole == 100 && number.millionths != 0)) {
+  if (number.whole > 100 || (number.whole == 100 && number.millionths != 0))
     return detail::invalid_amount(text, "is more than 100%");
-  }
   return Amount::percent(static_cast<std::uint32_t>(number.whole * 100 + number.millionths / 10'000));
 }
 
