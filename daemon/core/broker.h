@@ -59,15 +59,15 @@ class Broker {
   /// others is left out. `kept`  leases whose descriptors are at hand: they can be handed on.
   Restored restore(const Checkpoint& from, const std::vector<std::string>& devices,
                    const std::set<LeaseId>& kept, TimePoint now);
-  /// A client has come back to a session that is awaited, with what it claims. What it does not claim comes
-  /// back. Errors  kNotFound: no such session is awaited; kPermissionDenied: the claim is for something
+  /// A client has come back to a session that is awaited, with its inventory. Memory that is not in it comes
+  /// back. Errors  kNotFound: no such session is awaited; kPermissionDenied: the inventory has something
   ///         that is not the session's, which is awaited further.
-  Result<void> resume(SessionId session, const Claim& claim, TimePoint now);
+  Result<void> resume(SessionId session, const Inventory& inventory, TimePoint now);
   bool awaits(SessionId session) const;
   /// Whether the session has no leases and no imports.
   bool holds_nothing(SessionId session) const;
-  /// How many things a claim of the session can have at most.
-  std::size_t claimable(SessionId session) const;
+  /// How many entries an inventory of the session can have at most.
+  std::size_t most_in_inventory(SessionId session) const;
   /// Everything that restore() needs.
   Checkpoint checkpoint() const;
   /// From now on take_changes() has what leads from one checkpoint to the next.

@@ -126,19 +126,19 @@ bool Broker::holds_nothing(SessionId id) const {
   return session == nullptr || (session->leases.empty() && !state_.imports.knows(id));
 }
 
-std::size_t Broker::claimable(SessionId id) const {
+std::size_t Broker::most_in_inventory(SessionId id) const {
   const Session* session = state_.find(id);
   if (session == nullptr) return 0;
   return session->slices.size() + session->leases.size() + state_.imports.of(id).size();
 }
 
-Result<void> Broker::resume(SessionId id, const Claim& claim, TimePoint now) {
+Result<void> Broker::resume(SessionId id, const Inventory& inventory, TimePoint now) {
   Session* session = state_.find(id);
   if (session == nullptr || !session->awaited)
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
-  if (auto right = lending_.check_claim(*session, claim); !right) return right;
+  if (auto right = lending_.check_inventory(*session, inventory); !right) return right;
   session->awaited = false;
-  lending_.settle_claim(*session, claim, now);
+  lending_.settle_inventory(*session, inventory, now);
   lending_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);
   state_.outbox.touch(id);

@@ -187,8 +187,9 @@ struct Checkpoint {
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 
-/// The client's own list of its memory, when it resumes a session of an earlier broker. Each list ascends.
-struct Claim {
+/// The client's own list of its memory, by which it resumes a session of an earlier broker. Each list
+/// ascends.
+struct Inventory {
   std::vector<SliceId> slices;
   std::vector<LeaseId> leases;
   std::vector<ImportId> imports;

@@ -197,10 +197,10 @@ class Lending {
   /// The same.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
   void restore(const Checkpoint::RegionSealed& from);
-  /// Errors  kPermissionDenied: something in the claim is not the session's.
-  Result<void> check_claim(const Session& session, const Claim& claim) const;
-  /// The client has what it claims, and nothing else. The claim is the session's.
-  void settle_claim(Session& session, const Claim& claim, TimePoint now);
+  /// Errors  kPermissionDenied: something in the inventory is not the session's.
+  Result<void> check_inventory(const Session& session, const Inventory& inventory) const;
+  /// The client has the memory of the inventory, and no other. The inventory is the session's.
+  void settle_inventory(Session& session, const Inventory& inventory, TimePoint now);
   void add_to(Checkpoint& checkpoint) const;
 
   const Store& store(DeviceIndex device) const { return stores_[device]; }

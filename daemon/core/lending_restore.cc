@@ -154,35 +154,35 @@ void Lending::restore(const Checkpoint::RegionSealed& from) {
   if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
 }
 
-Result<void> Lending::check_claim(const Session& session, const Claim& claim) const {
+Result<void> Lending::check_inventory(const Session& session, const Inventory& inventory) const {
   const auto unknown = [](const std::string& what, std::uint64_t id) {
     return Error{Code::kPermissionDenied, what + " " + std::to_string(id) + " is not the session's"};
   };
-  for (const SliceId id : claim.slices)
+  for (const SliceId id : inventory.slices)
     if (!session.slices.contains(id)) return unknown("slice", id.value);
-  for (const LeaseId id : claim.leases) {
+  for (const LeaseId id : inventory.leases) {
     const auto found = leases_.find(id);
     if (found == leases_.end() || found->second->session != session.id || found->second->in_store)
       return unknown("lease", id.value);
   }
-  for (const ImportId id : claim.imports)
+  for (const ImportId id : inventory.imports)
     if (!state_.imports.of(session.id).contains(id)) return unknown("import", id.value);
   return {};
 }
 
-// A lease that the client does not claim never reached it, or is one that it gave back last.
-void Lending::settle_claim(Session& session, const Claim& claim, TimePoint now) {
+// A lease that is not in the inventory never reached it, or is one that it gave back last.
+void Lending::settle_inventory(Session& session, const Inventory& inventory, TimePoint now) {
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& one = *next++;  // the lease may pass to another session
-    if (one.slice && !std::ranges::binary_search(claim.leases, one.id)) let_go(one, now);
+    if (one.slice && !std::ranges::binary_search(inventory.leases, one.id)) let_go(one, now);
   }
-  std::vector<ImportId> unclaimed;
+  std::vector<ImportId> missing;
   for (const auto& [id, leases] : state_.imports.of(session.id))
-    if (!std::ranges::binary_search(claim.imports, id)) unclaimed.push_back(id);
-  for (const ImportId id : unclaimed) static_cast<void>(release_import(session, id, now));
+    if (!std::ranges::binary_search(inventory.imports, id)) missing.push_back(id);
+  for (const ImportId id : missing) static_cast<void>(release_import(session, id, now));
   std::vector<SliceId> unused;
   for (const auto& [id, slice] : session.slices)
-    if (!std::ranges::binary_search(claim.slices, id)) unused.push_back(id);
+    if (!std::ranges::binary_search(inventory.slices, id)) unused.push_back(id);
   for (const SliceId id : unused) static_cast<void>(close_slice(session, id));  // unless it holds leases
 }
 

@@ -17,7 +17,7 @@
 #include "daemon/host/lane.h"
 #include "daemon/host/peer_listener.h"
 #include "daemon/host/pending_answers.h"
-#include "daemon/host/pending_claims.h"
+#include "daemon/host/pending_inventories.h"
 #include "daemon/host/rate_limited_log.h"
 #include "daemon/host/runtime_folder.h"
 #include "daemon/host/session_link.h"
@@ -109,8 +109,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
   void end_grace();
   Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
-  Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session, const core::Claim& claim,
-                            std::string_view welcome);
+  Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
+                            const core::Inventory& inventory, std::string_view welcome);
   // The broker's ends of what a session of a lane has besides it, and the client's, which it is told of.
   struct Ends {
     SharedPages pages;
@@ -162,7 +162,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   EventLog events_;
   DeadlineTimer deadline_;
   JournalWriter journal_;
-  PendingClaims claims_;
+  PendingInventories inventories_;
   boost::asio::steady_timer journal_retry_;
   boost::asio::steady_timer grace_;  ///< for the clients of the broker before
   boost::asio::steady_timer broadcast_;

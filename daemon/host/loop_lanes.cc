@@ -107,7 +107,7 @@ Error Loop::no_descriptors() const {
 
 void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
   silent_.remove(lane.get());
-  claims_.drop(lane.get());
+  inventories_.drop(lane.get());
   if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
   const auto end = goodbye                    ? core::SessionEnd::kReleased
                    : lane->process_may_live() ? core::SessionEnd::kLost

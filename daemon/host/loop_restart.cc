@@ -83,20 +83,20 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
   const auto* before = dynamic_cast<const AwaitedLink*>(client->second.link.get());
   if (before == nullptr || !is_same_process(before->peer(), lane->peer())) return not_awaited();
-  auto claim = claims_.add(lane.get(), *part, broker_.claimable(session));
-  if (!claim) return claim.error();
-  if (!*claim) return {};
+  auto inventory = inventories_.add(lane.get(), *part, broker_.most_in_inventory(session));
+  if (!inventory) return inventory.error();
+  if (!*inventory) return {};
   silent_.remove(lane.get());
   const lane::Welcome body = welcome_of(session);
-  return welcome_back(lane, session, **claim, lane::Outgoing(body, frame.header.request).bytes());
+  return welcome_back(lane, session, **inventory, lane::Outgoing(body, frame.header.request).bytes());
 }
 
 // The Welcome comes last: the client may be gone already, and with it the lane and the session.
 Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
-                                const core::Claim& claim, std::string_view welcome) {
+                                const core::Inventory& inventory, std::string_view welcome) {
   auto ends = make_ends(*lane);
   if (!ends) return Error{Code::kUnavailable, ends.error().message};  // the session can still be resumed
-  if (auto resumed = broker_.resume(session, claim, std::chrono::steady_clock::now()); !resumed)
+  if (auto resumed = broker_.resume(session, inventory, std::chrono::steady_clock::now()); !resumed)
     return resumed;
   crash_at(CrashPoint::kResumeDecided);
   const std::array<int, 3> descriptors = ends->numbers();

@@ -11,7 +11,7 @@
 
 #include "base/packet.h"
 #include "client/lane_resumption.h"
-#include "daemon/host/pending_claims.h"
+#include "daemon/host/pending_inventories.h"
 #include "tests/fuzz/fake_broker.h"
 #include "tests/fuzz/packets.h"
 #include "tests/fuzz/require.h"
@@ -171,7 +171,7 @@ bool are(const Ids& ids, const std::vector<std::uint64_t>& expected) {
 }
 
 void claim(Input& input) {
-  host::PendingClaims claims;
+  host::PendingInventories claims;
   const std::array<int, 2> lanes{};
   std::map<const void*, Claimed> known;
   for (int i = 0; i < kMostSteps && !input.empty(); ++i) {

@@ -131,10 +131,11 @@ class Machine {
   /// Comes back to a session of the broker before, with all of these.
   Result<void> resume(SessionId session, std::vector<SliceId> slices, const std::vector<Grant>& grants,
                       std::vector<ImportId> imports = {}) {
-    Claim claim{std::move(slices), {}, std::move(imports)};
-    for (const Grant& grant : grants) std::ranges::move(leases_of(grant), std::back_inserter(claim.leases));
-    std::ranges::sort(claim.leases);
-    auto resumed = broker.resume(session, claim, now);
+    Inventory inventory{std::move(slices), {}, std::move(imports)};
+    for (const Grant& grant : grants)
+      std::ranges::move(leases_of(grant), std::back_inserter(inventory.leases));
+    std::ranges::sort(inventory.leases);
+    auto resumed = broker.resume(session, inventory, now);
     collect();
     return resumed;
   }

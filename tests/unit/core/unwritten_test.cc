@@ -61,10 +61,10 @@ Code code_of(const Result<T>& result) {
 }
 
 TEST_F(Unwritten, ASliceIsNotOpen) {
-  const std::size_t before = machine.broker.claimable(mate);
+  const std::size_t before = machine.broker.most_in_inventory(mate);
   EXPECT_EQ(code_of(api::open_slice(full, machine.broker, mate, {"GPU-0", {}, ""}, machine.now)),
             Code::kUnavailable);
-  EXPECT_EQ(machine.broker.claimable(mate), before);
+  EXPECT_EQ(machine.broker.most_in_inventory(mate), before);
 }
 
 TEST_F(Unwritten, AHandleIsNotRedeemed) {
@@ -76,7 +76,7 @@ TEST_F(Unwritten, AHandleIsNotRedeemed) {
   ASSERT_TRUE(exported) << exported.error().message;
   const api::ImportHandle call{exported->handle};
   EXPECT_EQ(code_of(api::import_handle(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
-  EXPECT_EQ(machine.broker.claimable(mate), 0U);
+  EXPECT_EQ(machine.broker.most_in_inventory(mate), 0U);
   EXPECT_TRUE(api::import_handle(disk, machine.broker, mate, call, machine.now));
 }
 
@@ -91,7 +91,7 @@ TEST_F(Unwritten, ARegionIsNotMapped) {
   api::MapRegion call;
   call.name = "weights";
   EXPECT_EQ(code_of(api::map_region(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
-  EXPECT_EQ(machine.broker.claimable(mate), 0U);
+  EXPECT_EQ(machine.broker.most_in_inventory(mate), 0U);
 }
 
 TEST_F(Unwritten, AKeptRegionIsNotTakenOver) {

@@ -8,23 +8,23 @@
 
 namespace gpumem::host {
 
-/// The claims of clients that come back, as long as frames of them are missing.
+/// The inventories of clients that come back, as long as frames of them are missing.
 /// Threads  the loop's.
-class PendingClaims {
+class PendingInventories {
  public:
-  /// Adds `part` to the claim that `lane` makes. Returns the claim once it is whole.
+  /// Adds `part` to the inventory that comes on `lane`. Returns the inventory once it is whole.
   /// `most`  things that the session had. Errors  kInvalidArgument: it does not follow on the part before,
-  ///         claims more than `most`, or is not in order. The claim is dropped.
-  Result<std::optional<core::Claim>> add(const void* lane, const lane::Resume& part, std::size_t most);
+  ///         has more than `most`, or is not in order. The inventory is dropped.
+  Result<std::optional<core::Inventory>> add(const void* lane, const lane::Resume& part, std::size_t most);
   void drop(const void* lane) { pending_.erase(lane); }
 
  private:
   struct Pending {
     std::uint64_t session = 0;
     std::uint64_t missing = 0;  ///< as the latest part said
-    core::Claim claim;
+    core::Inventory inventory;
   };
-  static Result<void> add(core::Claim& claim, const lane::Resume& part);
+  static Result<void> add(core::Inventory& inventory, const lane::Resume& part);
 
   std::unordered_map<const void*, Pending> pending_;
 };

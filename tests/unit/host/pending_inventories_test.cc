@@ -1,5 +1,5 @@
 // Claims of clients that come back, frame by frame; whoever sends them may be hostile.
-#include "daemon/host/pending_claims.h"
+#include "daemon/host/pending_inventories.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,23 +19,23 @@ lane::Resume part(std::vector<lane::ClaimedThing> things, std::uint64_t missing 
   return frame;
 }
 
-struct ClaimsPending : testing::Test {
-  PendingClaims claims;
+struct InventoriesPending : testing::Test {
+  PendingInventories inventories;
   const int lanes[2]{};
   const void* one = &lanes[0];
   const void* other = &lanes[1];
 
   bool is_refused(const lane::Resume& frame, std::size_t most = 100) {
-    auto added = claims.add(one, frame, most);
+    auto added = inventories.add(one, frame, most);
     return !added && added.error().code == Code::kInvalidArgument;
   }
 };
 
-TEST_F(ClaimsPending, AreWholeWithTheirLastFrame) {
-  auto first = claims.add(one, part({{Claimed::kSlice, 4}, {Claimed::kLease, 7}}, 2), 4);
+TEST_F(InventoriesPending, AreWholeWithTheirLastFrame) {
+  auto first = inventories.add(one, part({{Claimed::kSlice, 4}, {Claimed::kLease, 7}}, 2), 4);
   ASSERT_TRUE(first);
   EXPECT_FALSE(*first);
-  auto last = claims.add(one, part({{Claimed::kLease, 9}, {Claimed::kImport, 2}}), 4);
+  auto last = inventories.add(one, part({{Claimed::kLease, 9}, {Claimed::kImport, 2}}), 4);
   ASSERT_TRUE(last);
   ASSERT_TRUE(*last);
   EXPECT_THAT((*last)->slices, ElementsAre(SliceId{4}));
@@ -43,47 +43,47 @@ TEST_F(ClaimsPending, AreWholeWithTheirLastFrame) {
   EXPECT_THAT((*last)->imports, ElementsAre(core::ImportId{2}));
 }
 
-TEST_F(ClaimsPending, ThatAreEmptyAreCompleteAtOnce) {
-  auto claim = claims.add(one, part({}), 0);
-  ASSERT_TRUE(claim);
-  EXPECT_TRUE(*claim);
+TEST_F(InventoriesPending, ThatAreEmptyAreCompleteAtOnce) {
+  auto whole = inventories.add(one, part({}), 0);
+  ASSERT_TRUE(whole);
+  EXPECT_TRUE(*whole);
 }
 
-TEST_F(ClaimsPending, OfOtherLanesAreOthers) {
-  ASSERT_TRUE(claims.add(one, part({{Claimed::kLease, 7}}, 1), 2));
-  auto whole = claims.add(other, part({{Claimed::kLease, 8}}), 2);
+TEST_F(InventoriesPending, OfOtherLanesAreOthers) {
+  ASSERT_TRUE(inventories.add(one, part({{Claimed::kLease, 7}}, 1), 2));
+  auto whole = inventories.add(other, part({{Claimed::kLease, 8}}), 2);
   ASSERT_TRUE(whole && *whole);
   EXPECT_THAT((*whole)->leases, ElementsAre(LeaseId{8}));
 }
 
-TEST_F(ClaimsPending, OfALaneThatIsGoneAreForgotten) {
-  ASSERT_TRUE(claims.add(one, part({{Claimed::kLease, 7}}, 1), 2));
-  claims.drop(one);
-  auto whole = claims.add(one, part({{Claimed::kLease, 3}}), 2);
+TEST_F(InventoriesPending, OfALaneThatIsGoneAreForgotten) {
+  ASSERT_TRUE(inventories.add(one, part({{Claimed::kLease, 7}}, 1), 2));
+  inventories.drop(one);
+  auto whole = inventories.add(one, part({{Claimed::kLease, 3}}), 2);
   ASSERT_TRUE(whole && *whole);
   EXPECT_THAT((*whole)->leases, ElementsAre(LeaseId{3}));
 }
 
-TEST_F(ClaimsPending, ForMoreThanTheSessionHadAreRefused) {
+TEST_F(InventoriesPending, ForMoreThanTheSessionHadAreRefused) {
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 7}, {Claimed::kLease, 8}}), 1));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 7}}, ~std::uint64_t{0}), 1));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 7}}, 5), 5));
 }
 
-TEST_F(ClaimsPending, WithFramesThatDoNotFitTogetherAreRefused) {
-  ASSERT_TRUE(claims.add(one, part({{Claimed::kLease, 7}}, 2), 100));
+TEST_F(InventoriesPending, WithFramesThatDoNotFitTogetherAreRefused) {
+  ASSERT_TRUE(inventories.add(one, part({{Claimed::kLease, 7}}, 2), 100));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 8}}, 5)));
-  ASSERT_TRUE(claims.add(one, part({{Claimed::kLease, 7}}, 2), 100));
+  ASSERT_TRUE(inventories.add(one, part({{Claimed::kLease, 7}}, 2), 100));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 8}}, 1, 2)));
   EXPECT_TRUE(is_refused(part({}, 3))) << "frames without end";
 }
 
-TEST_F(ClaimsPending, OutOfOrderOrOfUnknownThingsAreRefused) {
+TEST_F(InventoriesPending, OutOfOrderOrOfUnknownThingsAreRefused) {
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 8}, {Claimed::kLease, 8}})));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 8}, {Claimed::kLease, 7}})));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 0}})));
   EXPECT_TRUE(is_refused(part({{static_cast<Claimed>(4), 8}})));
-  ASSERT_TRUE(claims.add(one, part({{Claimed::kLease, 7}}, 1), 100));
+  ASSERT_TRUE(inventories.add(one, part({{Claimed::kLease, 7}}, 1), 100));
   EXPECT_TRUE(is_refused(part({{Claimed::kLease, 7}}))) << "across frames, too";
 }
 

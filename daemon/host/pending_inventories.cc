@@ -1,4 +1,4 @@
-#include "daemon/host/pending_claims.h"
+#include "daemon/host/pending_inventories.h"
 
 namespace gpumem::host {
 namespace {
@@ -14,8 +14,8 @@ bool append(std::vector<IdType>& ids, std::uint64_t id) {
 
 }  // namespace
 
-Result<std::optional<core::Claim>> PendingClaims::add(const void* lane, const lane::Resume& part,
-                                                      std::size_t most) {
+Result<std::optional<core::Inventory>> PendingInventories::add(const void* lane, const lane::Resume& part,
+                                                               std::size_t most) {
   auto entry = pending_.extract(lane);
   Pending pending =
       entry.empty() ? Pending{part.session, part.count + part.missing, {}} : std::move(entry.mapped());
@@ -23,21 +23,21 @@ Result<std::optional<core::Claim>> PendingClaims::add(const void* lane, const la
       part.missing > most - part.count)
     return broken("its frames do not fit together, or it is larger than what the session had");
   if (part.count == 0 && part.missing != 0) return broken("a frame without anything");
-  if (auto added = add(pending.claim, part); !added) return added.error();
+  if (auto added = add(pending.inventory, part); !added) return added.error();
   pending.missing = part.missing;
-  if (part.missing == 0) return std::optional(std::move(pending.claim));
+  if (part.missing == 0) return std::optional(std::move(pending.inventory));
   pending_.emplace(lane, std::move(pending));
-  return std::optional<core::Claim>();
+  return std::optional<core::Inventory>();
 }
 
-Result<void> PendingClaims::add(core::Claim& claim, const lane::Resume& part) {
+Result<void> PendingInventories::add(core::Inventory& inventory, const lane::Resume& part) {
   for (std::uint64_t i = 0; i < part.count; ++i) {
     const lane::ClaimedThing& thing = part.things[i];
     bool in_order = false;
     switch (thing.kind) {
-      case lane::Claimed::kSlice: in_order = append(claim.slices, thing.id); break;
-      case lane::Claimed::kLease: in_order = append(claim.leases, thing.id); break;
-      case lane::Claimed::kImport: in_order = append(claim.imports, thing.id); break;
+      case lane::Claimed::kSlice: in_order = append(inventory.slices, thing.id); break;
+      case lane::Claimed::kLease: in_order = append(inventory.leases, thing.id); break;
+      case lane::Claimed::kImport: in_order = append(inventory.imports, thing.id); break;
     }
     if (!in_order) return broken("it is not in order, or of an unknown kind");
   }
