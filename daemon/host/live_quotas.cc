@@ -15,7 +15,7 @@
 namespace gpumem::host {
 namespace {
 
-std::string now() { return to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds); }
+std::string timestamp() { return to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds); }
 
 // A command's name is the process's own choice, of any bytes; files and logs are to stay readable.
 std::string to_text(const core::Peer& peer) {
@@ -84,7 +84,7 @@ Result<core::QuotaOutcome> LiveQuotas::set_now(const core::QuotaChange& change, 
   auto next = with_change(current, change, core::uuids_of(before->policy));
   if (!next) return next.error();
   next->revision = current.revision + 1;
-  next->changed = now();
+  next->changed = timestamp();
   next->changed_by = to_text(caller.peer);
   auto after = compile_policy(config_, devices_, *next, claims_.current());
   if (!after) return after.error();
@@ -108,12 +108,12 @@ Result<void> LiveQuotas::put_in_force(Step step, const core::Peer& by) {
   const AuditLog::Entry entry{step.next.changed, by, step.change, step.outcome};
   if (auto prepared = store_.prepare(std::move(step.next), entry); !prepared) return prepared.error();
   if (auto applied = core_.apply(std::move(step.after.policy), cause); !applied) {
-    store_.discard(now(), applied.error().message);
+    store_.discard(timestamp(), applied.error().message);
     return applied.error();
   }
   auto committed = store_.commit();
   if (committed) return {};
-  store_.discard(now(), committed.error().message);
+  store_.discard(timestamp(), committed.error().message);
   if (auto back = core_.apply(std::move(step.before), "the change could not be stored"); !back)
     spdlog::error("quotas that are not stored stay in force until the next reload: {}", back.error().message);
   return committed.error();
