@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "client/lane_resumption.h"
 #include "client/lane_socket.h"
-#include "client/session_claim.h"
 
 namespace gpumem::client {
 
@@ -101,7 +101,8 @@ class Exchange {
   /// has_reached_one.
   struct Resumption {
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
-    std::function<Result<std::optional<LaneSocket>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
+    std::function<Result<std::optional<LaneSocket>>(const SessionHoldings::Frames&, Clock::time_point)>
+        attempt;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
@@ -188,13 +189,13 @@ class Exchange {
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
-  /// The charges that the process has declared, by device. The claim of a session does not contain them.
+  /// The charges that the process has declared, by device. Its holdings do not contain them.
   std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
   Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
   std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
-  SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
+  SessionHoldings holdings_ GPUMEM_GUARDED_BY(mutex_);
   Condition reopened_;  ///< of closed_, resuming_ and lost_
 
   bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,4 @@
 #include "client/c/handles.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
 
 namespace gpumem::c_abi {

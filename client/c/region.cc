@@ -3,9 +3,8 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
-#include "client/region_name.h"
+#include "client/exported_range.h"
 
 // Regions: published, mapped, removed.
 

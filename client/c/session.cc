@@ -4,7 +4,6 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
 
 namespace gpumem::c_abi {

@@ -1,6 +1,5 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
 #include "client/growth.h"
 

@@ -1,12 +1,11 @@
-#include "client/cli/claims.h"
+#include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
-#include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/claims.grpc.pb.h"
 #include "proto/lane.h"

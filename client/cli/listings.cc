@@ -1,4 +1,4 @@
-#include "client/cli/listings.h"
+#include "client/cli/commands.h"
 
 #include <array>
 #include <iostream>

@@ -6,18 +6,12 @@
 #include <iostream>
 
 #include "client/cli/check.h"
-#include "client/cli/claims.h"
-#include "client/cli/events.h"
-#include "client/cli/listings.h"
-#include "client/cli/option_checks.h"
-#include "client/cli/quota.h"
+#include "client/cli/commands.h"
 #include "client/cli/regions/region_commands.h"
 #include "client/cli/run/command.h"
-#include "client/cli/run/reserve.h"
-#include "client/cli/run/run.h"
-#include "client/cli/time_text.h"
-#include "client/cli/unknown_command.h"
-#include "client/cli/why.h"
+#include "client/cli/run/command_line.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::cli {

@@ -1,6 +1,6 @@
 #pragma once
-#include <grpcpp/support/status.h>
 
+#include <grpcpp/support/status.h>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "gpumem/result.h"
 #include "gpumem/v1/broker.grpc.pb.h"
+#include "gpumem/v1/broker.pb.h"
 #include "proto/channel.h"
 
 namespace gpumem::cli {
@@ -61,5 +62,14 @@ Result<void> probe(const std::filesystem::path& socket);
 /// Returns the `names` that are no tenants now; none if the broker does not answer. A user without a session
 /// is no tenant yet.
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);
+
+/// The UUID of the lent device that `text` means: a UUID, the beginning of one, or its place in `gpumem
+/// status`, from 0. Of `status`, the UUIDs suffice. Errors  kNotFound: none, or more than one; says which
+/// there are.
+Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text);
+
+/// The first lent device that a program sees, of those that CUDA_VISIBLE_DEVICES names (empty: all).
+/// Errors  kNotFound: none is lent.
+Result<std::string> first_visible(const v1::GetStatusResponse& status, const std::string& visible);
 
 }  // namespace gpumem::cli

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"
 

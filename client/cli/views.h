@@ -3,11 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/time_text.h"
+#include "client/cli/text.h"
 #include "gpumem/v1/broker.pb.h"
 
 // The broker's answers as text for people and as JSON for programs. JSON's keys are stable: they are added
 // to, never renamed; sizes are bytes, instants RFC 3339.
+
+namespace gpumem::v1 {
+class ListClaimsResponse;
+}
 
 namespace gpumem::cli {
 
@@ -44,6 +48,18 @@ Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>
 
 /// The obstacle of a request, in words that are complete without the figures.
 std::string obstacle_words(const v1::Denial& denial);
+
+/// Tenants under their parents.
+std::string quotas_text(const v1::ListQuotasResponse& quotas);
+Json quotas_json(const v1::ListQuotasResponse& quotas);
+
+/// The quota before and after the change.
+std::string quota_change_text(const v1::SetQuotaResponse& change);
+Json quota_change_json(const v1::SetQuotaResponse& change);
+
+/// A line for each amount.
+std::string claims_text(const v1::ListClaimsResponse& claims);
+Json claims_json(const v1::ListClaimsResponse& claims);
 
 /// An event in one line of words: time, subject, effect.
 std::string event_line(const v1::Event& event);

@@ -1,4 +1,9 @@
 #pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "client/cli/regions/region_reader.h"
 
 namespace gpumem::cli {
@@ -12,5 +17,9 @@ int cat_region(const std::filesystem::path& runtime_folder, const RegionName& na
 /// status: 0 equal, 1 not, or as report().
 int verify_region(const std::filesystem::path& runtime_folder, const RegionName& name,
                   const std::filesystem::path& file, bool json);
+
+/// Runs Python's `gpumem.safetensors` in place of this program, with the `words` of its command line.
+/// Answers the exit status, after saying why, if there is no `python3` on the PATH.
+int run_python(const std::filesystem::path& runtime_folder, std::vector<std::string> words);
 
 }  // namespace gpumem::cli

@@ -11,8 +11,7 @@
 #include <sstream>
 
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
-#include "client/cli/time_text.h"
+#include "client/cli/text.h"
 #include "cuda/nvml.h"
 
 namespace gpumem::cli {

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "base/not_cancelled.h"
+#include "client/borrower.h"
 #include "client/connection.h"
-#include "client/room.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/pools.h"
 #include "cuda/event.h"

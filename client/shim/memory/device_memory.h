@@ -10,12 +10,10 @@
 #include "base/mutex.h"
 #include "client/shim/memory/account.h"
 #include "client/shim/memory/blocks.h"
-#include "client/shim/memory/captures.h"
-#include "client/shim/memory/declaration.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/memory/session.h"
 #include "client/shim/memory/settings.h"
-#include "client/shim/memory/wait_policy.h"
 #include "cuda/driver.h"
 
 namespace gpumem::client {

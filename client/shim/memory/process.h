@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "client/of_process.h"
+#include "client/fork_guard.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
 #include "client/shim/memory/driver_pools.h"

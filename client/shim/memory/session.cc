@@ -1,8 +1,8 @@
 #include "client/shim/memory/session.h"
 
+#include "client/broker_backing.h"
 #include "client/connection.h"
 #include "client/loose_extents.h"
-#include "client/open_engine.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/real.h"
 

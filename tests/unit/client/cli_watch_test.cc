@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/rfc3339.h"
-#include "client/cli/time_text.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 
 namespace gpumem::cli::test {
