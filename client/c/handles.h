@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "client/allocator/engine.h"
+#include "client/c/last_error.h"
 #include "client/c/structs.h"
 #include "client/fork_guard.h"
 #include "client/import_state.h"
@@ -197,6 +198,27 @@ struct gpumem_canceller final {
 };
 
 namespace gpumem::c_abi {
+
+/// Applies `call` to the object of the handle's member `kept`, and makes a status of the Result.
+/// `kind`  names the kind of handle in messages: `session`.
+template <class Handle, class T, class Call>
+gpumem_status with_object(Handle* handle, Kept<T> Handle::*kept, const char* kind, Call call) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(handle, kind); !given) return fail(given.error());
+    const auto object = (handle->*kept).use();
+    if (!object) return fail(object.error());
+    const auto done = call(**object);
+    return done ? GPUMEM_OK : fail(done.error());
+  });
+}
+template <class Call>
+gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
+  return with_object(handle, &gpumem_session::session, "session", call);
+}
+template <class Call>
+gpumem_status with_import(gpumem_import* handle, Call call) noexcept {
+  return with_object(handle, &gpumem_import::import, "import", call);
+}
 
 /// Whether a _free function may free `handle`.
 template <class T>

@@ -5,8 +5,6 @@
 #include "base/no_pipe_signal.h"
 #include "client/c/structs.h"
 
-// The denial of the calling thread's last failure. Neither function changes what it reports.
-
 namespace gpumem::c_abi {
 namespace {
 
@@ -116,10 +114,7 @@ const char* gpumem_status_name(int status) noexcept {
   return name.empty() ? "UNKNOWN" : name.data();  // a literal, so it ends with a zero
 }
 
-}  // extern "C"
-
-extern "C" {
-
+// Neither of the two functions about the last denial changes it.
 bool gpumem_last_denial(gpumem_denial* denial) noexcept {
   const auto known = gpumem::c_abi::last_denial();
   if (!known || denial == nullptr) return false;

@@ -41,18 +41,6 @@ PressureHandler handler_of(gpumem_pressure_handler handler, std::shared_ptr<void
   };
 }
 
-/// Applies `call` to the session.
-template <class Call>
-gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(handle, "session"); !given) return fail(given.error());
-    auto session = handle->session.use();
-    if (!session) return fail(session.error());
-    const auto done = call(**session);
-    return done ? GPUMEM_OK : fail(done.error());
-  });
-}
-
 Result<void> visit_usage(const Session& session, gpumem_usage_visitor visitor, void* context) {
   if (auto given = not_null(reinterpret_cast<const void*>(visitor), "visitor"); !given) return given;
   const auto devices = session.usage();
@@ -129,7 +117,6 @@ void free(gpumem_session& handle) {
 }
 
 }  // namespace
-
 }  // namespace gpumem::c_abi
 
 using gpumem::c_abi::fail;

@@ -46,6 +46,8 @@ int run_listing(const Listing& listing, const ListingOptions& options);
 
 /// Prints `error` to standard error. Answers the exit status that goes with it.
 int report(const Error& error);
+/// Prints `text` to standard output, or reports its error. Answers the exit status.
+int print(const Result<std::string>& text);
 
 struct EventsOptions {
   std::filesystem::path runtime_folder;

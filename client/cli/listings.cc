@@ -69,4 +69,10 @@ int report(const Error& error) {
   return error.code == Code::kUnavailable ? 3 : 1;
 }
 
+int print(const Result<std::string>& text) {
+  if (!text) return report(text.error());
+  std::cout << *text << std::flush;
+  return std::cout ? 0 : 1;
+}
+
 }  // namespace gpumem::cli

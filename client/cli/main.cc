@@ -57,10 +57,6 @@ int run_listing(const Listing& listing, const Arguments& arguments) {
                      {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
 
-void add_json(CLI::App& command, Arguments& arguments) {
-  command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
-}
-
 std::string refuse_no_time(const std::string& text) {
   constexpr double kMost = 366.0 * 24 * 3600;
   double seconds = 0;
@@ -82,7 +78,7 @@ void add_why(CLI::App& app, Arguments& arguments, int& status) {
       ->required()
       ->check(refuse_unprintable)
       ->type_name("SESSION|TENANT");
-  add_json(*command, arguments);
+  add_json_flag(*command, arguments.json);
   add_watch(*command, arguments);
   command->callback([&] {
     status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, style_of(arguments),
@@ -104,7 +100,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
-  add_json(*command, arguments);
+  add_json_flag(*command, arguments.json);
   command->callback([&] {
     status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
                          !arguments.no_follow, arguments.json});
@@ -114,7 +110,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
 void add_check(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* check =
       app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
-  add_json(*check, arguments);
+  add_json_flag(*check, arguments.json);
   check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
   check
       ->add_option("--program", arguments.program,
@@ -133,7 +129,7 @@ void add_check(CLI::App& app, Arguments& arguments, int& status) {
 void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
-    add_json(*command, arguments);
+    add_json_flag(*command, arguments.json);
     if (listing.watchable) add_watch(*command, arguments);
     if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });

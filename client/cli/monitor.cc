@@ -10,7 +10,6 @@
 #include "base/unique_fd.h"
 #include "client/runtime_folder.h"
 #include "client/status.h"
-#include "proto/lane.h"
 
 namespace gpumem::cli {
 
@@ -56,19 +55,11 @@ Monitor::Monitor(std::filesystem::path socket)
 
 template <class Request, class Response>
 Result<Response> Monitor::call(Method<Request, Response> method, const Request& request) const {
-  grpc::ClientContext context;
-  set_timeout(context, kTimeout);
-  Response response;
-  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return Error{Code::kDeadlineExceeded, "the broker at " + socket_.string() +
-                                              " does not answer (10 s); see systemctl status gpumemd"};
-  }
-  if (!status.ok()) return call_error(status, socket_);
-  return response;
+  return call_stub(*stub_, method, request, kTimeout, socket_);
 }
 
 Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
+
 // All pages as one.
 template <class Request, class Response>
 Result<Response> Monitor::pages(Method<Request, Response> method, Request request) const {
@@ -94,17 +85,13 @@ Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const
 
 Result<void> Monitor::remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
                                     const std::string& name, std::uint64_t version) {
-  const std::filesystem::path socket = runtime_folder / kApiSocketName;
-  if (auto there = probe(socket); !there) return there;
   v1::RemoveRegionOfRequest request;
   request.set_owner(owner);
   request.set_name(name);
   request.set_version(version);
-  grpc::ClientContext context;
-  set_timeout(context, kTimeout);
-  v1::RemoveRegionOfResponse response;
-  const auto status = v1::Admin::NewStub(broker_channel(socket))->RemoveRegion(&context, request, &response);
-  return status.ok() ? Result<void>() : call_error(status, socket);
+  const auto removed =
+      call_broker<v1::Admin>(runtime_folder, &v1::Admin::Stub::RemoveRegion, request, kTimeout);
+  return removed ? Result<void>() : removed.error();
 }
 
 Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {

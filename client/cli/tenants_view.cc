@@ -24,35 +24,6 @@ bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage:
                      [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
 }
 
-struct Branch {
-  const v1::TenantUsage* tenant;
-  std::size_t depth;
-};
-
-/// Below each tenant those that belong to it; a tenant's devices together. The broker's own order otherwise.
-std::vector<Branch> as_tree(const v1::ListTenantsResponse& tenants) {
-  std::set<std::string> names;
-  std::multimap<std::string, const v1::TenantUsage*> children;
-  for (const v1::TenantUsage& tenant : tenants.tenants()) names.insert(tenant.tenant());
-  for (const v1::TenantUsage& tenant : tenants.tenants())
-    children.emplace(names.contains(tenant.parent()) ? tenant.parent() : "", &tenant);
-  std::vector<Branch> tree;
-  std::set<std::string> shown;
-  const auto add = [&](const auto& self, const std::string& parent, std::size_t depth) -> void {
-    const auto [first, last] = children.equal_range(parent);
-    for (auto child = first; child != last; ++child) {
-      const std::string& name = child->second->tenant();
-      if (!shown.insert(name).second) continue;
-      for (auto same = child; same != last; ++same) {
-        if (same->second->tenant() == name) tree.push_back({same->second, depth});
-      }
-      self(self, name, depth + 1);
-    }
-  };
-  add(add, "", 0);
-  return tree;
-}
-
 }  // namespace
 
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit) {
@@ -74,7 +45,7 @@ std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   if (debt) columns.insert(columns.begin() + 5, {"DEBT", kRight});
   if (bars) columns.push_back({"OF ITS LIMIT"});
   Table table(std::move(columns));
-  for (const auto& [tenant, depth] : as_tree(tenants)) {
+  for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
     std::vector<std::string> cells{std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(),
                                    size_text(tenant->guarantee()), size_text(tenant->limit()),
                                    size_text(tenant->charged())};

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/duration.h"
+
 namespace gpumem::cli {
 namespace {
 
@@ -82,6 +84,20 @@ std::string unknown_command(const CLI::App& app, const CLI::ParseError& error) {
   text += "\nCommands:";
   for (const std::string& name : names) text += " " + name;
   return text + "\nRun with --help for more information.\n";
+}
+
+void add_json_flag(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print JSON: stable keys, sizes in bytes");
+}
+
+void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,
+              const char* about) {
+  const auto read = [option, store = std::move(store)](const std::string& text) {
+    const auto time = parse_duration(text);
+    if (!time) throw CLI::ValidationError(option, time.error().message);
+    store(*time);
+  };
+  command.add_option_function<std::string>(option, read, about)->type_name("TIME");
 }
 
 }  // namespace gpumem::cli

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,12 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
 /// The message for a command line with an unknown command or without a command, for which `app` has raised
 /// `error`: the word, the nearest command, and the list of commands. Empty: the error is another one.
 std::string unknown_command(const CLI::App& app, const CLI::ParseError& error);
+
+/// Adds --json.
+void add_json_flag(CLI::App& command, bool& json);
+/// Adds an option whose text is a time; `store`  is given it.
+void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,
+              const char* about);
 
 /// For words that go into a message to the broker: it carries nothing but UTF-8, and would say less of it.
 inline std::string refuse_unprintable(const std::string& text) {

@@ -1,6 +1,10 @@
 #pragma once
+#include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cli/text.h"
@@ -31,6 +35,33 @@ Json regions_json(const v1::ListRegionsResponse& regions);
 /// A line, or nothing if there are none. Memory that several have in common counts in each.
 std::string regions_summary(const v1::ListRegionsResponse& regions);
 Json regions_summary_json(const v1::ListRegionsResponse& regions);
+
+/// The lines of tenants, each below its parent's with its depth; a tenant's lines together; else in their
+/// order. A parent that is not listed counts as none. Each tenant comes once: an answer with a cycle, or with
+/// a tenant without a name, ends.
+template <class Line>
+std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
+    const google::protobuf::RepeatedPtrField<Line>& lines) {
+  std::set<std::string> names;
+  std::multimap<std::string, const Line*> children;
+  for (const Line& line : lines) names.insert(line.tenant());
+  for (const Line& line : lines) children.emplace(names.contains(line.parent()) ? line.parent() : "", &line);
+  std::vector<std::pair<const Line*, std::size_t>> tree;
+  std::set<std::string> shown;
+  const auto add = [&](const auto& self, const std::string& parent, std::size_t depth) -> void {
+    const auto [first, last] = children.equal_range(parent);
+    for (auto child = first; child != last; ++child) {
+      const std::string& name = child->second->tenant();
+      if (!shown.insert(name).second) continue;
+      for (auto same = child; same != last; ++same) {
+        if (same->second->tenant() == name) tree.emplace_back(same->second, depth);
+      }
+      self(self, name, depth + 1);
+    }
+  };
+  add(add, "", 0);
+  return tree;
+}
 
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
 /// `bars`  with a bar of each tenant's use of its limit.

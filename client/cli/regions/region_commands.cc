@@ -1,7 +1,6 @@
 #include "client/cli/regions/region_commands.h"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <memory>
 
 #include "base/duration.h"
@@ -19,16 +18,8 @@ namespace gpumem::cli {
 namespace {
 
 void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about) {
-  command
-      .add_option_function<std::string>(
-          option,
-          [&time, option](const std::string& text) {
-            const auto read = parse_duration(text);
-            if (!read) throw CLI::ValidationError(option, read.error().message);
-            time = *read;
-          },
-          about)
-      ->type_name("TIME");
+  add_time(
+      command, option, [&time](std::chrono::milliseconds given) { time = given; }, about);
 }
 
 // Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
@@ -43,10 +34,6 @@ void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
         "0 would keep it no longer than this program runs: 1ms at least; "
         "to keep it for ever, leave --linger out");
   });
-}
-
-void add_json_flag(CLI::App& command, bool& json) {
-  command.add_flag("--json", json, "Print JSON: stable keys, sizes in bytes");
 }
 
 void add_version(CLI::App& command, RegionName& region) {
@@ -101,10 +88,8 @@ int list_regions(const std::filesystem::path& runtime_folder, const std::string&
   if (!monitor) return report(monitor.error());
   const auto regions = monitor->regions(owner);
   if (!regions) return report(regions.error());
-  std::cout << (json ? json_text(regions_json(*regions))
-                     : regions_text(*regions, std::chrono::system_clock::now()))
-            << std::flush;
-  return std::cout ? 0 : 1;
+  return print(json ? json_text(regions_json(*regions))
+                    : regions_text(*regions, std::chrono::system_clock::now()));
 }
 
 Result<void> remove_own(const std::filesystem::path& runtime_folder, const std::string& name,
@@ -120,10 +105,9 @@ int remove_region(const std::filesystem::path& runtime_folder, const std::string
   const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
                                      : Monitor::remove_region(runtime_folder, owner, name, version);
   if (!removed) return report(removed.error());
-  std::cout << printable("removed '" + name + "'" +
-                         (version == 0 ? "" : ", version " + std::to_string(version)))
-            << std::endl;
-  return std::cout ? 0 : 1;
+  return print(
+      printable("removed '" + name + "'" + (version == 0 ? "" : ", version " + std::to_string(version))) +
+      "\n");
 }
 
 /// What the command line says.

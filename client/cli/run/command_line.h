@@ -32,8 +32,6 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
 
 /// Options whose text is checked when the command line is read.
 CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
-void add_span(CLI::App& command, const char* name, std::optional<std::chrono::milliseconds>& span,
-              const char* about);
 void add_name(CLI::App& command, std::string& name);
 
 /// Whether `app` was asked for a command whose own failures are kOwnFailure.

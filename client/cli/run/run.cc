@@ -11,6 +11,7 @@
 #include "client/cli/run/run_environment.h"
 #include "client/cli/run/signals.h"
 #include "client/cli/run/waiting.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
 #include "gpumem/session.h"
 
@@ -211,8 +212,8 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
   run->add_option("--device", arguments->options.device,
                   "Only this device: UUID, or its place in `gpumem status`")
       ->type_name("DEVICE");
-  add_span(
-      *run, "--wait", settings.wait,
+  add_time(
+      *run, "--wait", [&settings](std::chrono::milliseconds wait) { settings.wait = wait; },
       "Wait so long for memory, 500ms, 90s, 10m (a number is seconds): with --limit before it starts, too");
   add_name(*run, settings.name);
   run->add_flag("--optional", settings.optional, "Without a broker, run the command as it is");
