@@ -28,9 +28,9 @@ namespace gpumem::client {
 /// The limit of a device that slices and memory past the broker share. It is taken before memory is asked
 /// for, and given back when the memory is gone.
 /// Invariant  taken() <= limit.   Threads  any; no locks.
-class Room {
+class SharedLimit {
  public:
-  explicit Room(Bytes limit) : limit_(limit) {}
+  explicit SharedLimit(Bytes limit) : limit_(limit) {}
 
   /// Takes `most`, or what is left of it if that is at least `least`; else nothing.
   [[nodiscard]] Bytes take(Bytes least, Bytes most) {
@@ -105,7 +105,7 @@ struct BorrowerOptions {
   std::string device{};
   Bytes limit{};
   std::string label{};
-  std::shared_ptr<Room> room{};  ///< that its memory is taken of; null: the slice's limit alone counts
+  std::shared_ptr<SharedLimit> shared_limit{};        ///< null: the slice's limit alone counts
   std::optional<Lane::Clock::time_point> deadline{};  ///< of opening; none: the connection's timeout
 };
 

@@ -87,17 +87,17 @@ Result<std::unique_ptr<BrokerBacking>> BrokerBacking::open(std::shared_ptr<Conne
     close(*connection, opened->id);
     return reservation.error();
   }
-  return std::unique_ptr<BrokerBacking>(
-      new BrokerBacking(std::move(connection), std::move(*opened), std::move(*reservation), options.room));
+  return std::unique_ptr<BrokerBacking>(new BrokerBacking(std::move(connection), std::move(*opened),
+                                                          std::move(*reservation), options.shared_limit));
 }
 
 BrokerBacking::BrokerBacking(std::shared_ptr<Connection> connection, Opened opened,
-                             cuda::Reservation reservation, std::shared_ptr<Room> room)
+                             cuda::Reservation reservation, std::shared_ptr<SharedLimit> shared_limit)
     : Borrower(std::move(connection), std::move(opened), reservation.size()),
       reservation_(std::move(reservation)),
       properties_{reservation_.base(), reservation_.size(),     granularity(), limit(),
                   device().uuid,       device().device->ordinal},
-      room_(std::move(room)) {}
+      shared_limit_(std::move(shared_limit)) {}
 
 BrokerBacking::~BrokerBacking() {
   bool all = false;
@@ -111,27 +111,27 @@ BrokerBacking::~BrokerBacking() {
   }
   gone.memory.clear();
   end(std::move(gone.leases), all);
-  if (room_) room_->give_back(gone.bytes);
+  if (shared_limit_) shared_limit_->give_back(gone.bytes);
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
-  if (!room_) return grow(request);
+  if (!shared_limit_) return grow(request);
   const Bytes wanted = std::max(request.least, granularity());
   const Bytes least = wanted.rounded_up(granularity()).value_or(wanted);
-  const Bytes room = room_->take(least, std::max(request.most, least));
-  if (room.is_zero()) {
-    return GrowError({Code::kResourceExhausted, to_string(room_->left()) +
+  const Bytes taken = shared_limit_->take(least, std::max(request.most, least));
+  if (taken.is_zero()) {
+    return GrowError({Code::kResourceExhausted, to_string(shared_limit_->left()) +
                                                     " are left of what the process may hold, and its free " +
                                                     "memory lies scattered"});
   }
   Request within = request;
-  within.most = room.rounded_down(granularity());
+  within.most = taken.rounded_down(granularity());
   auto grown = grow(within);
   Bytes more;
   if (grown) {
     for (const Extent& extent : *grown) more += extent.size;
   }
-  room_->give_back(room.minus(more));
+  shared_limit_->give_back(taken.minus(more));
   return grown;
 }
 
@@ -252,8 +252,8 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
     gone = let_go(leases);
   }
   gone.memory.clear();
-  (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
-  if (room_) room_->give_back(gone.bytes);      // a later grow reaches the broker after this return
+  (void)return_leases(std::move(gone.leases));              // kept as owed if it fails
+  if (shared_limit_) shared_limit_->give_back(gone.bytes);  // later growths reach the broker after the return
 }
 
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,
@@ -291,12 +291,13 @@ BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
 }
 
 Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
-                                            const AllocatorOptions& options, std::shared_ptr<Room> room,
+                                            const AllocatorOptions& options,
+                                            std::shared_ptr<SharedLimit> shared_limit,
                                             std::optional<Lane::Clock::time_point> deadline) {
   if (auto usable = connection->usable(); !usable) return usable.error();
   allocator::ThreadCache::prepare();  // before the library's own thread starts
   auto memory = BrokerBacking::open(
-      connection, {options.device, options.limit, options.label, std::move(room), deadline});
+      connection, {options.device, options.limit, options.label, std::move(shared_limit), deadline});
   if (!memory) return memory.error();
   const EngineOptions engine{options.wait, options.idle};
   return make_engine(std::move(connection), std::move(*memory), engine);

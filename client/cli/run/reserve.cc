@@ -36,7 +36,7 @@ int refuse_reserving(const Error& error, int status) {
   return status;
 }
 
-/// One run of the command: waits for room, claims it, and keeps it as long as the command runs.
+/// One run of the command: waits for room, charges it, and keeps it as long as the command runs.
 class Reserving {
  public:
   Reserving(const ReserveOptions& options, PressureHook& hook)
@@ -86,8 +86,8 @@ void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
 Result<void, CommandError> Reserving::begin_alone() {
   auto session = BrokerSession::open(settings_.runtime_folder, settings_.name);
   if (!session) return CommandError(session.error());
-  if (auto claimed = claim(**session, settings_.device, settings_.bytes); !claimed)
-    return CommandError(claimed.error());
+  if (auto charged = charge(**session, settings_.device, settings_.bytes); !charged)
+    return CommandError(charged.error());
   progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
                 " are reserved until this program is interrupted");
   reserve(std::move(*session), 0);
@@ -99,18 +99,18 @@ Result<void, CommandError> Reserving::begin_command() {
   auto handover = SessionHandover::make(settings_.runtime_folder, options_.words.front());
   if (!handover) return CommandError(handover.error());
   std::unique_ptr<BrokerSession> session;
-  const auto open_and_claim = [&]() -> Result<void> {
+  const auto open_and_charge = [&]() -> Result<void> {
     auto connection = handover->receive();
     if (!connection) return connection.error();
     auto opened = BrokerSession::open_over(std::move(*connection), settings_.runtime_folder, settings_.name);
     if (!opened) return opened.error();
     session = std::move(*opened);
-    return claim(*session, settings_.device, settings_.bytes);
+    return charge(*session, settings_.device, settings_.bytes);
   };
   const auto meanwhile = [&](pid_t) {
-    auto claimed = open_and_claim();
-    handover->release(claimed.has_value());
-    return claimed;
+    auto charged = open_and_charge();
+    handover->release(charged.has_value());
+    return charged;
   };
   auto started = Command::start(
       {options_.words, own_environment(), [&] { return handover->in_command(); }, meanwhile}, signals_);
@@ -120,7 +120,7 @@ Result<void, CommandError> Reserving::begin_command() {
   return {};
 }
 
-// Between the look and the claim, somebody else may have taken the room: then it is waited for anew.
+// Another program may take the room before it is charged: then this one waits for room again.
 Result<void, CommandError> Reserving::begin() {
   for (;;) {
     auto waited =
