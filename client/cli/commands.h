@@ -1,14 +1,19 @@
 #pragma once
+
+#include <signal.h>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "client/cli/monitor.h"
 #include "client/cli/views.h"
 
-// The commands of `gpumem`, except those of `regions/` and `run/`.
-
+// The commands of `gpumem`, except those of `run/`.
 namespace CLI {
 class App;
 }
@@ -74,7 +79,35 @@ int run_why(const WhyOptions& options);
 /// `runtime_dir`, `status`  are read and set when the command line has been parsed.
 void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& status);
 
+/// Adds `regions`, `publish`, `cat` and `verify`; as add_quota_command. `runtime_dir` and `status` outlive
+/// `app`.
+void add_region_commands(CLI::App& app, const std::string& runtime_dir, int& status);
+
 /// Adds the command `claims`: what is prepared for pods of Kubernetes. As add_quota_command.
 void add_claims_command(CLI::App& app, const std::string& runtime_dir, int& status);
+
+/// While it lives, Ctrl-C and SIGTERM do not end the program but request a stop of it.
+/// To be made before other threads are: they must not take the signals.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  std::stop_token token() const { return stop_.get_token(); }
+  bool happened() const { return stop_.stop_requested(); }
+  /// False: interrupted meanwhile.   Blocks.
+  bool wait(std::chrono::duration<double> time) const;
+
+ private:
+  void await();
+
+  sigset_t before_{};
+  std::stop_source stop_;
+  UniqueFd signals_;
+  UniqueFd over_;
+  std::thread thread_;
+};
 
 }  // namespace gpumem::cli

@@ -4,7 +4,6 @@
 #include <iostream>
 #include <string_view>
 
-#include "client/cli/interrupt.h"
 #include "client/cli/monitor.h"
 #include "client/cli/text.h"
 #include "client/cli/views.h"

@@ -7,7 +7,6 @@
 
 #include "client/cli/check.h"
 #include "client/cli/commands.h"
-#include "client/cli/regions/region_commands.h"
 #include "client/cli/run/command.h"
 #include "client/cli/run/command_line.h"
 #include "client/cli/text.h"

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <iostream>
 
-#include "client/cli/interrupt.h"
 #include "client/cli/text.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"

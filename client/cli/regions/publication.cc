@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/interrupt.h"
 #include "client/cli/monitor.h"
 #include "client/cli/regions/region_content.h"
-#include "client/cli/regions/region_reader.h"
 #include "client/cli/regions/source_file.h"
 #include "client/cli/run/progress.h"
 #include "client/cli/text.h"

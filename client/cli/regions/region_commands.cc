@@ -1,5 +1,3 @@
-#include "client/cli/regions/region_commands.h"
-
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -18,7 +16,7 @@ namespace gpumem::cli {
 namespace {
 
 void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about) {
-  add_time(
+  cli::add_time(
       command, option, [&time](std::chrono::milliseconds given) { time = given; }, about);
 }
 

@@ -1,6 +1,5 @@
 #include "client/shim/calls/charged.h"
 #include "client/shim/calls.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/memory/array_size.h"
 #include "client/shim/real.h"
 

@@ -6,8 +6,8 @@
 #include "base/not_cancelled.h"
 #include "client/borrower.h"
 #include "client/connection.h"
+#include "client/shim/memory/blocks.h"
 #include "client/shim/memory/context.h"
-#include "client/shim/memory/pools.h"
 #include "cuda/event.h"
 
 namespace gpumem::shim {

@@ -15,7 +15,6 @@
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/ipc_blocks.h"
 #include "client/shim/memory/outside.h"
-#include "client/shim/memory/pools.h"
 #include "client/shim/memory/session.h"
 
 namespace gpumem::shim {
