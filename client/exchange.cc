@@ -43,10 +43,10 @@ std::optional<lane::Charge> charge_in(std::string_view bytes) {
 Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout)
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
-      timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongest)) {}
+      timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongestWait)) {}
 
 Exchange::Clock::time_point Exchange::deadline_in(std::chrono::milliseconds timeout) {
-  return Clock::now() + std::clamp(timeout, std::chrono::milliseconds(1), kLongest);
+  return Clock::now() + std::clamp(timeout, std::chrono::milliseconds(1), kLongestWait);
 }
 
 Error Exchange::error(std::string_view what) const {

@@ -14,6 +14,9 @@
 
 namespace gpumem::client {
 
+/// Longer than any real wait, and short enough to be added to a point in time.
+inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
 /// The requests in flight on one lane, and their answers, in any order. There is no reader thread: one of the
 /// threads that wait for an answer reads, and hands the others theirs.
 /// A broker that does not answer a call in time is silent until something comes from it; calls that begin
@@ -170,8 +173,6 @@ class Exchange {
   Error gone() const GPUMEM_REQUIRES(mutex_);
   Error silent() const { return error("does not answer"); }
 
-  /// Longer than any real wait, and short enough to be added to a point in time.
-  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
   // Between two attempts to find another broker.
   static constexpr std::chrono::milliseconds kFirstPause{2};
   static constexpr std::chrono::milliseconds kLongestPause{100};

@@ -73,7 +73,7 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
     if (!waiting) return fail(call, protocol_error(waiting.error().message));
     if (call.of_ != Call::Of::kGrowth) return fail(call, protocol_error("only growths and maps wait"));
     call.queued_ = true;
-    call.deadline_ = heard_ + kLongest;  // the broker answers, unless it falls silent
+    call.deadline_ = heard_ + kLongestWait;  // the broker answers, unless it falls silent
     return;
   }
   call.partly_ = has_more(frame);

@@ -18,9 +18,6 @@ Error disagreement(std::string_view what) {
 using Clock = CancellableMutex::Clock;
 using std::chrono::milliseconds;
 
-/// Longer than any real wait, and short enough to be added to a point in time.
-constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
-
 /// The part, rounded up to its slice's granularity.
 Result<GrowthPart> rounded(const GrowthPart& part) {
   const Bytes unit = part.slice->granularity();
