@@ -73,11 +73,11 @@ class OfProcess {
   const std::uint64_t generation_ = process_generation();
 };
 
-/// This process's T, an OfProcess, made at the first use and never destroyed. A forked child makes its own,
-/// as the locks of its parent's may be held by threads that do not exist in the child. `latest`  a static
-/// variable, null at first, of no other use. `make`    makes a std::unique_ptr<T>; is given the parent's, or
-/// null. Several threads may call it at once,
-///           and one of the results is kept.
+/// This process's T, an OfProcess, made at the first use and never destroyed. A forked child makes its own:
+/// its parent's locks may be held by threads that do not exist in the child.
+/// `latest`  a static variable for this use alone, null at first.
+/// `make`    makes a std::unique_ptr<T>, and is given the parent's T or null. Several threads may call it at
+///           once; one of the results is kept.
 template <class T, class Make>
 T& this_process(std::atomic<T*>& latest, const Make& make) {
   T* known = latest.load(std::memory_order_acquire);
