@@ -17,6 +17,18 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kTick{1000};
 constexpr milliseconds kFirstTick{200};  // most requests are granted before it
 
+// How the session's tenant stands on the device; none: the broker lends no such device.
+Result<std::optional<v1::Standing>> standing_on(const std::string& device, BrokerSession& session) {
+  v1::SessionRequest request;
+  request.mutable_explain();
+  auto answer = session.ask(std::move(request));
+  if (!answer) return answer.error();
+  for (const v1::Standing& one : answer->explained().devices()) {
+    if (one.device() == device) return std::optional(one);
+  }
+  return std::optional<v1::Standing>();
+}
+
 class MemoryWait {
  public:
   MemoryWait(const MemoryWaitOptions& options, const Signals& signals, Progress& progress)
@@ -26,7 +38,6 @@ class MemoryWait {
 
  private:
   Result<void> open();
-  Result<v1::Standing> standing();
   std::uint64_t ask_for_memory();
   void ask_how_it_goes();
   void show(const v1::SessionAnswer& answer);
@@ -59,23 +70,13 @@ Result<void> MemoryWait::open() {
   auto opened = session_->ask(std::move(request));
   if (!opened) return opened.error();
   slice_ = opened->slice_opened().slice();
-  auto known = standing();
-  if (!known) return known.error();
+  const auto standing = standing_on(options_.device, *session_);
+  if (!standing) return standing.error();
+  if (!*standing) return Error{Code::kNotFound, "the broker lends no device " + options_.device};
   // A limit that is the tenant's whole one has room for the contexts as well.
-  bytes_ = std::min(options_.bytes, Bytes{known->limit()}.minus({known->overhead()}));
+  bytes_ = std::min(options_.bytes, Bytes{(*standing)->limit()}.minus({(*standing)->overhead()}));
   if (bytes_.is_zero()) bytes_ = options_.bytes;  // refused, with the reason
   return {};
-}
-
-Result<v1::Standing> MemoryWait::standing() {
-  v1::SessionRequest request;
-  request.mutable_explain();
-  auto answer = session_->ask(std::move(request));
-  if (!answer) return answer.error();
-  for (const v1::Standing& one : answer->explained().devices()) {
-    if (one.device() == options_.device) return one;
-  }
-  return Error{Code::kNotFound, "the broker lends no device " + options_.device};
 }
 
 std::uint64_t MemoryWait::ask_for_memory() {
@@ -194,23 +195,18 @@ Result<std::string> RoomWait::obstacle_of_device() {
 }
 
 Result<std::string> RoomWait::obstacle_of_tenant() {
-  v1::SessionRequest request;
-  request.mutable_explain();
-  auto answer = session_->ask(std::move(request));
-  if (!answer) return answer.error();
-  for (const v1::Standing& one : answer->explained().devices()) {
-    if (one.device() != options_.device) continue;
-    if (options_.bytes > Bytes{one.limit()}) {
-      return Error{Code::kInvalidArgument, to_string(options_.bytes) + " are more than tenant " +
-                                               session_->opened().tenant() + " may have: its limit is " +
-                                               size_text(one.limit())};
-    }
-    const bool fits = options_.bytes <= Bytes{one.limit()}.minus({one.charged()});
-    return fits ? std::string()
-                : "of the tenant's limit of " + size_text(one.limit()) + ", " + size_text(one.charged()) +
-                      " are charged";
+  const auto standing = standing_on(options_.device, *session_);
+  if (!standing) return standing.error();
+  if (!*standing) return std::string();
+  const Bytes limit{(*standing)->limit()};
+  const Bytes charged{(*standing)->charged()};
+  if (options_.bytes > limit) {
+    return Error{Code::kInvalidArgument, to_string(options_.bytes) + " are more than tenant " +
+                                             session_->opened().tenant() + " may have: its limit is " +
+                                             to_string(limit)};
   }
-  return std::string();
+  if (options_.bytes <= limit.minus(charged)) return std::string();
+  return "of the tenant's limit of " + to_string(limit) + ", " + to_string(charged) + " are charged";
 }
 
 // Reservations of the tenant that wait, and have begun to before this one.
