@@ -40,10 +40,8 @@ using Task = BackgroundTask::Task;
 constexpr std::chrono::seconds kDeafPeriod{1};
 
 /// The thread and its tasks, in one process.
-class BackgroundThread {
+class BackgroundThread : public OfProcess {
  public:
-  explicit BackgroundThread(std::uint64_t generation) : generation_(generation) {}
-
   /// This process's. A forked child leaves its parent's as it was: it may have been locked.
   static BackgroundThread& get();
 
@@ -78,7 +76,6 @@ class BackgroundThread {
     if (life.waker.is_intact()) (void)::send(life.waker.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  const std::uint64_t generation_;
   std::mutex mutex_;
   std::condition_variable done_;  ///< a task's work
   std::vector<std::shared_ptr<Task>> tasks_;
@@ -88,14 +85,8 @@ class BackgroundThread {
 };
 
 BackgroundThread& BackgroundThread::get() {
-  static std::atomic<BackgroundThread*> current{nullptr};
-  const std::uint64_t generation = process_generation();
-  BackgroundThread* known = current.load();
-  while (known == nullptr || known->generation_ != generation) {
-    auto made = std::make_unique<BackgroundThread>(generation);
-    if (current.compare_exchange_weak(known, made.get())) return *made.release();
-  }
-  return *known;
+  static std::atomic<BackgroundThread*> latest{nullptr};
+  return this_process(latest, [](const BackgroundThread*) { return std::make_unique<BackgroundThread>(); });
 }
 
 Result<void> BackgroundThread::add(const std::shared_ptr<Task>& task) {

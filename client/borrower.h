@@ -1,30 +1,111 @@
 #pragma once
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/cancellable_mutex.h"
+#include "base/thread_guards.h"
 #include "client/connection.h"
 #include "client/exported_range.h"
-#include "client/grant.h"
-#include "client/room.h"
+#include "client/growth.h"
+#include "gpumem/bytes.h"
 
 namespace gpumem::client {
+
+/// The limit of a device that slices and memory past the broker share. It is taken before memory is asked
+/// for, and given back when the memory is gone.
+/// Invariant  taken() <= limit.   Threads  any; no locks.
+class SharedLimit {
+ public:
+  explicit SharedLimit(Bytes limit) : limit_(limit) {}
+
+  /// Takes `most`, or what is left of it if that is at least `least`; else nothing.
+  [[nodiscard]] Bytes take(Bytes least, Bytes most) {
+    std::uint64_t now = taken_.load(std::memory_order_relaxed);
+    Bytes part;
+    do {
+      part = std::min(most, limit_ - Bytes{now});
+      if (part < least) return {};
+    } while (!taken_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
+    return part;
+  }
+  void give_back(Bytes bytes) { taken_.fetch_sub(bytes.count, std::memory_order_relaxed); }
+
+  Bytes left() const { return limit_ - taken(); }
+  Bytes taken() const { return {taken_.load(std::memory_order_relaxed)}; }
+
+ private:
+  const Bytes limit_;
+  std::atomic<std::uint64_t> taken_{0};
+};
+
+/// A mutex that may be held for as long as its owner waits for memory. Waiting for it has a deadline and can
+/// be cancelled.
+class CancellableMutex {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Holds the mutex for its own lifetime.
+  class Guard {
+   public:
+    Guard() = default;
+    explicit Guard(CancellableMutex& mutex) : mutex_(&mutex) {}
+    Guard(Guard&& other) noexcept : mutex_(std::exchange(other.mutex_, nullptr)) {}
+    Guard& operator=(Guard&& other) noexcept {
+      std::swap(mutex_, other.mutex_);
+      return *this;
+    }
+    ~Guard() {
+      if (mutex_ != nullptr) mutex_->release();
+    }
+    explicit operator bool() const { return mutex_ != nullptr; }
+
+   private:
+    CancellableMutex* mutex_ = nullptr;
+  };
+
+  /// An empty guard if `deadline` passed, or if `stop` was requested.
+  Guard lock(Clock::time_point deadline, const std::stop_token& stop) {
+    const NotCancelled whole;
+    std::unique_lock waiting(mutex_);
+    if (!free_.wait_until(waiting, stop, deadline, [this] { return !taken_; })) return Guard();
+    taken_ = true;
+    return Guard(*this);
+  }
+
+ private:
+  void release() {
+    {
+      const std::scoped_lock lock(mutex_);
+      taken_ = false;
+    }
+    free_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any free_;
+  bool taken_ = false;
+};
 
 /// Options of a new slice, as in SliceOptions.
 struct BorrowerOptions {
   std::string device{};
   Bytes limit{};
   std::string label{};
-  std::shared_ptr<Room> room{};  ///< that its memory is taken of; null: the slice's limit alone counts
+  std::shared_ptr<SharedLimit> shared_limit{};        ///< null: the slice's limit alone counts
   std::optional<Lane::Clock::time_point> deadline{};  ///< of opening; none: the connection's timeout
 };
 

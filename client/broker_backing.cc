@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "client/driver_streams.h"
 #include "client/growth.h"
 
 namespace gpumem::client {
@@ -39,6 +40,42 @@ Result<cuda::Reservation> reserve_many(const SharedDevice& device, Bytes limit, 
   }
 }
 
+using allocator::Engine;
+using allocator::EngineOptions;
+
+/// Trims an engine when the broker asks for memory, until the engine is closed.
+class EngineTrim final : public Trimmable {
+ public:
+  EngineTrim(std::shared_ptr<Connection> connection, std::size_t device, Engine& engine)
+      : connection_(std::move(connection)), device_(device), engine_(engine) {
+    connection_->pressure().add(*this);
+  }
+  /// Waits for a trim in progress.
+  ~EngineTrim() override { connection_->pressure().remove(*this); }
+
+  std::size_t device_index() const override { return device_; }
+  Bytes surplus() const override { return engine_.surplus(); }
+  Bytes trim(Bytes wanted) override { return engine_.trim(wanted).value_or({}); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+  const std::size_t device_;
+  Engine& engine_;
+};
+
+std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection,
+                                    std::unique_ptr<BrokerBacking> memory, const EngineOptions& options) {
+  const SharedDevice device = static_cast<const Borrower&>(*memory).device();
+  auto streams = std::make_unique<DriverStreams>(*device.driver, device.device->ordinal);
+  auto engine = std::make_unique<Engine>(std::move(memory), std::move(streams), options);
+  engine->attach(std::make_shared<EngineTrim>(std::move(connection), device.index, *engine));
+  // A forked child leaves its copy alone: neither the engine's threads nor the driver are there.
+  const std::uint64_t generation = process_generation();
+  return {engine.release(), [generation](Engine* ended) {
+            if (check_not_forked(generation)) delete ended;
+          }};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<BrokerBacking>> BrokerBacking::open(std::shared_ptr<Connection> connection,
@@ -50,17 +87,17 @@ Result<std::unique_ptr<BrokerBacking>> BrokerBacking::open(std::shared_ptr<Conne
     close(*connection, opened->id);
     return reservation.error();
   }
-  return std::unique_ptr<BrokerBacking>(
-      new BrokerBacking(std::move(connection), std::move(*opened), std::move(*reservation), options.room));
+  return std::unique_ptr<BrokerBacking>(new BrokerBacking(std::move(connection), std::move(*opened),
+                                                          std::move(*reservation), options.shared_limit));
 }
 
 BrokerBacking::BrokerBacking(std::shared_ptr<Connection> connection, Opened opened,
-                             cuda::Reservation reservation, std::shared_ptr<Room> room)
+                             cuda::Reservation reservation, std::shared_ptr<SharedLimit> shared_limit)
     : Borrower(std::move(connection), std::move(opened), reservation.size()),
       reservation_(std::move(reservation)),
       properties_{reservation_.base(), reservation_.size(),     granularity(), limit(),
                   device().uuid,       device().device->ordinal},
-      room_(std::move(room)) {}
+      shared_limit_(std::move(shared_limit)) {}
 
 BrokerBacking::~BrokerBacking() {
   bool all = false;
@@ -74,27 +111,27 @@ BrokerBacking::~BrokerBacking() {
   }
   gone.memory.clear();
   end(std::move(gone.leases), all);
-  if (room_) room_->give_back(gone.bytes);
+  if (shared_limit_) shared_limit_->give_back(gone.bytes);
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
-  if (!room_) return grow(request);
+  if (!shared_limit_) return grow(request);
   const Bytes wanted = std::max(request.least, granularity());
   const Bytes least = wanted.rounded_up(granularity()).value_or(wanted);
-  const Bytes room = room_->take(least, std::max(request.most, least));
-  if (room.is_zero()) {
-    return GrowError({Code::kResourceExhausted, to_string(room_->left()) +
+  const Bytes taken = shared_limit_->take(least, std::max(request.most, least));
+  if (taken.is_zero()) {
+    return GrowError({Code::kResourceExhausted, to_string(shared_limit_->left()) +
                                                     " are left of what the process may hold, and its free " +
                                                     "memory lies scattered"});
   }
   Request within = request;
-  within.most = room.rounded_down(granularity());
+  within.most = taken.rounded_down(granularity());
   auto grown = grow(within);
   Bytes more;
   if (grown) {
     for (const Extent& extent : *grown) more += extent.size;
   }
-  room_->give_back(room.minus(more));
+  shared_limit_->give_back(taken.minus(more));
   return grown;
 }
 
@@ -215,8 +252,8 @@ void BrokerBacking::give_back(std::vector<Extent> extents) {
     gone = let_go(leases);
   }
   gone.memory.clear();
-  (void)return_leases(std::move(gone.leases));  // kept as owed if it fails
-  if (room_) room_->give_back(gone.bytes);      // a later grow reaches the broker after this return
+  (void)return_leases(std::move(gone.leases));              // kept as owed if it fails
+  if (shared_limit_) shared_limit_->give_back(gone.bytes);  // later growths reach the broker after the return
 }
 
 Result<BrokerBacking::HandleBytes> BrokerBacking::export_range(Address at, Bytes bytes,
@@ -251,6 +288,19 @@ BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
   }
   figures().set_committed((committed() - gone.bytes).count);
   return gone;
+}
+
+Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
+                                            const AllocatorOptions& options,
+                                            std::shared_ptr<SharedLimit> shared_limit,
+                                            std::optional<Lane::Clock::time_point> deadline) {
+  if (auto usable = connection->usable(); !usable) return usable.error();
+  allocator::ThreadCache::prepare();  // before the library's own thread starts
+  auto memory = BrokerBacking::open(
+      connection, {options.device, options.limit, options.label, std::move(shared_limit), deadline});
+  if (!memory) return memory.error();
+  const EngineOptions engine{options.wait, options.idle};
+  return make_engine(std::move(connection), std::move(*memory), engine);
 }
 
 }  // namespace gpumem::client

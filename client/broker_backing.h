@@ -1,12 +1,17 @@
 #pragma once
+
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "client/allocator/backing.h"
+#include "client/allocator/engine.h"
 #include "client/borrower.h"
+#include "client/connection.h"
 #include "cuda/memory.h"
+#include "gpumem/options.h"
 
 namespace gpumem::client {
 
@@ -51,7 +56,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   };
 
   BrokerBacking(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
-                std::shared_ptr<Room> room);
+                std::shared_ptr<SharedLimit> shared_limit);
   Result<std::vector<allocator::Extent>, GrowError> grow(const Request& request);
   const cuda::Driver& driver() const { return *Borrower::device().driver; }
   Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
@@ -68,12 +73,22 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
 
   const cuda::Reservation reservation_;
   const Properties properties_;
-  const std::shared_ptr<Room> room_;  ///< held memory is charged here; or null
+  const std::shared_ptr<SharedLimit> shared_limit_;  ///< held memory is charged here; or null
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
   std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<int> peers_ GPUMEM_GUARDED_BY(mutex_);                  ///< that may use what is mapped
   std::vector<allocator::Extent> arrived_ GPUMEM_GUARDED_BY(mutex_);  ///< of the growth under way
 };
+
+/// Opens the implementation of an Allocator: an engine over memory of the broker. It keeps `connection`
+/// alive, and answers the broker's requests for memory. In a forked child its end does nothing.
+/// `shared_limit`  that the engine's memory is taken of; null: the limit alone counts.
+/// `deadline`  of what the broker is asked; none: the connection's timeout.
+/// Errors  as Session::open_allocator.
+Result<std::shared_ptr<allocator::Engine>> open_engine(std::shared_ptr<Connection> connection,
+                                                       const AllocatorOptions& options,
+                                                       std::shared_ptr<SharedLimit> shared_limit = {},
+                                                       std::optional<Lane::Clock::time_point> deadline = {});
 
 }  // namespace gpumem::client

@@ -8,12 +8,30 @@
 
 namespace gpumem::client {
 
+struct Pages {
+  SharedPage<const BrokerPage> broker;
+  SharedPage<ClientPage> client;
+};
+
+namespace {
+
+/// Errors  as map_page; the broker's page is not valid.
+Result<Pages> map_pages(const Greeting& greeting) {
+  auto broker = map_page<const BrokerPage>(greeting.broker_page.get());
+  if (!broker) return broker.error();
+  if (auto valid = validate(**broker); !valid) return valid.error();
+  auto client = map_page<ClientPage>(greeting.client_page.get());
+  if (!client) return client.error();
+  return Pages{std::move(*broker), std::move(*client)};
+}
+
+}  // namespace
+
 struct Connection::Parts {
   Welcome welcome;
   std::string driver_folder;
   std::unique_ptr<Lane> lane;
-  SharedPage<const BrokerPage> broker_page;
-  SharedPage<ClientPage> client_page;
+  Pages pages;
   OwnFd doorbell;
 };
 
@@ -23,25 +41,22 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   auto greeted = SilentBrokers::of_process().connect(options, deadline);
   if (!greeted) return greeted.error();
   Greeting& greeting = greeted->greeting;
-  auto broker_page = map_page<const BrokerPage>(greeting.broker_page.get());
-  if (!broker_page) return broker_page.error();
-  if (auto valid = validate(**broker_page); !valid) return valid.error();
-  auto client_page = map_page<ClientPage>(greeting.client_page.get());
-  if (!client_page) return client_page.error();
+  auto pages = map_pages(greeting);
+  if (!pages) return pages.error();
   crash_at(CrashPoint::kClientOpen);
   const std::string folder =
       driver.empty() ? client::driver_folder(greeting.welcome.driver_folder).string() : driver.string();
   return std::shared_ptr<Connection>(
-      new Connection({std::move(greeting.welcome), folder, std::move(greeted->lane), std::move(*broker_page),
-                      std::move(*client_page), std::move(greeting.doorbell)}));
+      new Connection({std::move(greeting.welcome), folder, std::move(greeted->lane), std::move(*pages),
+                      std::move(greeting.doorbell)}));
 }
 
 Connection::Connection(Parts parts)
     : welcome_(std::move(parts.welcome)),
       driver_folder_(std::move(parts.driver_folder)),
       lane_(std::move(parts.lane)),
-      broker_page_(std::move(parts.broker_page)),
-      client_page_(std::move(parts.client_page)),
+      broker_page_(std::move(parts.pages.broker)),
+      client_page_(std::move(parts.pages.client)),
       figures_(*client_page_),
       pressure_(*broker_page_, *lane_, welcome_, std::move(parts.doorbell)) {
   lane_->resume_after_restart(welcome_, [this](Greeting greeting) { return take(std::move(greeting)); });
@@ -49,13 +64,10 @@ Connection::Connection(Parts parts)
 
 // Replaces the pages atomically: a reader finds the old page or the new one.
 Result<void> Connection::take(Greeting greeting) {
-  auto broker_page = map_page<const BrokerPage>(greeting.broker_page.get());
-  if (!broker_page) return broker_page.error();
-  if (auto valid = validate(**broker_page); !valid) return valid.error();
-  auto client_page = map_page<ClientPage>(greeting.client_page.get());
-  if (!client_page) return client_page.error();
-  if (auto moved = replace_page(broker_page_, std::move(*broker_page)); !moved) return moved;
-  if (auto moved = replace_page(client_page_, std::move(*client_page)); !moved) return moved;
+  auto pages = map_pages(greeting);
+  if (!pages) return pages.error();
+  if (auto moved = replace_page(broker_page_, std::move(pages->broker)); !moved) return moved;
+  if (auto moved = replace_page(client_page_, std::move(pages->client)); !moved) return moved;
   crash_at(CrashPoint::kClientRemapped);
   figures_.publish_all();
   pressure_.replace_doorbell(std::move(greeting.doorbell));

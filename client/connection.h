@@ -6,7 +6,6 @@
 #include "client/figures.h"
 #include "client/lane.h"
 #include "client/pressure_listener.h"
-#include "client/shared_page.h"
 #include "cuda/driver.h"
 #include "gpumem/options.h"
 

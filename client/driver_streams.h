@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "client/allocator/stream_port.h"
+#include "client/allocator/backing.h"
 #include "cuda/event.h"
 
 namespace gpumem::client {

@@ -43,10 +43,10 @@ std::optional<lane::Charge> charge_in(std::string_view bytes) {
 Exchange::Exchange(LaneSocket socket, std::string peer, std::chrono::milliseconds timeout)
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
-      timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongest)) {}
+      timeout_(std::clamp(timeout, std::chrono::milliseconds(1), kLongestWait)) {}
 
 Exchange::Clock::time_point Exchange::deadline_in(std::chrono::milliseconds timeout) {
-  return Clock::now() + std::clamp(timeout, std::chrono::milliseconds(1), kLongest);
+  return Clock::now() + std::clamp(timeout, std::chrono::milliseconds(1), kLongestWait);
 }
 
 Error Exchange::error(std::string_view what) const {
@@ -90,7 +90,7 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   frame_ = frame;
   begun_ = Clock::now();
   if (auto begun = exchange_.begin(*this); !begun) return begun;
-  exchange_.claim_.note_sent(frame_.bytes());
+  exchange_.holdings_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
   if (sent) {
@@ -230,7 +230,7 @@ void Exchange::end(const lane::Outgoing& last) {
 }
 
 void Exchange::queue(const lane::Outgoing& frame) {
-  claim_.note_sent(frame.bytes());
+  holdings_.note_sent(frame.bytes());
   note_told(frame.bytes());
   if (const auto newer = charge_in(frame.bytes())) {
     std::erase_if(queue_, [&](const std::string& queued) GPUMEM_REQUIRES(mutex_) {

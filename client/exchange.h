@@ -9,10 +9,13 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "client/lane_resumption.h"
 #include "client/lane_socket.h"
-#include "client/session_claim.h"
 
 namespace gpumem::client {
+
+/// Longer than any real wait, and short enough to be added to a point in time.
+inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 /// The requests in flight on one lane, and their answers, in any order. There is no reader thread: one of the
 /// threads that wait for an answer reads, and hands the others theirs.
@@ -101,7 +104,8 @@ class Exchange {
   /// has_reached_one.
   struct Resumption {
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
-    std::function<Result<std::optional<LaneSocket>>(const SessionClaim::Frames&, Clock::time_point)> attempt;
+    std::function<Result<std::optional<LaneSocket>>(const SessionHoldings::Frames&, Clock::time_point)>
+        attempt;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
@@ -169,8 +173,6 @@ class Exchange {
   Error gone() const GPUMEM_REQUIRES(mutex_);
   Error silent() const { return error("does not answer"); }
 
-  /// Longer than any real wait, and short enough to be added to a point in time.
-  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
   // Between two attempts to find another broker.
   static constexpr std::chrono::milliseconds kFirstPause{2};
   static constexpr std::chrono::milliseconds kLongestPause{100};
@@ -188,13 +190,13 @@ class Exchange {
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
-  /// The charges that the process has declared, by device. The claim of a session does not contain them.
+  /// The charges that the process has declared, by device. Its holdings do not contain them.
   std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
   Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
   std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
-  SessionClaim claim_ GPUMEM_GUARDED_BY(mutex_);
+  SessionHoldings holdings_ GPUMEM_GUARDED_BY(mutex_);
   Condition reopened_;  ///< of closed_, resuming_ and lost_
 
   bool reading_ GPUMEM_GUARDED_BY(mutex_) = false;

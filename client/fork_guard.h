@@ -1,4 +1,6 @@
 #pragma once
+
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -58,5 +60,31 @@ class OwnFd {
 /// Makes the descriptor with `own`'s number refer to the file of `other`, and closes its former file. All
 /// threads see the change at the same moment. False: `own` is not intact; its number is left alone.
 bool replace_descriptor(const OwnFd& own, OwnFd other);
+
+/// Base of objects of which each process has one.
+class OfProcess {
+ public:
+  OfProcess() = default;
+  OfProcess(const OfProcess&) = delete;
+  OfProcess& operator=(const OfProcess&) = delete;
+  bool is_of_this_process() const { return generation_ == process_generation(); }
+
+ private:
+  const std::uint64_t generation_ = process_generation();
+};
+
+/// This process's T, an OfProcess, made at the first use and never destroyed. A forked child makes its own:
+/// its parent's locks may be held by threads that do not exist in the child.
+/// `latest`  a static variable for this use alone, null at first.
+/// `make`    makes a std::unique_ptr<T>, and is given the parent's T or null. Several threads may call it at
+///           once; one of the results is kept.
+template <class T, class Make>
+T& this_process(std::atomic<T*>& latest, const Make& make) {
+  T* known = latest.load(std::memory_order_acquire);
+  if (known != nullptr && known->is_of_this_process()) return *known;
+  std::unique_ptr<T> made = make(known);
+  if (!latest.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *known;
+  return *made.release();
+}
 
 }  // namespace gpumem::client

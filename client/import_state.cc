@@ -2,16 +2,35 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <limits>
 #include <optional>
+#include <stop_token>
+#include <utility>
 
 #include "base/crash_point.h"
-#include "client/region_name.h"
-#include "client/region_wait.h"
+#include "client/connection.h"
+#include "client/exported_range.h"
+#include "client/lane.h"
 #include "client/status.h"
 
 namespace gpumem::client {
 namespace {
+
+std::chrono::milliseconds bounded(std::chrono::milliseconds time) {
+  return std::clamp(time, std::chrono::milliseconds::zero(), kLongestWait);
+}
+std::uint64_t nanoseconds_of(std::chrono::milliseconds time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(bounded(time)).count());
+}
+
+/// Of a request that waits for a region for `wait`.
+GrowTerms terms_of(const Connection& connection, std::chrono::milliseconds wait = {},
+                   std::stop_token stop = {}) {
+  const Lane::Clock::time_point now = Lane::Clock::now();
+  return {now + connection.timeout(), std::move(stop), now + bounded(wait) + connection.timeout()};
+}
 
 Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
   if (part.lost_descriptors) {
@@ -87,9 +106,8 @@ Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDev
 /// one.
 Result<void> check_adoptable(Connection& connection, const lane::Text<128>& owner, const std::string& name) {
   constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
-  const auto told =
-      connection.lane().map_region({owner, lane::RegionName::of(name), kNone, lane::MapAs::kOwner, 0},
-                                   RegionWait({}).terms(connection, {}));
+  const auto told = connection.lane().map_region(
+      {owner, lane::RegionName::of(name), kNone, lane::MapAs::kOwner, 0}, terms_of(connection));
   if (told || told.error().code == Code::kNotFound) return {};
   return told.error();
 }
@@ -129,15 +147,14 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   if (options.adopt && !options.owner.empty()) {
     if (auto able = check_adoptable(*connection, owner, name); !able) return able.error();
   }
-  const RegionWait wait(options.wait);
   const lane::MapRegion asked{owner,
                               lane::RegionName::of(name),
                               options.version,
                               mapper(options.writable),
-                              wait.nanoseconds(),
+                              nanoseconds_of(options.wait),
                               devices->of ? std::uint64_t{devices->of->index} : lane::kAnyDevice,
                               options.newer_than};
-  auto mapped = connection->lane().map_region(asked, wait.terms(*connection, options.stop));
+  auto mapped = connection->lane().map_region(asked, terms_of(*connection, options.wait, options.stop));
   if (!mapped) return mapped.error();
   auto state = open(std::move(connection), std::move(*mapped),
                     {access_of(options.writable), devices->peers, {asked.owner, asked.name}});
@@ -150,7 +167,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
 // that cannot be mapped stays kept.
 Result<void> ImportState::map_again(lane::MapAs as) {
   const lane::MapRegion request{named_.owner, named_.name, version_, as, 0};
-  auto again = connection_->lane().map_region(request, RegionWait({}).terms(*connection_, {}));
+  auto again = connection_->lane().map_region(request, terms_of(*connection_));
   if (!again) return again.error();
   again->part.descriptors.clear();  // before the broker is told that nothing is kept
   release(again->part.imported.import);
@@ -161,10 +178,9 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
                                                              const std::string& name,
                                                              const ReserveOptions& options) {
   if (auto ready = check_ready(*connection, name, options.stop); !ready) return ready.error();
-  const RegionWait wait(options.wait);
   auto outcome = connection->lane().map_or_reserve(
-      {lane::RegionName::of(name), RegionWait(options.life).nanoseconds(), wait.nanoseconds()},
-      wait.terms(*connection, options.stop));
+      {lane::RegionName::of(name), nanoseconds_of(options.life), nanoseconds_of(options.wait)},
+      terms_of(*connection, options.wait, options.stop));
   if (!outcome) return outcome.error();
   if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome)) return OrReserved(*reserved);
   auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
@@ -262,14 +278,13 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   if (auto right = check_region(); !right) return right;
   const MutexLock lock(mutex_);
   if (id_ != 0) return Error{Code::kFailedPrecondition, "the region is mapped: unmap it first"};
-  const GrowTerms terms = RegionWait({}).terms(*connection_, {});
   const lane::MapAs as = mapper(access_ == cuda::Access::kReadWrite);
   lane::MapRegion asked{named_.owner, named_.name, version_, as, 0};
   if (options.newest) {  // only regions of this device fit
     asked.version = 0;
     asked.device = device_.index;
   }
-  auto again = connection_->lane().map_region(asked, terms);
+  auto again = connection_->lane().map_region(asked, terms_of(*connection_));
   if (!again) return again.error();
   auto mapped = [&]() -> Result<cuda::Mapping> {
     if (auto right = check_place(*again); !right) return right.error();

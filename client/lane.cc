@@ -190,9 +190,9 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
   resumption_.emplace(path_, welcome);
   taken_ = std::move(taken);
   exchange_.set_resumption(
-      {.attempt = [this](const SessionClaim::Frames& claim,
+      {.attempt = [this](const SessionHoldings::Frames& holdings,
                          Clock::time_point deadline) -> Result<std::optional<LaneSocket>> {
-         auto resumed = resumption_->attempt(claim, deadline);
+         auto resumed = resumption_->attempt(holdings, deadline);
          if (!resumed) return resumed.error();
          if (!*resumed) return std::optional<LaneSocket>();
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();

@@ -14,7 +14,6 @@
 
 #include "base/crash_point.h"
 #include "client/exchange.h"
-#include "client/greeting.h"
 #include "client/lane_resumption.h"
 #include "gpumem/denial.h"
 
@@ -106,7 +105,7 @@ class Lane {
     if (auto awaited = call.await(answer); !awaited) return awaited.error();
     crash_when_answered<Body>();
     auto answered = body_in<Answer>(answer);
-    // A broker before has done it, or the next one, because it was not claimed.
+    // An earlier broker has done it, or the next one, because this session did not resume with it.
     if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound &&
         exchange_.was_resumed())
       return Answer{};

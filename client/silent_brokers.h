@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/mutex.h"
+#include "client/fork_guard.h"
 #include "client/lane.h"
-#include "client/of_process.h"
 #include "gpumem/options.h"
 
 namespace gpumem::client {

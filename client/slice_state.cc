@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/crash_point.h"
-#include "client/region_name.h"
+#include "client/exported_range.h"
 
 namespace gpumem::client {
 namespace {

@@ -5,12 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "client/allocator/address_map.h"
 #include "client/allocator/extent_heap.h"
 #include "client/allocator/growth_queue.h"
 #include "client/allocator/heap.h"
-#include "client/allocator/recorded_streams.h"
 #include "client/allocator/slab_bins.h"
+#include "client/allocator/span.h"
 #include "client/allocator/streams.h"
 #include "client/allocator/thread_caches.h"
 #include "gpumem/options.h"

@@ -1,15 +1,82 @@
 #pragma once
+
+#include <sys/mman.h>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "client/allocator/backing.h"
-#include "client/allocator/size_class.h"
+#include "gpumem/bytes.h"
+
+// Size classes: multiples of 256 bytes up to 4 KiB, then 16 sizes for each doubling up to 1 MiB. Larger
+// blocks have no class. Blocks up to 16 KiB are slab slots; larger ones are spans.
 
 namespace gpumem::allocator {
+
+using ClassIndex = std::uint32_t;
+
+inline constexpr std::uint64_t kAlignment = 256;  ///< of every block
+inline constexpr std::uint64_t kQuantum = 1024;   ///< sizes and addresses of spans are multiples of it
+inline constexpr std::uint64_t kGranule = kibibytes(16).count;   ///< at most one span in use begins in each
+inline constexpr std::uint64_t kSlotMost = kibibytes(16).count;  ///< larger blocks are spans
+inline constexpr std::uint64_t kClassMost = mebibytes(1).count;  ///< larger blocks have no class
+
+/// The next multiple of `unit`. `bytes` must be far below 2^64.
+constexpr std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+inline constexpr ClassIndex kSlotClasses = 48;
+inline constexpr ClassIndex kClasses = 144;
+inline constexpr ClassIndex kNoClass = kClasses;  ///< blocks over kClassMost, and those that were extended
+
+/// The class of blocks of `bytes`; kNoClass if these are none or more than kClassMost.
+constexpr ClassIndex class_of(std::uint64_t bytes) {
+  const std::uint64_t last = bytes - 1;
+  if (last < 4096) return static_cast<ClassIndex>(last >> 8);
+  if (last >= kClassMost) return kNoClass;
+  const auto power = static_cast<unsigned>(std::bit_width(last) - 1);
+  return static_cast<ClassIndex>(16 + (power - 12) * 16 + ((last >> (power - 4)) & 15));
+}
+
+/// The largest block of each class, which is what each of its blocks takes.
+inline constexpr auto kClassBytes = [] {
+  std::array<std::uint32_t, kClasses> sizes{};
+  for (std::uint64_t bytes = kAlignment; bytes <= kClassMost;
+       bytes += bytes < kSlotMost ? kAlignment : kQuantum) {
+    sizes[class_of(bytes)] = static_cast<std::uint32_t>(bytes);
+  }
+  return sizes;
+}();
+
+/// The slab size of each slot class: the one among 32 to 128 KiB that wastes the smallest part.
+inline constexpr auto kSlabBytes = [] {
+  std::array<std::uint32_t, kSlotClasses> slabs{};
+  for (ClassIndex i = 0; i < kSlotClasses; ++i) {
+    std::uint64_t best = 2 * kGranule;
+    for (std::uint64_t slab = best; slab <= 8 * kGranule; slab += kGranule) {
+      if (slab % kClassBytes[i] * best < best % kClassBytes[i] * slab) best = slab;
+    }
+    slabs[i] = static_cast<std::uint32_t>(best);
+  }
+  return slabs;
+}();
+
+/// Division by multiplication: the slot at `offset` in a slab is slot_at(offset, reciprocal_of(slot_bytes)).
+constexpr std::uint32_t reciprocal_of(std::uint32_t slot_bytes) {
+  const std::uint64_t units = slot_bytes / kAlignment;
+  return static_cast<std::uint32_t>((65536 + units - 1) / units);
+}
+constexpr std::uint64_t slot_at(std::uint64_t offset, std::uint32_t reciprocal) {
+  return (offset / kAlignment * reciprocal) >> 16;
+}
 
 /// Index in the table of streams. Zero: no stream, all work is done.
 using StreamIndex = std::uint16_t;
@@ -130,5 +197,42 @@ struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hoo
 
 using FreeSet = boost::intrusive::set<Span>;
 using SlabList = boost::intrusive::list<Span>;
+
+/// Finds the span in use that an address belongs to. One pointer for each granule, in host memory that is
+/// committed only where it was written.
+/// Threads  find: any. The rest: one at a time.
+class AddressMap {
+ public:
+  /// Throws std::bad_alloc: the process has no addresses for the table.
+  AddressMap(Address base, Bytes addresses) : base_(base), count_(addresses.count / kGranule) {
+    void* table = ::mmap(nullptr, count_ * sizeof(std::atomic<Span*>), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (table == MAP_FAILED) throw std::bad_alloc();
+    entries_ = static_cast<std::atomic<Span*>*>(table);
+  }
+  AddressMap(const AddressMap&) = delete;
+  AddressMap& operator=(const AddressMap&) = delete;
+  ~AddressMap() { ::munmap(entries_, count_ * sizeof(std::atomic<Span*>)); }
+
+  /// The slab that contains `address`, else the span that begins in its granule, else null.
+  Span* find(Address address) const {
+    const std::uint64_t granule = (address - base_) / kGranule;
+    return granule < count_ ? entries_[granule].load(std::memory_order_acquire) : nullptr;
+  }
+  /// Adds `span`, which is in use: a slab for all its granules, a block for the granule it begins in.
+  void enter(Span& span) { set(span, &span); }
+  void remove(Span& span) { set(span, nullptr); }
+
+ private:
+  void set(const Span& span, Span* to) {
+    const std::uint64_t first = (span.base - base_) / kGranule;
+    const std::uint64_t granules = span.use == Span::Use::kSlab ? span.bytes / kGranule : 1;
+    for (std::uint64_t i = first; i < first + granules; ++i) entries_[i].store(to, std::memory_order_release);
+  }
+
+  const Address base_;
+  const std::uint64_t count_;
+  std::atomic<Span*>* entries_ = nullptr;
+};
 
 }  // namespace gpumem::allocator

@@ -1,6 +1,6 @@
 #include "client/allocator/streams.h"
 
-#include "client/allocator/thread_table.h"
+#include "client/allocator/thread_caches.h"
 
 namespace gpumem::allocator {
 

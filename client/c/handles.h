@@ -1,16 +1,22 @@
 #pragma once
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 
+#include "base/mutex.h"
 #include "client/allocator/engine.h"
-#include "client/c/handle.h"
+#include "client/c/last_error.h"
+#include "client/c/structs.h"
+#include "client/fork_guard.h"
 #include "client/import_state.h"
 #include "client/session_state.h"
 #include "client/slice_state.h"
 #include "gpumem.h"
 #include "gpumem/options.h"
+#include "gpumem/result.h"
 
 // The objects of the kinds of handles. What they report after closing is copied beforehand.
 
@@ -23,21 +29,72 @@ using Import = client::ImportState;
 /// Owner of the handle: the program, which closes it, or the process.
 enum class Owner { kProgram, kProcess };
 
-/// Errors  kInvalidArgument: `pointer` is null; `what` names it in the message.
+/// The object that a handle points at. It lasts until it is freed, so that using a closed handle is an error
+/// and not a use after free. All objects are on a list, so that leak checkers find them.
+class Lasting {
+ public:
+  Lasting() {
+    const client::NoFork consistent;  // a forked child finds the list whole
+    next_ = first_;
+    if (next_ != nullptr) next_->previous_ = this;
+    first_ = this;
+  }
+  Lasting(const Lasting&) = delete;
+  Lasting& operator=(const Lasting&) = delete;
+
+  /// False in a forked child of the process that made it.
+  bool is_of_this_process() const { return generation_ == client::process_generation(); }
+
+ protected:
+  ~Lasting() {
+    const client::NoFork consistent;
+    if (next_ != nullptr) next_->previous_ = previous_;
+    (previous_ != nullptr ? previous_->next_ : first_) = next_;
+  }
+
+ private:
+  static inline Lasting* first_ = nullptr;  ///< guarded by NoFork, as the links are
+  Lasting* next_ = nullptr;
+  Lasting* previous_ = nullptr;
+  const std::uint64_t generation_ = client::process_generation();
+};
+
+/// Holds the object of a handle until the handle is closed.
+/// Threads  any. A call keeps the object that it uses alive; after closing, it ends with the last such call.
 template <class T>
-Result<void> not_null(const T* pointer, const char* what) {
-  if (pointer != nullptr) return {};
-  return Error{Code::kInvalidArgument, std::string(what) + " is NULL"};
-}
+class Kept {
+ public:
+  /// `what`  names the kind of handle in messages: `session`.
+  Kept(const char* what, std::shared_ptr<T> value) : what_(what), value_(std::move(value)) {}
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
 
-/// The C string as a std::string; empty for null.
-inline std::string text(const char* given) { return given != nullptr ? given : ""; }
+  /// Errors  kFailedPrecondition: closed, or in a forked child, where the mutex may stay locked.
+  Result<std::shared_ptr<T>> use() {
+    if (auto here = client::check_not_forked(generation_); !here) return here.error();
+    const MutexLock lock(mutex_);
+    if (!value_) return closed();
+    return value_;
+  }
 
-/// Errors  kInvalidArgument: negative.
-Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const char* what);
+  /// Takes the object out of the handle. Errors  as use.
+  Result<std::shared_ptr<T>> take() {
+    if (auto here = client::check_not_forked(generation_); !here) return here.error();
+    const MutexLock lock(mutex_);
+    if (!value_) return closed();
+    return std::exchange(value_, nullptr);
+  }
 
-Result<SessionOptions> read_options(const gpumem_session_options* given);
-Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
+ private:
+  Error closed() const {
+    return {Code::kFailedPrecondition, std::string("the ") + what_ + " has been closed"};
+  }
+
+  const char* const what_;
+  const std::uint64_t generation_ = client::process_generation();
+  Mutex mutex_;
+  std::shared_ptr<T> value_ GPUMEM_GUARDED_BY(mutex_);
+};
 
 /// What an allocator is opened as.
 struct Opening {
@@ -141,6 +198,27 @@ struct gpumem_canceller final {
 };
 
 namespace gpumem::c_abi {
+
+/// Applies `call` to the object of the handle's member `kept`, and makes a status of the Result.
+/// `kind`  names the kind of handle in messages: `session`.
+template <class Handle, class T, class Call>
+gpumem_status with_object(Handle* handle, Kept<T> Handle::*kept, const char* kind, Call call) noexcept {
+  return guarded([&] {
+    if (auto given = not_null(handle, kind); !given) return fail(given.error());
+    const auto object = (handle->*kept).use();
+    if (!object) return fail(object.error());
+    const auto done = call(**object);
+    return done ? GPUMEM_OK : fail(done.error());
+  });
+}
+template <class Call>
+gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
+  return with_object(handle, &gpumem_session::session, "session", call);
+}
+template <class Call>
+gpumem_status with_import(gpumem_import* handle, Call call) noexcept {
+  return with_object(handle, &gpumem_import::import, "import", call);
+}
 
 /// Whether a _free function may free `handle`.
 template <class T>

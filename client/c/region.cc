@@ -3,9 +3,8 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
-#include "client/region_name.h"
+#include "client/exported_range.h"
 
 // Regions: published, mapped, removed.
 
@@ -104,38 +103,17 @@ Result<MapOrReserved> map_or_reserve(gpumem_session& handle, const char* name,
                        .reservation = 0};
 }
 
-Result<void> unmap(gpumem_import& handle) {
-  const auto import = handle.import.use();
-  if (!import) return import.error();
-  return (*import)->unmap();
-}
-
-Result<void> remap(gpumem_import& handle, const gpumem_remap_options* given) {
+Result<void> remap(gpumem_import& handle, Import& import, const gpumem_remap_options* given) {
   const auto known = read_struct(given, "gpumem_remap_options");
   if (!known) return known.error();
-  const auto import = handle.import.use();
-  if (!import) return import.error();
-  auto mapped = (*import)->remap({.newest = known->newest});
-  if (mapped) handle.version = (*import)->region().version;
+  auto mapped = import.remap({.newest = known->newest});
+  if (mapped) handle.version = import.region().version;
   return mapped;
 }
 
-Result<void> release_reservation(gpumem_session& handle, std::uint64_t reservation) {
-  const auto session = handle.session.use();
-  if (!session) return session.error();
-  const auto released = (*session)->connection()->lane().call(lane::ReleaseReservation{reservation});
-  if (!released) return released.error();
-  return {};
-}
-
-Result<void> remove_region(gpumem_session& handle, const std::string& name, std::uint64_t version) {
-  if (auto right = client::check_name(name); !right) return right;
-  const auto session = handle.session.use();
-  if (!session) return session.error();
-  const auto removed =
-      (*session)->connection()->lane().call(lane::RemoveRegion{lane::RegionName::of(name), version});
-  if (!removed) return removed.error();
-  return {};
+Result<lane::Done> remove_region(Session& session, const std::string& name, std::uint64_t version) {
+  if (auto right = client::check_name(name); !right) return right.error();
+  return session.connection()->lane().call(lane::RemoveRegion{lane::RegionName::of(name), version});
 }
 
 }  // namespace
@@ -144,6 +122,8 @@ Result<void> remove_region(gpumem_session& handle, const std::string& name, std:
 using gpumem::c_abi::fail;
 using gpumem::c_abi::guarded;
 using gpumem::c_abi::not_null;
+using gpumem::c_abi::with_import;
+using gpumem::c_abi::with_session;
 
 extern "C" {
 
@@ -172,19 +152,12 @@ gpumem_status gpumem_map_region(gpumem_session* session, const char* name,
 }
 
 gpumem_status gpumem_import_unmap(gpumem_import* import) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(import, "import"); !given) return fail(given.error());
-    const auto unmapped = gpumem::c_abi::unmap(*import);
-    return unmapped ? GPUMEM_OK : fail(unmapped.error());
-  });
+  return with_import(import, [](gpumem::c_abi::Import& open) { return open.unmap(); });
 }
 
 gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(import, "import"); !given) return fail(given.error());
-    const auto mapped = gpumem::c_abi::remap(*import, options);
-    return mapped ? GPUMEM_OK : fail(mapped.error());
-  });
+  return with_import(
+      import, [&](gpumem::c_abi::Import& open) { return gpumem::c_abi::remap(*import, open, options); });
 }
 
 bool gpumem_import_is_mapped(gpumem_import* import) noexcept {
@@ -210,10 +183,8 @@ gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,
 }
 
 gpumem_status gpumem_release_reservation(gpumem_session* session, uint64_t reservation) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(session, "session"); !given) return fail(given.error());
-    const auto released = gpumem::c_abi::release_reservation(*session, reservation);
-    return released ? GPUMEM_OK : fail(released.error());
+  return with_session(session, [&](const gpumem::c_abi::Session& open) {
+    return open.connection()->lane().call(gpumem::lane::ReleaseReservation{reservation});
   });
 }
 
@@ -230,10 +201,8 @@ gpumem_status gpumem_import_region(const gpumem_import* import, gpumem_region_in
 }
 
 gpumem_status gpumem_remove_region(gpumem_session* session, const char* name, uint64_t version) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(session, "session"); !given) return fail(given.error());
-    const auto removed = gpumem::c_abi::remove_region(*session, gpumem::c_abi::text(name), version);
-    return removed ? GPUMEM_OK : fail(removed.error());
+  return with_session(session, [&](gpumem::c_abi::Session& open) {
+    return gpumem::c_abi::remove_region(open, gpumem::c_abi::text(name), version);
   });
 }
 

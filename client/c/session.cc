@@ -4,7 +4,6 @@
 
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
 
 namespace gpumem::c_abi {
@@ -40,18 +39,6 @@ PressureHandler handler_of(gpumem_pressure_handler handler, std::shared_ptr<void
                                 milliseconds_until(pressure.deadline), nanoseconds_of(pressure.deadline)};
     return Bytes{handler(&asked, context.get())};
   };
-}
-
-/// Applies `call` to the session.
-template <class Call>
-gpumem_status with_session(gpumem_session* handle, Call call) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(handle, "session"); !given) return fail(given.error());
-    auto session = handle->session.use();
-    if (!session) return fail(session.error());
-    const auto done = call(**session);
-    return done ? GPUMEM_OK : fail(done.error());
-  });
 }
 
 Result<void> visit_usage(const Session& session, gpumem_usage_visitor visitor, void* context) {
@@ -130,7 +117,6 @@ void free(gpumem_session& handle) {
 }
 
 }  // namespace
-
 }  // namespace gpumem::c_abi
 
 using gpumem::c_abi::fail;

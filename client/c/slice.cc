@@ -1,6 +1,5 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
-#include "client/c/stopping.h"
 #include "client/c/structs.h"
 #include "client/growth.h"
 
@@ -10,14 +9,10 @@ namespace {
 /// Applies `call` to the slice. Stores the result in `out`, unless that is null.
 template <class Out, class Call>
 gpumem_status with_slice(gpumem_slice* handle, Out* out, Call call) noexcept {
-  return guarded([&] {
-    if (auto given = not_null(handle, "slice"); !given) return fail(given.error());
-    auto slice = handle->slice.use();
-    if (!slice) return fail(slice.error());
-    auto done = call(**slice);
-    if (!done) return fail(done.error());
-    if (out != nullptr) *out = static_cast<Out>(*done);
-    return GPUMEM_OK;
+  return with_object(handle, &gpumem_slice::slice, "slice", [&](Slice& slice) {
+    auto done = call(slice);
+    if (done && out != nullptr) *out = static_cast<Out>(*done);
+    return done;
   });
 }
 

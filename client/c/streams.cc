@@ -7,7 +7,6 @@
 #include "base/mutex.h"
 #include "client/driver_streams.h"
 #include "client/fork_guard.h"
-#include "client/of_process.h"
 
 namespace gpumem::c_abi {
 namespace {

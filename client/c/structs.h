@@ -1,12 +1,20 @@
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <forward_list>
+#include <stop_token>
 #include <string>
+#include <utility>
 
+#include "gpumem.h"
+#include "gpumem/options.h"
 #include "gpumem/result.h"
 
-// Versioned structs of gpumem.h. The caller's may be older or newer than the library's.
+// Versioned structs of gpumem.h, and the options that the library reads from them. The caller's may be older
+// or newer than the library's.
 
 namespace gpumem::c_abi {
 
@@ -52,5 +60,39 @@ Result<void> write_struct(Struct known, Struct* out, const char* name) {
   if (size > sizeof(Struct)) std::memset(bytes + sizeof(Struct), 0, size - sizeof(Struct));
   return {};
 }
+
+/// Errors  kInvalidArgument: `pointer` is null; `what` names it in the message.
+template <class T>
+Result<void> not_null(const T* pointer, const char* what) {
+  if (pointer != nullptr) return {};
+  return Error{Code::kInvalidArgument, std::string(what) + " is NULL"};
+}
+
+/// The C string as a std::string; empty for null.
+inline std::string text(const char* given) { return given != nullptr ? given : ""; }
+
+/// Errors  kInvalidArgument: negative.
+Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const char* what);
+
+Result<SessionOptions> read_options(const gpumem_session_options* given);
+Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
+
+/// Joins several reasons to call one growth off: its caller's canceller, the closing of its slices.
+class Stopping {
+ public:
+  void add(std::stop_token reason) { reasons_.emplace_front(std::move(reason), Stop{&source_}); }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  struct Stop {
+    std::stop_source* source;
+    void operator()() const noexcept { source->request_stop(); }
+  };
+  std::stop_source source_;
+  std::forward_list<std::stop_callback<Stop>> reasons_;  ///< end before the source
+};
+
+/// The options, with `stopping`'s token, to which the canceller is added.
+Result<GrowOptions> read_options(const gpumem_grow_options* given, Stopping& stopping);
 
 }  // namespace gpumem::c_abi

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "client/cli/mapped_drivers.h"
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 
 namespace gpumem::cli {
 namespace {

@@ -1,31 +1,24 @@
-#include "client/cli/claims.h"
+#include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <memory>
 
-#include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
 #include "gpumem/v1/claims.grpc.pb.h"
-#include "proto/lane.h"
 
 namespace gpumem::cli {
 namespace {
 
 constexpr std::chrono::seconds kClaimsTimeout{30};  // the broker may wait for its disk
 
-Result<v1::ListClaimsResponse> list_claims(const std::filesystem::path& runtime_folder) {
-  const std::filesystem::path socket = runtime_folder / kApiSocketName;
-  if (auto there = probe(socket); !there) return there.error();
-  const auto stub = v1::Claims::NewStub(broker_channel(socket));
-  grpc::ClientContext context;
-  set_timeout(context, kClaimsTimeout);
-  v1::ListClaimsResponse claims;
-  const grpc::Status status = stub->List(&context, {}, &claims);
-  if (!status.ok()) return call_error(status, socket);
-  return claims;
+Result<std::string> list_claims(const std::filesystem::path& folder, bool json) {
+  const auto claims =
+      call_broker<v1::Claims>(folder, &v1::Claims::Stub::List, v1::ListClaimsRequest(), kClaimsTimeout);
+  if (!claims) return claims.error();
+  return json ? json_text(claims_json(*claims)) : claims_text(*claims);
 }
 
 std::string pods_text(const v1::Claim& claim) {
@@ -76,15 +69,9 @@ void add_claims_command(CLI::App& app, const std::string& runtime_dir, int& stat
   CLI::App* command =
       app.add_subcommand("claims", "List what is prepared for pods of Kubernetes (for administrators)");
   const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print JSON: stable keys, sizes in bytes");
+  add_json_flag(*command, *json);
   command->callback([&runtime_dir, &status, json] {
-    const auto claims = list_claims(client::runtime_folder(runtime_dir));
-    if (!claims) {
-      status = report(claims.error());
-      return;
-    }
-    std::cout << (*json ? json_text(claims_json(*claims)) : claims_text(*claims)) << std::flush;
-    status = std::cout ? 0 : 1;
+    status = print(list_claims(client::runtime_folder(runtime_dir), *json));
   });
 }
 

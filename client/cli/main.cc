@@ -6,18 +6,11 @@
 #include <iostream>
 
 #include "client/cli/check.h"
-#include "client/cli/claims.h"
-#include "client/cli/events.h"
-#include "client/cli/listings.h"
-#include "client/cli/option_checks.h"
-#include "client/cli/quota.h"
-#include "client/cli/regions/region_commands.h"
+#include "client/cli/commands.h"
 #include "client/cli/run/command.h"
-#include "client/cli/run/reserve.h"
-#include "client/cli/run/run.h"
-#include "client/cli/time_text.h"
-#include "client/cli/unknown_command.h"
-#include "client/cli/why.h"
+#include "client/cli/run/command_line.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
 
 namespace gpumem::cli {
@@ -63,10 +56,6 @@ int run_listing(const Listing& listing, const Arguments& arguments) {
                      {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
 
-void add_json(CLI::App& command, Arguments& arguments) {
-  command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
-}
-
 std::string refuse_no_time(const std::string& text) {
   constexpr double kMost = 366.0 * 24 * 3600;
   double seconds = 0;
@@ -88,7 +77,7 @@ void add_why(CLI::App& app, Arguments& arguments, int& status) {
       ->required()
       ->check(refuse_unprintable)
       ->type_name("SESSION|TENANT");
-  add_json(*command, arguments);
+  add_json_flag(*command, arguments.json);
   add_watch(*command, arguments);
   command->callback([&] {
     status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, style_of(arguments),
@@ -110,7 +99,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
-  add_json(*command, arguments);
+  add_json_flag(*command, arguments.json);
   command->callback([&] {
     status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
                          !arguments.no_follow, arguments.json});
@@ -120,7 +109,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
 void add_check(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* check =
       app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
-  add_json(*check, arguments);
+  add_json_flag(*check, arguments.json);
   check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
   check
       ->add_option("--program", arguments.program,
@@ -139,7 +128,7 @@ void add_check(CLI::App& app, Arguments& arguments, int& status) {
 void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
-    add_json(*command, arguments);
+    add_json_flag(*command, arguments.json);
     if (listing.watchable) add_watch(*command, arguments);
     if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });

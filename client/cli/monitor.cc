@@ -2,15 +2,14 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "base/unique_fd.h"
 #include "client/runtime_folder.h"
 #include "client/status.h"
-#include "proto/lane.h"
 
 namespace gpumem::cli {
 
@@ -56,19 +55,11 @@ Monitor::Monitor(std::filesystem::path socket)
 
 template <class Request, class Response>
 Result<Response> Monitor::call(Method<Request, Response> method, const Request& request) const {
-  grpc::ClientContext context;
-  set_timeout(context, kTimeout);
-  Response response;
-  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return Error{Code::kDeadlineExceeded, "the broker at " + socket_.string() +
-                                              " does not answer (10 s); see systemctl status gpumemd"};
-  }
-  if (!status.ok()) return call_error(status, socket_);
-  return response;
+  return call_stub(*stub_, method, request, kTimeout, socket_);
 }
 
 Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
+
 // All pages as one.
 template <class Request, class Response>
 Result<Response> Monitor::pages(Method<Request, Response> method, Request request) const {
@@ -94,17 +85,13 @@ Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const
 
 Result<void> Monitor::remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
                                     const std::string& name, std::uint64_t version) {
-  const std::filesystem::path socket = runtime_folder / kApiSocketName;
-  if (auto there = probe(socket); !there) return there;
   v1::RemoveRegionOfRequest request;
   request.set_owner(owner);
   request.set_name(name);
   request.set_version(version);
-  grpc::ClientContext context;
-  set_timeout(context, kTimeout);
-  v1::RemoveRegionOfResponse response;
-  const auto status = v1::Admin::NewStub(broker_channel(socket))->RemoveRegion(&context, request, &response);
-  return status.ok() ? Result<void>() : call_error(status, socket);
+  const auto removed =
+      call_broker<v1::Admin>(runtime_folder, &v1::Admin::Stub::RemoveRegion, request, kTimeout);
+  return removed ? Result<void>() : removed.error();
 }
 
 Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
@@ -141,6 +128,37 @@ std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vect
     unknown.push_back(name);
   }
   return unknown;
+}
+
+Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text) {
+  std::string all;
+  std::string found;
+  int matches = 0;
+  int place = -1;
+  const char* end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data(), end, place);
+  const bool is_place = failed == std::errc() && rest == end;
+  for (int i = 0; i < status.devices_size(); ++i) {
+    const std::string& uuid = status.devices(i).uuid();
+    const std::string& name = status.devices(i).name();
+    all += "\n  " + std::to_string(i) + ": " + uuid + (name.empty() ? "" : " " + name);
+    if (is_place ? i != place : text.empty() || !uuid.starts_with(text)) continue;
+    found = uuid;
+    ++matches;
+  }
+  if (matches == 1) return found;
+  return Error{Code::kNotFound, "the broker lends " +
+                                    std::string(matches == 0 ? "no device '" : "several devices '") + text +
+                                    (all.empty() ? "', nor any other" : "', but these:" + all)};
+}
+
+Result<std::string> first_visible(const v1::GetStatusResponse& status, const std::string& visible) {
+  for (std::size_t begin = 0; begin < visible.size();) {
+    const std::size_t end = std::min(visible.find(',', begin), visible.size());
+    if (auto found = find_device(status, visible.substr(begin, end - begin))) return found;
+    begin = end + 1;
+  }
+  return find_device(status, "0");
 }
 
 }  // namespace gpumem::cli

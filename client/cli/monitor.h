@@ -1,6 +1,6 @@
 #pragma once
-#include <grpcpp/support/status.h>
 
+#include <grpcpp/support/status.h>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -10,12 +10,49 @@
 
 #include "gpumem/result.h"
 #include "gpumem/v1/broker.grpc.pb.h"
+#include "gpumem/v1/broker.pb.h"
 #include "proto/channel.h"
+#include "proto/lane.h"
 
 namespace gpumem::cli {
 
 /// Converts the failed `status` of a call to the broker at `socket` into an error.
 Error call_error(const grpc::Status& status, const std::filesystem::path& socket);
+
+/// Whether somebody listens at the stream `socket`. Errors  as client::connect_error.
+Result<void> probe(const std::filesystem::path& socket);
+
+/// Calls `method` of `stub`. Errors  kDeadlineExceeded: the broker at `socket` does not answer; the broker's
+/// own.
+template <class Stub, class Request, class Response>
+Result<Response> call_stub(Stub& stub,
+                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                           const Request& request, std::chrono::seconds timeout,
+                           const std::filesystem::path& socket) {
+  grpc::ClientContext context;
+  set_timeout(context, timeout);
+  Response response;
+  const grpc::Status status = (stub.*method)(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Error{Code::kDeadlineExceeded, "the broker at " + socket.string() + " does not answer (" +
+                                              std::to_string(timeout.count()) +
+                                              " s); see systemctl status gpumemd"};
+  }
+  if (!status.ok()) return call_error(status, socket);
+  return response;
+}
+
+/// Connects to the broker of the folder for one call of its Service.
+/// Errors  as client::connect_error, and as call_stub.
+template <class Service, class Request, class Response>
+Result<Response> call_broker(const std::filesystem::path& runtime_folder,
+                             grpc::Status (Service::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                   Response*),
+                             const Request& request, std::chrono::seconds timeout) {
+  const std::filesystem::path socket = runtime_folder / kApiSocketName;
+  if (auto there = probe(socket); !there) return there.error();
+  return call_stub(*Service::NewStub(broker_channel(socket)), method, request, timeout, socket);
+}
 
 /// The broker's views. Every caller sees the listings; explanations and events are for the tenant that they
 /// are about and for administrators. Opens no session.
@@ -55,11 +92,17 @@ class Monitor {
   std::unique_ptr<v1::Monitor::Stub> stub_;
 };
 
-/// Whether somebody listens at the stream `socket`. Errors  as client::connect_error.
-Result<void> probe(const std::filesystem::path& socket);
-
 /// Returns the `names` that are no tenants now; none if the broker does not answer. A user without a session
 /// is no tenant yet.
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);
+
+/// The UUID of the lent device that `text` means: a UUID, the beginning of one, or its place in `gpumem
+/// status`, from 0. Of `status`, the UUIDs suffice. Errors  kNotFound: none, or more than one; says which
+/// there are.
+Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text);
+
+/// The first lent device that a program sees, of those that CUDA_VISIBLE_DEVICES names (empty: all).
+/// Errors  kNotFound: none is lent.
+Result<std::string> first_visible(const v1::GetStatusResponse& status, const std::string& visible);
 
 }  // namespace gpumem::cli

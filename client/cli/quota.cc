@@ -1,58 +1,55 @@
-#include "client/cli/quota.h"
+#include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 
-#include "client/cli/lent_devices.h"
-#include "client/cli/listings.h"
 #include "client/cli/monitor.h"
-#include "client/cli/option_checks.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
+#include "gpumem/bytes.h"
 #include "gpumem/v1/broker.grpc.pb.h"
-#include "proto/lane.h"
 
 namespace gpumem::cli {
 namespace {
 
-constexpr std::chrono::seconds kTimeout{30};  // the broker waits for its disk
+using Lines = google::protobuf::RepeatedPtrField<v1::QuotaInfo>;
 
-// An administrator's connection.
-class Admin {
- public:
-  static Result<Admin> connect(const std::filesystem::path& runtime_folder) {
-    const std::filesystem::path socket = runtime_folder / kApiSocketName;
-    if (auto there = probe(socket); !there) return there.error();
-    return Admin(socket);
+constexpr auto kRight = Table::Align::kRight;
+
+Json to_json(const Lines& lines) {
+  Json list = Json::array();
+  for (const v1::QuotaInfo& line : lines) {
+    list.push_back({{"tenant", line.tenant()},
+                    {"parent", line.parent()},
+                    {"device", line.device()},
+                    {"guarantee", line.guarantee()},
+                    {"limit", line.limit()},
+                    {"weight", line.weight()},
+                    {"priority", line.priority()},
+                    {"set", line.set_at_run_time()}});
   }
+  return list;
+}
 
-  Result<v1::ListQuotasResponse> list() {
-    return call(&v1::Admin::Stub::ListQuotas, v1::ListQuotasRequest());
-  }
-  Result<v1::SetQuotaResponse> set(const v1::SetQuotaRequest& request) {
-    return call(&v1::Admin::Stub::SetQuota, request);
-  }
+std::string arrow(const std::string& before, const std::string& after) {
+  return before == after ? after : before + " -> " + after;
+}
 
- private:
-  explicit Admin(std::filesystem::path socket)
-      : socket_(std::move(socket)), stub_(v1::Admin::NewStub(broker_channel(socket_))) {}
+// What was the same tenant's quota on the same device.
+v1::QuotaInfo before_of(const v1::QuotaInfo& after, const Lines& lines) {
+  const auto found = std::ranges::find(lines, after.device(), &v1::QuotaInfo::device);
+  return found == lines.end() ? after : *found;
+}
 
-  template <class Request, class Response>
-  Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                                Response*),
-                        const Request& request) {
-    grpc::ClientContext context;
-    set_timeout(context, kTimeout);
-    Response response;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return call_error(status, socket_);
-    return response;
-  }
+constexpr std::chrono::seconds kQuotaTimeout{30};  // the broker waits for its disk
 
-  std::filesystem::path socket_;
-  std::unique_ptr<v1::Admin::Stub> stub_;
-};
+Result<v1::ListQuotasResponse> list_quotas(const std::filesystem::path& folder) {
+  return call_broker<v1::Admin>(folder, &v1::Admin::Stub::ListQuotas, v1::ListQuotasRequest(), kQuotaTimeout);
+}
 
 // A device that is not lent any more may have a quota: of such a one the whole UUID is needed.
 Result<std::string> device_of_quota(const std::filesystem::path& runtime_folder, const std::string& text) {
@@ -78,17 +75,13 @@ struct Arguments {
 };
 
 Result<std::string> list(const std::filesystem::path& folder, const Arguments& arguments) {
-  auto admin = Admin::connect(folder);
-  if (!admin) return admin.error();
-  auto quotas = admin->list();
+  auto quotas = list_quotas(folder);
   if (!quotas) return quotas.error();
   return arguments.json ? json_text(quotas_json(*quotas)) : quotas_text(*quotas);
 }
 
 // Based on the revision that is in force now, if none is given.
 Result<std::string> change(const std::filesystem::path& folder, const Arguments& arguments) {
-  auto admin = Admin::connect(folder);
-  if (!admin) return admin.error();
   v1::SetQuotaRequest request = arguments.request;
   if (!request.device().empty()) {
     auto device = device_of_quota(folder, request.device());
@@ -102,23 +95,13 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   if (arguments.revision) {
     request.set_revision(*arguments.revision);
   } else {
-    auto quotas = admin->list();
+    auto quotas = list_quotas(folder);
     if (!quotas) return quotas.error();
     request.set_revision(quotas->revision());
   }
-  auto changed = admin->set(request);
+  auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
   if (!changed) return changed.error();
   return arguments.json ? json_text(quota_change_json(*changed)) : quota_change_text(*changed);
-}
-
-int show(const Result<std::string>& text) {
-  if (!text) return report(text.error());
-  std::cout << *text << std::flush;
-  return std::cout ? 0 : 1;
-}
-
-void add_json(CLI::App& command, Arguments& arguments) {
-  command.add_flag("--json", arguments.json, "Print JSON: stable keys, sizes in bytes");
 }
 
 CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Arguments& arguments) {
@@ -138,7 +121,7 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
   command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  add_json(*command, arguments);
+  add_json_flag(*command, arguments.json);
   return command;
 }
 
@@ -154,11 +137,55 @@ void add_set(CLI::App& quota, Arguments& arguments) {
 
 }  // namespace
 
+std::string quotas_text(const v1::ListQuotasResponse& quotas) {
+  Table table({{"TENANT"},
+               {"DEVICE"},
+               {"GUARANTEE", kRight},
+               {"LIMIT", kRight},
+               {"WEIGHT", kRight},
+               {"PRIORITY", kRight},
+               {"SET"}});
+  for (const auto& [line, depth] : tenant_tree(quotas.quotas())) {
+    table.add({std::string(2 * depth, ' ') + line->tenant(), line->device(), size_text(line->guarantee()),
+               size_text(line->limit()), std::to_string(line->weight()), std::to_string(line->priority()),
+               line->set_at_run_time() ? "yes" : ""});
+  }
+  const std::string revision = "revision " + std::to_string(quotas.revision()) + "\n";
+  return quotas.quotas().empty() ? "no tenants\n" + revision : table.text() + revision;
+}
+
+Json quotas_json(const v1::ListQuotasResponse& quotas) {
+  return {{"revision", quotas.revision()}, {"quotas", to_json(quotas.quotas())}};
+}
+
+std::string quota_change_text(const v1::SetQuotaResponse& change) {
+  Table table({{"TENANT"}, {"DEVICE"}, {"GUARANTEE"}, {"LIMIT"}, {"WEIGHT"}, {"PRIORITY"}, {"SET"}});
+  for (const v1::QuotaInfo& after : change.after()) {
+    const v1::QuotaInfo before = before_of(after, change.before());
+    const auto set = [](const v1::QuotaInfo& line) { return line.set_at_run_time() ? "yes" : "no"; };
+    table.add({after.tenant(), after.device(),
+               arrow(size_text(before.guarantee()), size_text(after.guarantee())),
+               arrow(size_text(before.limit()), size_text(after.limit())),
+               arrow(std::to_string(before.weight()), std::to_string(after.weight())),
+               arrow(std::to_string(before.priority()), std::to_string(after.priority())),
+               arrow(set(before), set(after))});
+  }
+  const std::string revision = "revision " + std::to_string(change.revision()) + "\n";
+  return change.after().empty() ? "taken back; the tenant is not configured any more\n" + revision
+                                : table.text() + revision;
+}
+
+Json quota_change_json(const v1::SetQuotaResponse& change) {
+  return {{"revision", change.revision()},
+          {"before", to_json(change.before())},
+          {"after", to_json(change.after())}};
+}
+
 void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto arguments = std::make_shared<Arguments>();  // lives as long as the callback
   CLI::App* quota =
       app.add_subcommand("quota", "List the quotas of tenants, or change them while the broker runs");
-  add_json(*quota, *arguments);
+  add_json_flag(*quota, arguments->json);
   add_set(*quota, *arguments);
   CLI::App* reset =
       add_change(*quota, "reset", "Go back to what the configuration says of a tenant", *arguments);
@@ -167,7 +194,7 @@ void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& statu
     const std::filesystem::path folder = client::runtime_folder(runtime_dir);
     arguments->request.set_reset(reset->parsed());
     const bool lists = quota->get_subcommands().empty();
-    status = show(lists ? list(folder, *arguments) : change(folder, *arguments));
+    status = print(lists ? list(folder, *arguments) : change(folder, *arguments));
   });
 }
 

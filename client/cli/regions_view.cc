@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/time_format.h"
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 #include "gpumem/bytes.h"
 
@@ -22,35 +22,6 @@ std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
 bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage::*figure)() const) {
   return std::any_of(tenants.tenants().begin(), tenants.tenants().end(),
                      [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
-}
-
-struct Branch {
-  const v1::TenantUsage* tenant;
-  std::size_t depth;
-};
-
-/// Below each tenant those that belong to it; a tenant's devices together. The broker's own order otherwise.
-std::vector<Branch> as_tree(const v1::ListTenantsResponse& tenants) {
-  std::set<std::string> names;
-  std::multimap<std::string, const v1::TenantUsage*> children;
-  for (const v1::TenantUsage& tenant : tenants.tenants()) names.insert(tenant.tenant());
-  for (const v1::TenantUsage& tenant : tenants.tenants())
-    children.emplace(names.contains(tenant.parent()) ? tenant.parent() : "", &tenant);
-  std::vector<Branch> tree;
-  std::set<std::string> shown;
-  const auto add = [&](const auto& self, const std::string& parent, std::size_t depth) -> void {
-    const auto [first, last] = children.equal_range(parent);
-    for (auto child = first; child != last; ++child) {
-      const std::string& name = child->second->tenant();
-      if (!shown.insert(name).second) continue;
-      for (auto same = child; same != last; ++same) {
-        if (same->second->tenant() == name) tree.push_back({same->second, depth});
-      }
-      self(self, name, depth + 1);
-    }
-  };
-  add(add, "", 0);
-  return tree;
 }
 
 }  // namespace
@@ -74,7 +45,7 @@ std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   if (debt) columns.insert(columns.begin() + 5, {"DEBT", kRight});
   if (bars) columns.push_back({"OF ITS LIMIT"});
   Table table(std::move(columns));
-  for (const auto& [tenant, depth] : as_tree(tenants)) {
+  for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
     std::vector<std::string> cells{std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(),
                                    size_text(tenant->guarantee()), size_text(tenant->limit()),
                                    size_text(tenant->charged())};

@@ -6,19 +6,21 @@
 //   listen           from now on, hear the broker ask for memory
 //   give             wait until it asks, and give it what it asks for
 //   peek BYTES       past the broker: what does the driver show free, and does it give BYTES?
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include "client/demo/digest.h"
 #include "cuda/memory.h"
 #include "gpumem/session.h"
 
@@ -29,10 +31,31 @@ namespace cuda = gpumem::cuda;
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
+/// A 64-bit checksum (FNV-1a over words) of data that comes in pieces: enough to see a wrong byte.
+class Digest {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    constexpr std::uint64_t kPrime = 0x100000001b3;
+    while (!bytes.empty()) {
+      std::uint64_t word = 0;
+      const std::size_t taken = std::min(sizeof word, bytes.size());
+      std::memcpy(&word, bytes.data(), taken);
+      state_ = (state_ ^ word) * kPrime;
+      state_ ^= state_ >> 29;
+      bytes = bytes.subspan(taken);
+    }
+  }
+  std::uint64_t value() const { return state_; }
+  bool operator==(const Digest&) const = default;
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325;
+};
+
 struct LoadedFile {
   std::uint64_t at = 0;
   std::uint64_t size = 0;
-  gpumem::demo::Digest digest;
+  Digest digest;
 };
 
 json failed(const gpumem::Error& error) {
@@ -121,7 +144,7 @@ class Client {
     std::vector<std::byte> piece(kPiece);
     std::size_t equal = 0;
     for (const LoadedFile& file : files_) {
-      gpumem::demo::Digest digest;
+      Digest digest;
       for (std::uint64_t done = 0; done < file.size;) {
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), file.size - done));
         if (auto copied = driver_.check(driver_.api().cuMemcpyDtoH(piece.data(), file.at + done, count),

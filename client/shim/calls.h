@@ -4,6 +4,7 @@
 #error define __CUDA_API_VERSION_INTERNAL first
 #endif
 #include <cuda.h>
+#include <new>
 
 #include "client/shim/undeclared.h"
 
@@ -13,3 +14,19 @@ namespace gpumem::shim::calls {
 #include "client/shim/calls.def"
 #undef GPUMEM_SHIM_CALL
 }  // namespace gpumem::shim::calls
+
+namespace gpumem::shim {
+
+/// Calls `call`, which answers a CUresult. No exception passes into the program.
+template <class Call>
+CUresult guarded(const Call& call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;  // of the host
+  } catch (...) {
+    return CUDA_ERROR_UNKNOWN;
+  }
+}
+
+}  // namespace gpumem::shim

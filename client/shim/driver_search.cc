@@ -1,4 +1,4 @@
-#include "client/shim/driver_search.h"
+#include "client/shim/real.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>

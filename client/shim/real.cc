@@ -2,10 +2,6 @@
 
 #include <dlfcn.h>
 
-#include "client/shim/driver_search.h"
-#include "client/shim/own_library.h"
-#include "client/shim/published.h"
-
 namespace gpumem::shim {
 namespace {
 

@@ -1,7 +1,6 @@
 // What the trampolines (trampolines.S) jump through.
 #include <cstring>
 
-#include "client/shim/own_library.h"
 #include "client/shim/real.h"
 
 extern "C" {
@@ -10,6 +9,8 @@ extern "C" {
 [[gnu::visibility("hidden")]] extern const void* gpumem_shim_slots[];
 /// Where forwarded call number `index` leads from now on. Called by the trampolines alone.
 [[gnu::visibility("hidden")]] const void* gpumem_shim_resolve(unsigned index) noexcept;
+/// The version of gpumem that the shim is part of. A library with this name is a shim, not a driver.
+const char* gpumem_shim_version();
 }
 
 namespace gpumem::shim {
@@ -41,3 +42,5 @@ const void* gpumem_shim_resolve(unsigned index) noexcept {
   __atomic_store_n(&gpumem_shim_slots[index], function, __ATOMIC_RELEASE);
   return function;
 }
+
+const char* gpumem_shim_version() { return GPUMEM_SHIM_VERSION; }

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "base/time_format.h"
-#include "client/cli/quota.h"
 #include "client/cli/views.h"
 #include "tests/fuzz/messages.h"
 #include "tests/fuzz/require.h"

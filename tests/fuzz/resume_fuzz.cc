@@ -33,7 +33,7 @@ client::Welcome before() {
 
 /// What it has, in as many frames as that takes.
 std::vector<lane::Resume> a_claim(Input& input, std::uint64_t session) {
-  client::SessionClaim claim;
+  client::SessionHoldings claim;
   const std::size_t slices = input.below(4);
   for (std::uint64_t i = 1; i <= slices; ++i) {
     const lane::Outgoing opened(lane::SliceOpened{i, 0, 4096}, i);

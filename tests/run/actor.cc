@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/shim/account_page.h"
+#include "client/shim/figures.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "client/shim/driver_search.h"
+#include "client/shim/real.h"
 #include "tests/shim/fixture.h"
 #include "tests/support/child.h"
 

@@ -1,4 +1,4 @@
-#include "client/shim/memory/wait_policy.h"
+#include "client/shim/memory/settings.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "client/shim/account_page.h"
+#include "client/shim/figures.h"
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {

@@ -7,19 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/interrupt.h"
-#include "client/cli/lent_devices.h"
-#include "client/cli/listings.h"
+#include "client/cli/commands.h"
 #include "client/cli/monitor.h"
-#include "client/cli/regions/python_command.h"
+#include "client/cli/regions/region_content.h"
 #include "client/cli/regions/source_file.h"
-#include "client/cli/regions/staging.h"
-#include "client/cli/regions/transfer_bar.h"
-#include "client/cli/table.h"
-#include "client/cli/time_text.h"
-#include "client/cli/unknown_command.h"
+#include "client/cli/run/progress.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/cli/views.h"
-#include "client/region_name.h"
+#include "client/exported_range.h"
 #include "cuda/memory.h"
 #include "gpumem/session.h"
 

@@ -1,16 +1,112 @@
-#include "client/cli/regions/region_commands.h"
-
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/time_format.h"
+#include "client/cli/commands.h"
+#include "client/cli/monitor.h"
 #include "client/cli/regions/publication.h"
 #include "client/cli/regions/region_content.h"
-#include "client/cli/regions/region_options.h"
-#include "client/cli/regions/regions_command.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
+#include "client/cli/views.h"
 #include "client/runtime_folder.h"
+#include "gpumem/session.h"
 
 namespace gpumem::cli {
 namespace {
+
+void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about) {
+  cli::add_time(
+      command, option, [&time](std::chrono::milliseconds given) { time = given; }, about);
+}
+
+// Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
+// time.
+void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
+  add_time(command, "--linger", linger,
+           "With --keep: end it so long after the last process has left it [never]");
+  command.get_option("--linger")->check([](const std::string& text) {
+    const auto read = parse_duration(text);
+    if (!read || *read > read->zero()) return std::string();
+    return std::string(
+        "0 would keep it no longer than this program runs: 1ms at least; "
+        "to keep it for ever, leave --linger out");
+  });
+}
+
+void add_version(CLI::App& command, RegionName& region) {
+  command.add_option("--version", region.version, "This version of it [the newest]")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+}
+
+// --wait and --newer-than. After add_version().
+void add_wait(CLI::App& command, RegionName& region) {
+  add_time(command, "--wait", region.wait, "Wait for it to be published, so long at most [not at all]");
+  command.add_option("--newer-than", region.newer_than, "Its newest version, if it is newer than this one")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--version")
+      ->type_name("N");
+}
+
+void add_owner(CLI::App& command, RegionName& region) {
+  command.add_option("--owner", region.owner, "The tenant that has published it [one's own]")
+      ->check(refuse_unprintable)
+      ->type_name("TENANT");
+}
+
+void add_region_name(CLI::App& command, RegionName& region) {
+  command.add_option("name", region.name, "Its name")
+      ->required()
+      ->check(refuse_unprintable)
+      ->type_name("NAME");
+}
+
+void add_publication(CLI::App& command, PublicationOptions& options) {
+  command
+      .add_option("--sharing", options.sharing,
+                  "Who else may map it: private, group, public, or tenants (ann,bob) [private]")
+      ->type_name("WHO");
+  command
+      .add_option("--device", options.device,
+                  "Of this device: UUID, or its place in `gpumem status` [the first]")
+      ->type_name("DEVICE");
+  add_time(command, "--life", options.life, "End it after this time");
+  command.add_flag("--keep", options.keep,
+                   "Leave it behind: it outlives this program, at the tenant's expense");
+  add_linger(command, options.linger);
+  command.add_flag("--seal", options.seal, "Nobody writes to it from now on: it is mapped for reading alone");
+  add_time(command, "--wait", options.wait,
+           "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
+}
+
+// `owner`  only of this tenant; empty: of all.
+int list_regions(const std::filesystem::path& runtime_folder, const std::string& owner, bool json) {
+  auto monitor = Monitor::connect(runtime_folder);
+  if (!monitor) return report(monitor.error());
+  const auto regions = monitor->regions(owner);
+  if (!regions) return report(regions.error());
+  return print(json ? json_text(regions_json(*regions))
+                    : regions_text(*regions, std::chrono::system_clock::now()));
+}
+
+Result<void> remove_own(const std::filesystem::path& runtime_folder, const std::string& name,
+                        std::uint64_t version) {
+  auto session = Session::connect({runtime_folder.string(), "gpumem"});
+  if (!session) return session.error();
+  return session->remove_region(name, version);
+}
+
+// `owner`  its tenant, for administrators; empty: the caller's. `version`  0: the newest.
+int remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
+                  const std::string& name, std::uint64_t version) {
+  const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
+                                     : Monitor::remove_region(runtime_folder, owner, name, version);
+  if (!removed) return report(removed.error());
+  return print(
+      printable("removed '" + name + "'" + (version == 0 ? "" : ", version " + std::to_string(version))) +
+      "\n");
+}
 
 /// What the command line says.
 struct RegionArguments {
@@ -18,6 +114,33 @@ struct RegionArguments {
   std::filesystem::path file;
   bool json = false;
 };
+
+CLI::App* add_rm(CLI::App& regions, RegionArguments& arguments) {
+  CLI::App* rm = regions.add_subcommand("rm", "Remove a region of one's tenant; who has mapped it keeps it");
+  add_region_name(*rm, arguments.region);
+  rm->add_option("--owner", arguments.region.owner, "Of this tenant, as an administrator [one's own]")
+      ->type_name("TENANT");
+  add_version(*rm, arguments.region);
+  return rm;
+}
+
+void add_regions_command(CLI::App& app, const std::string& runtime_dir, int& status) {
+  const auto arguments = std::make_shared<RegionArguments>();  // lives as long as the callback
+  CLI::App* regions =
+      app.add_subcommand("regions", "List regions: published memory, who pays and who maps it");
+  regions->add_option("--owner", arguments->region.owner, "Only of this tenant [of all]")
+      ->check(refuse_unprintable)
+      ->type_name("TENANT");
+  add_json_flag(*regions, arguments->json);
+  const CLI::App* rm = add_rm(*regions, *arguments);
+  regions->require_subcommand(0, 1);
+  regions->callback([=, &runtime_dir, &status] {
+    const std::filesystem::path folder = client::runtime_folder(runtime_dir);
+    const RegionName& region = arguments->region;
+    status = rm->parsed() ? remove_region(folder, region.owner, region.name, region.version)
+                          : list_regions(folder, region.owner, arguments->json);
+  });
+}
 
 void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto options = std::make_shared<PublicationOptions>();

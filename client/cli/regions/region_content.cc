@@ -1,9 +1,9 @@
 #include "client/cli/regions/region_content.h"
 
 #include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -11,14 +11,29 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/listings.h"
+#include "client/cli/commands.h"
 #include "client/cli/regions/publication.h"
-#include "client/cli/regions/python_command.h"
-#include "client/cli/table.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
+#include "cuda/memory.h"
 
 namespace gpumem::cli {
 namespace {
+
+// As `python3 -m gpumem.safetensors`, but modules of the current folder are not found, and a package that is
+// missing is named in words.
+constexpr const char* kProgram = R"(import sys
+sys.path = [folder for folder in sys.path if folder]
+try:
+    from gpumem._safetensors_command import main
+except ModuleNotFoundError as missing:
+    if missing.name not in ('gpumem', 'gpumem._safetensors_command'):
+        raise
+    sys.exit('gpumem: ' + sys.executable + ' has no package gpumem of this version, which reads and writes '
+             'files of safetensors: install the package python3-gpumem, or the wheel gpumemd for this '
+             'Python; --raw takes the bytes as they are')
+sys.exit(main())
+)";
 
 Result<bool> write_out(std::span<const char> piece) {
   while (!piece.empty()) {
@@ -118,6 +133,61 @@ std::vector<std::string> python_words(const std::string& command, const RegionNa
 }
 
 }  // namespace
+
+Result<void> Staging::store(std::uint64_t address, std::size_t count) const {
+  return driver_.check(driver_.api().cuMemcpyHtoD(address, bytes_.data(), count), "cuMemcpyHtoD");
+}
+
+// A copy from pageable memory returns when the bytes are read, not when they are written.
+Result<void> Staging::finish() const {
+  return driver_.check(driver_.api().cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+Result<void> Staging::load(std::uint64_t address, std::size_t count) {
+  return driver_.check(driver_.api().cuMemcpyDtoH(bytes_.data(), address, count), "cuMemcpyDtoH");
+}
+
+Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
+  auto session = Session::connect({runtime_folder.string(), "gpumem"});
+  if (!session) return session.error();
+  auto region = session->map_region(name.name, {.owner = name.owner,
+                                                .version = name.version,
+                                                .newer_than = name.newer_than,
+                                                .wait = name.wait,
+                                                .stop = {}});
+  if (!region) return region.error();
+  return RegionReader(std::move(*session), std::move(*region));
+}
+
+Result<void> RegionReader::read(const Take& take) const {
+  auto driver = cuda::Driver::open(session_.driver_folder());
+  if (!driver) return driver.error();
+  const auto context = cuda::CurrentContext::enter(**driver, region_.ordinal());
+  if (!context) return context.error();
+  Staging staging(**driver);
+  for (std::uint64_t done = 0; done < size().count;) {
+    const std::size_t count = std::min<std::uint64_t>(Staging::kBytes, size().count - done);
+    if (auto loaded = staging.load(region_.address() + done, count); !loaded) return loaded;
+    const auto more = take(staging.bytes().first(count));
+    if (!more) return more.error();
+    if (!*more) return {};
+    done += count;
+  }
+  return {};
+}
+
+int run_python(const std::filesystem::path& runtime_folder, std::vector<std::string> words) {
+  words.insert(words.begin(), {"python3", "-c", kProgram});
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::setenv("GPUMEM_RUNTIME_DIR", runtime_folder.c_str(), 1);
+  ::execvp("python3", arguments.data());
+  return report(errno_error(errno,
+                            "Python, which reads and writes files of safetensors, cannot be started: install "
+                            "the package python3-gpumem, or use --raw; python3"));
+}
 
 int cat_region(const std::filesystem::path& runtime_folder, const RegionName& name, bool raw) {
   std::uint64_t version = 0;

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include "client/cli/time_text.h"
-#include "client/shim/account_page.h"
+#include "client/cli/text.h"
+#include "client/shim/figures.h"
 
 namespace gpumem::cli {
 namespace {

@@ -1,25 +1,55 @@
 #include "client/cli/run/command.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <fstream>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/exec_words.h"
-#include "client/cli/run/wake_again.h"
+#include "base/unique_fd.h"
 
 namespace gpumem::cli {
 namespace {
+
+constexpr int kLookMilliseconds = 50;
+
+// Of the text of /proc/PID/stat, where the state comes after the name in brackets. `t`: by a debugger.
+bool is_stopped(int stat) {
+  std::array<char, 512> text{};
+  const ssize_t count = ::pread(stat, text.data(), text.size(), 0);
+  const std::string_view read(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  const auto name_end = read.rfind(") ");
+  if (name_end == std::string_view::npos) return false;
+  const std::string_view state = read.substr(name_end + 2, 1);
+  return state == "T" || state == "t";
+}
+
+// After a fork of threads: system calls alone. The command may go on or end before this process's parent has
+// stopped, so that is continued until it ends this.
+[[noreturn]] void wake_again(int stat, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(0);
+  ::setpgid(0, 0);  // what stops the group is not for it
+  if (::dup2(stat, 0) != 0) ::_exit(0);
+  ::syscall(SYS_close_range, 1U, ~0U, 0U);  // nobody waits for the end of a pipe that is open here
+  for (;; ::poll(nullptr, 0, kLookMilliseconds)) {
+    if (!is_stopped(0)) ::kill(parent, SIGCONT);
+  }
+}
 
 // A word over the channel between a command and the process that starts it; none at its end.
 std::optional<int> receive(int channel, int flags = 0) {
@@ -82,6 +112,37 @@ bool is_service_manager(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;
   return std::getline(file, name) && name == "systemd";
+}
+
+/// While it lives, this process is continued (SIGCONT) when the process `pid`, a child, goes on or ends: a
+/// process that stops with its command would hear of neither, if the command was continued a moment before
+/// this one stopped, or by itself. Another process does this, where there is /proc.
+class WakeAgain {
+ public:
+  explicit WakeAgain(pid_t pid);
+  ~WakeAgain();
+  WakeAgain(const WakeAgain&) = delete;
+  WakeAgain& operator=(const WakeAgain&) = delete;
+
+  /// The process that continues this one; -1 if there is none.
+  pid_t watcher() const { return watcher_; }
+
+ private:
+  pid_t watcher_ = -1;
+};
+
+WakeAgain::WakeAgain(pid_t pid) {
+  const UniqueFd stat(::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!stat.valid()) return;
+  const pid_t parent = ::getpid();
+  watcher_ = ::fork();
+  if (watcher_ == 0) wake_again(stat.get(), parent);
+}
+
+WakeAgain::~WakeAgain() {
+  if (watcher_ <= 0) return;
+  ::kill(watcher_, SIGKILL);
+  ::waitpid(watcher_, nullptr, 0);
 }
 
 constexpr std::chrono::milliseconds kManagerPatience{100};

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "base/time_format.h"
-
 namespace gpumem::cli {
 namespace {
 
@@ -61,20 +60,6 @@ CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>
           },
           about)
       ->type_name("BYTES");
-}
-
-void add_span(CLI::App& command, const char* name, std::optional<std::chrono::milliseconds>& span,
-              const char* about) {
-  command
-      .add_option_function<std::string>(
-          name,
-          [name, &span](const std::string& text) {
-            const auto read = parse_duration(text);
-            if (!read) throw CLI::ValidationError(name, read.error().message);
-            span = *read;
-          },
-          about)
-      ->type_name("TIME");
 }
 
 void add_name(CLI::App& command, std::string& name) {

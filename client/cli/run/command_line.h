@@ -13,7 +13,7 @@ class Option;
 
 namespace gpumem::cli {
 
-// Parsing that is common to all programs that run a command.
+// The commands `run` and `reserve`, and the parsing that they share.
 
 /// A command line up to the first `--`, and what stands behind it. Of commands that run no command: the whole
 /// line, and nothing.
@@ -32,11 +32,14 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
 
 /// Options whose text is checked when the command line is read.
 CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
-void add_span(CLI::App& command, const char* name, std::optional<std::chrono::milliseconds>& span,
-              const char* about);
 void add_name(CLI::App& command, std::string& name);
 
 /// Whether `app` was asked for a command whose own failures are kOwnFailure.
 bool runs_a_command(const CLI::App& app);
+
+/// Adds `gpumem run` to the command line. `status` becomes its exit status. The references outlive `app`.
+void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status);
+/// Adds `gpumem reserve` to the command line; as add_run_command.
+void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status);
 
 }  // namespace gpumem::cli

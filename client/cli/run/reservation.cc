@@ -11,8 +11,7 @@
 #include <sstream>
 
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
-#include "client/cli/time_text.h"
+#include "client/cli/text.h"
 #include "cuda/nvml.h"
 
 namespace gpumem::cli {
@@ -52,7 +51,7 @@ v1::SessionRequest charge_request(const std::string& device, Bytes bytes) {
 
 }  // namespace
 
-Result<void> claim(BrokerSession& session, const std::string& device, Bytes bytes) {
+Result<void> charge(BrokerSession& session, const std::string& device, Bytes bytes) {
   if (auto charged = session.ask(charge_request(device, bytes)); !charged) return charged.error();
   v1::SessionRequest request;
   request.mutable_explain();

@@ -25,7 +25,7 @@ struct ReservationOptions {
 
 /// Charges `bytes` of `device` to the tenant of `session`, as held past the broker.
 /// Errors  kResourceExhausted: the tenant's limit has no room for it; nothing is charged then. The broker's.
-Result<void> claim(BrokerSession& session, const std::string& device, Bytes bytes);
+Result<void> charge(BrokerSession& session, const std::string& device, Bytes bytes);
 
 /// Memory that stays charged to a tenant while a command runs that takes it by itself. Answers the broker's
 /// pressure by the hook. Memory that the broker itself observes and charges to processes of the command is
@@ -33,7 +33,7 @@ Result<void> claim(BrokerSession& session, const std::string& device, Bytes byte
 /// Threads  one of its own does all this.
 class Reservation {
  public:
-  /// `session`  has claimed the memory. `hook` and `progress` outlive this.
+  /// `session`  has charged the memory. `hook` and `progress` outlive this.
   Reservation(ReservationOptions options, std::unique_ptr<BrokerSession> session, PressureHook& hook,
               Progress& progress);
   /// Ends the session, and with it the charge.

@@ -1,17 +1,17 @@
-#include "client/cli/run/reserve.h"
-
 #include <sys/wait.h>
-
+#include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 
-#include "client/cli/lent_devices.h"
+#include "base/time_format.h"
 #include "client/cli/monitor.h"
-#include "client/cli/run/await_answer.h"
+#include "client/cli/run/broker_session.h"
 #include "client/cli/run/command.h"
+#include "client/cli/run/command_line.h"
 #include "client/cli/run/reservation.h"
-#include "client/cli/run/room.h"
-#include "client/cli/run/session_handover.h"
+#include "client/cli/run/signals.h"
+#include "client/cli/run/waiting.h"
 #include "client/cli/views.h"
 #include "client/runtime_folder.h"
 #include "gpumem/session.h"
@@ -21,12 +21,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+struct ReserveOptions {
+  std::filesystem::path runtime_folder;
+  Bytes bytes;
+  std::string device;                 ///< as RunOptions::device; empty: the first that is visible
+  std::chrono::milliseconds wait{0};  ///< 0: not at all
+  std::string on_pressure;            ///< as PressureHook::parse
+  std::string name;
+  std::vector<std::string> words;  ///< the command; none: until interrupted
+};
+
 int refuse_reserving(const Error& error, int status) {
   Progress(kReserveLabel).say(error.message);
   return status;
 }
 
-/// One run of the command: waits for room, claims it, and keeps it as long as the command runs.
+/// One run of the command: waits for room, charges it, and keeps it as long as the command runs.
 class Reserving {
  public:
   Reserving(const ReserveOptions& options, PressureHook& hook)
@@ -76,8 +86,8 @@ void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
 Result<void, CommandError> Reserving::begin_alone() {
   auto session = BrokerSession::open(settings_.runtime_folder, settings_.name);
   if (!session) return CommandError(session.error());
-  if (auto claimed = claim(**session, settings_.device, settings_.bytes); !claimed)
-    return CommandError(claimed.error());
+  if (auto charged = charge(**session, settings_.device, settings_.bytes); !charged)
+    return CommandError(charged.error());
   progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
                 " are reserved until this program is interrupted");
   reserve(std::move(*session), 0);
@@ -89,18 +99,18 @@ Result<void, CommandError> Reserving::begin_command() {
   auto handover = SessionHandover::make(settings_.runtime_folder, options_.words.front());
   if (!handover) return CommandError(handover.error());
   std::unique_ptr<BrokerSession> session;
-  const auto open_and_claim = [&]() -> Result<void> {
+  const auto open_and_charge = [&]() -> Result<void> {
     auto connection = handover->receive();
     if (!connection) return connection.error();
     auto opened = BrokerSession::open_over(std::move(*connection), settings_.runtime_folder, settings_.name);
     if (!opened) return opened.error();
     session = std::move(*opened);
-    return claim(*session, settings_.device, settings_.bytes);
+    return charge(*session, settings_.device, settings_.bytes);
   };
   const auto meanwhile = [&](pid_t) {
-    auto claimed = open_and_claim();
-    handover->release(claimed.has_value());
-    return claimed;
+    auto charged = open_and_charge();
+    handover->release(charged.has_value());
+    return charged;
   };
   auto started = Command::start(
       {options_.words, own_environment(), [&] { return handover->in_command(); }, meanwhile}, signals_);
@@ -110,14 +120,14 @@ Result<void, CommandError> Reserving::begin_command() {
   return {};
 }
 
-// Between the look and the claim, somebody else may have taken the room: then it is waited for anew.
+// Another program may take the room before it is charged: then this one waits for room again.
 Result<void, CommandError> Reserving::begin() {
   for (;;) {
-    auto room =
+    auto waited =
         wait_for_room({settings_.runtime_folder, settings_.device, settings_.bytes, options_.wait, end_},
                       signals_, progress_);
-    if (!room) return CommandError(room.error());
-    if (room->signal) die_by(*room->signal);
+    if (!waited) return CommandError(waited.error());
+    if (waited->signal) die_by(*waited->signal);
     auto begun = options_.words.empty() ? begin_alone() : begin_command();
     if (begun || begun.error().code != Code::kResourceExhausted || Clock::now() >= end_) return begun;
   }
@@ -145,14 +155,72 @@ Result<int, CommandError> Reserving::run() {
   return command_->wait(signals_, [this](pid_t pid, int status) { hook_.child_ended(pid, status); });
 }
 
-}  // namespace
-
+// Has memory charged to the tenant while a command runs that takes it by itself. Returns the exit status;
+// ends this process by a signal if the command has ended so.
 int reserve_memory(const ReserveOptions& options) {
   auto hook = PressureHook::parse(options.on_pressure);
   if (!hook) return refuse_reserving(hook.error().in("--on-pressure"), kOwnFailure);
   const auto ended = Reserving(options, *hook).run();
   if (!ended) return refuse_reserving(ended.error(), ended.error().status);
   return options.words.empty() ? *ended : end_as(*ended);
+}
+
+constexpr const char* kReserveFooter =
+    "Without a command, the memory is reserved until this program is interrupted.\n"
+    "Exit status: that of the command; 125 gpumem itself has failed, or there is no room; 126 the command\n"
+    "cannot be executed; 127 there is no such command.";
+
+constexpr std::chrono::hours kForever{24 * 366};
+
+struct ReserveArguments {
+  ReserveOptions options;
+  std::optional<Bytes> bytes;
+  std::string runtime_dir;
+};
+
+void add_wait(CLI::App& reserve, ReserveOptions& options) {
+  reserve
+      .add_option_function<std::vector<std::string>>(
+          "--wait",
+          [&options](const std::vector<std::string>& texts) {
+            options.wait = kForever;
+            if (texts.empty() || texts.front().empty() || texts.front() == "{}") return;
+            const auto read = parse_duration(texts.front());
+            if (!read) throw CLI::ValidationError("--wait", read.error().message);
+            options.wait = *read;
+          },
+          "Wait for room, so long at most: 500ms, 90s, 10m; a number is seconds [until there is some]")
+      ->expected(0, 1)
+      ->type_name("[TIME]");
+}
+
+}  // namespace
+
+void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status) {
+  const auto arguments = std::make_shared<ReserveArguments>();  // lives as long as the callback
+  ReserveOptions& options = arguments->options;
+  CLI::App* reserve =
+      app.add_subcommand("reserve", "Have memory charged while a program runs that takes it by itself");
+  take_command(*reserve, arguments->runtime_dir);
+  reserve->footer(kReserveFooter);
+  add_bytes(*reserve, "BYTES", arguments->bytes, "How much: 9GiB")->required();
+  reserve->add_option("--device", options.device, "Of this device: UUID, or its place in `gpumem status` [0]")
+      ->type_name("DEVICE");
+  add_wait(*reserve, options);
+  reserve
+      ->add_option(
+          "--on-pressure", options.on_pressure,
+          "Who lets go of memory when it is asked for: a shell command, or an http:// URL to POST to")
+      ->type_name("COMMAND|URL");
+  add_name(*reserve, options.name);
+  reserve->callback([=, &runtime_dir, &line, &status] {
+    ReserveOptions& given = arguments->options;
+    const std::string& named = arguments->runtime_dir.empty() ? runtime_dir : arguments->runtime_dir;
+    given.bytes = *arguments->bytes;
+    given.words = command_words(*reserve, line);
+    given.runtime_folder = std::filesystem::absolute(client::runtime_folder(named));
+    status = reserve_memory(given);
+  });
 }
 
 }  // namespace gpumem::cli

@@ -1,15 +1,17 @@
-#include "client/cli/run/run.h"
-
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <optional>
 
-#include "client/cli/lent_devices.h"
+#include "client/cli/monitor.h"
 #include "client/cli/run/account.h"
-#include "client/cli/run/await_answer.h"
-#include "client/cli/run/place.h"
+#include "client/cli/run/command_line.h"
 #include "client/cli/run/run_environment.h"
+#include "client/cli/run/signals.h"
+#include "client/cli/run/waiting.h"
+#include "client/cli/usage.h"
 #include "client/runtime_folder.h"
 #include "gpumem/session.h"
 
@@ -17,6 +19,12 @@ namespace gpumem::cli {
 namespace {
 
 constexpr const char* kWho = "gpumem run";
+
+struct RunOptions {
+  std::vector<std::string> words;  ///< the command; none: the user's shell
+  std::string device;              ///< UUID, the beginning of one, or a place in `gpumem status`; empty: any
+  ShimSettings settings{};         ///< as far as the command line says it
+};
 
 // The state of the machine that a program with the drop-in driver needs, read before it starts.
 struct Setup {
@@ -48,17 +56,17 @@ Result<void> choose_device(const Setup& setup, RunOptions& options) {
   return {};
 }
 
-Result<Place> find_place(const Setup& setup, const RunOptions& options, const Signals& signals,
-                         Progress& progress) {
+Result<Waited> wait_for_limit(const Setup& setup, const RunOptions& options, const Signals& signals,
+                              Progress& progress) {
   const ShimSettings& settings = options.settings;
-  if (!settings.limit || !settings.wait) return Place{};
+  if (!settings.limit || !settings.wait) return Waited{};
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   auto device = settings.device.empty() ? first_visible(setup.lent, visible == nullptr ? "" : visible)
                                         : Result<std::string>(settings.device);
   if (!device) return device.error();
   const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
-  return wait_for_place({settings.runtime_folder, *device, *settings.limit, *settings.wait, label}, signals,
-                        progress);
+  return wait_for_memory({settings.runtime_folder, *device, *settings.limit, *settings.wait, label}, signals,
+                         progress);
 }
 
 // The value of GPUMEM_LIMIT, if it is set.
@@ -152,8 +160,8 @@ int run_without(const RunOptions& options, const Error& why, const Signals& sign
   return kOwnFailure;
 }
 
-}  // namespace
-
+// Runs a command with the drop-in driver and tells what it has used. Returns the exit status; ends this
+// process by a signal if the command has ended so.
 int run_program(RunOptions options) {
   const Signals signals;
   Progress progress(kWho);
@@ -174,10 +182,53 @@ int run_program(RunOptions options) {
   }
   if (auto chosen = choose_device(*setup, options); !chosen) return refuse(progress, chosen.error());
   tell_of_tenants_limit(*setup, options.settings, progress);
-  const auto place = find_place(*setup, options, signals, progress);
-  if (!place) return refuse(progress, place.error());
-  if (place->signal) die_by(*place->signal);
+  const auto waited = wait_for_limit(*setup, options, signals, progress);
+  if (!waited) return refuse(progress, waited.error());
+  if (waited->signal) die_by(*waited->signal);
   return finish(run_brokered(options, *setup, signals, progress), progress);
+}
+
+constexpr const char* kFooter =
+    "Exit status: that of the command; 125 gpumem itself has failed; 126 the command cannot be executed;\n"
+    "127 there is no such command. A command that a signal has ended ends this program likewise.";
+
+struct RunArguments {
+  RunOptions options;
+  std::string runtime_dir;
+  bool plain_frameworks = false;
+};
+
+}  // namespace
+
+void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status) {
+  const auto arguments = std::make_shared<RunArguments>();  // lives as long as the callback
+  ShimSettings& settings = arguments->options.settings;
+  CLI::App* run = app.add_subcommand(
+      "run", "Run an unmodified program with borrowed memory (without a command: the shell)");
+  take_command(*run, arguments->runtime_dir);
+  run->footer(kFooter);
+  add_bytes(*run, "--limit", settings.limit,
+            "The most that each of its processes can hold: 8GiB [the tenant's]");
+  run->add_option("--device", arguments->options.device,
+                  "Only this device: UUID, or its place in `gpumem status`")
+      ->type_name("DEVICE");
+  add_time(
+      *run, "--wait", [&settings](std::chrono::milliseconds wait) { settings.wait = wait; },
+      "Wait so long for memory, 500ms, 90s, 10m (a number is seconds): with --limit before it starts, too");
+  add_name(*run, settings.name);
+  run->add_flag("--optional", settings.optional, "Without a broker, run the command as it is");
+  run->add_flag("--show-device", settings.show_device, "NVML shows it the device, not the limit");
+  run->add_flag("--no-framework-settings", arguments->plain_frameworks,
+                "Leave the variables of TensorFlow, JAX and CUDA alone");
+  run->add_flag("--preload", settings.preload, "Load the drop-in driver by LD_PRELOAD, not LD_LIBRARY_PATH");
+  run->callback([=, &runtime_dir, &line, &status] {
+    RunOptions& options = arguments->options;
+    const std::string& named = arguments->runtime_dir.empty() ? runtime_dir : arguments->runtime_dir;
+    options.words = command_words(*run, line);
+    options.settings.runtime_folder = std::filesystem::absolute(client::runtime_folder(named));
+    options.settings.framework_settings = !arguments->plain_frameworks;
+    status = run_program(options);
+  });
 }
 
 }  // namespace gpumem::cli

@@ -1,8 +1,8 @@
 #include "client/cli/run/signals.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -18,6 +18,13 @@ std::optional<signalfd_siginfo> next_of(const UniqueFd& signals, int other, std:
   signalfd_siginfo signal{};
   if (::read(signals.get(), &signal, sizeof signal) == sizeof signal) return signal;
   return std::nullopt;
+}
+
+using Clock = std::chrono::steady_clock;
+
+bool can_be_read(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return ::poll(&polled, 1, 0) == 1;
 }
 
 }  // namespace
@@ -79,6 +86,18 @@ void die_by(int signal) {
   ::sigaddset(&one, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   ::_exit(128 + signal);  // of signals that end nothing
+}
+
+bool await_answer(const UniqueFd& done, const Signals& signals, std::chrono::milliseconds patience) {
+  for (const auto end = Clock::now() + patience; !can_be_read(done.get());) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    if (left.count() <= 0) return false;
+    const auto signal = signals.next_for_itself_before(done.get(), left);
+    if (!signal) continue;
+    if (signals.asks_to_end(*signal)) die_by(static_cast<int>(signal->ssi_signo));
+    if (signal->ssi_signo == SIGTSTP) stop_self();
+  }
+  return true;
 }
 
 }  // namespace gpumem::cli

@@ -1,8 +1,6 @@
 // Memory in the order of streams. What is captured into a graph is the driver's own.
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/calls/find_pool.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"

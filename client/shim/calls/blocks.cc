@@ -3,7 +3,6 @@
 
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"

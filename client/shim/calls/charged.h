@@ -1,6 +1,9 @@
 #pragma once
-#include <cuda.h>
 
+#include <cuda.h>
+#include <memory>
+
+#include "client/shim/memory/blocks.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 
@@ -49,5 +52,14 @@ CUresult free_of_driver(CUdeviceptr address, const Call& real_call) {
   if (const auto freed = process.driver_pools().free(address, real_call)) return *freed;
   return process.outside().free(Outside::Name(address), real_call);
 }
+
+/// The pool with this handle whose blocks come from a slice: one that the program has made, or the default
+/// pool of a device, whose slice is opened if need be. Null with SUCCESS: it is the driver's own.
+struct FoundPool {
+  CUresult result = CUDA_SUCCESS;
+  std::shared_ptr<Pool> pool{};
+  CUmemoryPool handle = nullptr;
+};
+FoundPool find_pool(CUmemoryPool handle);
 
 }  // namespace gpumem::shim

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "client/shim/calls.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"

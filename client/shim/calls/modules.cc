@@ -8,7 +8,6 @@
 #include "base/unique_fd.h"
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "client/shim/calls.h"
-#include "client/shim/calls/find_pool.h"
-#include "client/shim/calls/guarded.h"
+#include "client/shim/calls/charged.h"
 #include "client/shim/memory/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"

@@ -2,7 +2,6 @@
 // own. A block is mapped in such a way underneath, but not by the program: as of the driver's own blocks, it
 // may not be unmapped, opened to others or have a handle.
 #include "client/shim/calls.h"
-#include "client/shim/calls/guarded.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -1,5 +1,8 @@
 #include "client/shim/memory/context.h"
 
+#include <chrono>
+
+#include "base/thread_guards.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {
@@ -32,6 +35,9 @@ CUresult in_context(CUcontext context, const Call& call) {
   real_pop(&popped);
   return result;
 }
+
+// A thread that has waited for longer is in the driver, which may take as long as the device works.
+constexpr std::chrono::milliseconds kIntoTheDriver{100};
 
 }  // namespace
 
@@ -102,6 +108,54 @@ bool is_primary_active(CUdevice device) {
   unsigned flags = 0;
   int active = 0;
   return real_primary_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+Captures::Key Captures::key_of(CUstream stream) {
+  return {stream, stream == CU_STREAM_PER_THREAD ? std::this_thread::get_id() : std::thread::id()};
+}
+
+bool Captures::begins(CUstream stream, CUcontext context) {
+  const NotCancelled whole;
+  const MutexLock lock(mutex_);
+  const bool is_new = streams_.insert_or_assign(key_of(stream), context).second;
+  const auto end = std::chrono::steady_clock::now() + kIntoTheDriver;
+  while (waiting_ != 0 && std::chrono::steady_clock::now() < end) nobody_waits_.wait_until(mutex_, end);
+  return is_new;
+}
+
+bool Captures::begin_to_wait() const {
+  const MutexLock lock(mutex_);
+  if (!streams_.empty()) return false;
+  ++waiting_;
+  return true;
+}
+
+Captures::Wait::Wait(const Captures& captures) : captures_(captures), is_allowed_(captures.begin_to_wait()) {}
+
+Captures::Wait::~Wait() {
+  if (!is_allowed_) return;
+  const MutexLock lock(captures_.mutex_);
+  if (--captures_.waiting_ == 0) captures_.nobody_waits_.notify_all();
+}
+
+void Captures::ended(CUstream stream) {
+  const MutexLock lock(mutex_);
+  streams_.erase(key_of(stream));
+}
+
+void Captures::ended_with(CUcontext context) {
+  const MutexLock lock(mutex_);
+  std::erase_if(streams_, [context](const auto& one) { return one.second == context; });
+}
+
+bool Captures::any() const {
+  const MutexLock lock(mutex_);
+  return !streams_.empty();
+}
+
+CUresult synchronize_beside(const Captures& captures, CUcontext context) {
+  const Captures::Wait wait(captures);
+  return wait.is_allowed() ? synchronize(context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 }  // namespace gpumem::shim

@@ -4,10 +4,10 @@
 #include <thread>
 
 #include "base/thread_guards.h"
+#include "client/borrower.h"
 #include "client/connection.h"
-#include "client/room.h"
+#include "client/shim/memory/blocks.h"
 #include "client/shim/memory/context.h"
-#include "client/shim/memory/pools.h"
 #include "cuda/event.h"
 
 namespace gpumem::shim {
@@ -57,16 +57,17 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Part
   if (!index) return index.error();
   const auto limit = limit_of(**connection, *index, parts.settings.limit, device->granularity);
   if (!limit) return limit.error();
-  auto room = std::make_shared<client::Room>(*limit);
-  auto opened = Slices::open(*connection, options_of(uuid, *limit, parts.settings), room, nullptr);
+  auto shared_limit = std::make_shared<client::SharedLimit>(*limit);
+  auto opened = Slices::open(*connection, options_of(uuid, *limit, parts.settings), shared_limit, nullptr);
   if (!opened) return opened.error();
-  return std::unique_ptr<DeviceMemory>(new DeviceMemory(std::move(*opened), std::move(room), *device, parts));
+  return std::unique_ptr<DeviceMemory>(
+      new DeviceMemory(std::move(*opened), std::move(shared_limit), *device, parts));
 }
 
-DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room,
+DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
                            const cuda::Device& device, const Parts& parts)
     : slices_(slices.release()),
-      room_(std::move(room)),
+      shared_limit_(std::move(shared_limit)),
       session_(parts.session),
       settings_(parts.settings),
       captures_(parts.captures),
@@ -105,7 +106,7 @@ Result<void> DeviceMemory::replace(Slices& lost) {
   const auto most =
       index ? limit_of(**connection, *index, limit(), granularity()) : Result<Bytes>(index.error());
   if (!most) return most.error();
-  auto opened = Slices::open(*connection, options_of(device, *most, settings_), room_, &lost);
+  auto opened = Slices::open(*connection, options_of(device, *most, settings_), shared_limit_, &lost);
   if (!opened) return opened.error();
   for (const int peer : peers_) (void)(*opened)->engine().allow(peer);  // as it was before
   return outside_.move(**opened, [&] { slices_.store(opened->release(), std::memory_order_release); });
@@ -210,8 +211,8 @@ bool DeviceMemory::reserve_in_budget(Bytes bytes) {
 // Several rounds, because other threads free and take memory meanwhile.
 bool DeviceMemory::take_room(Bytes bytes) {
   for (int round = 0; round < kMostRounds; ++round) {
-    if (room_->take(bytes, bytes) == bytes) return true;
-    const auto given = slices().engine().trim(bytes.minus(room_->left()));
+    if (shared_limit_->take(bytes, bytes) == bytes) return true;
+    const auto given = slices().engine().trim(bytes.minus(shared_limit_->left()));
     if (!given || given->is_zero()) trim_driver();
   }
   return false;
@@ -223,17 +224,17 @@ CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
   budget_.unreserve(bytes);
   return refuse(call, bytes,
                 GrowError({Code::kResourceExhausted,
-                           to_string(room_->taken()) + " of this process's limit of " + to_string(limit()) +
-                               " are held, and what is free of them lies scattered"}));
+                           to_string(shared_limit_->taken()) + " of this process's limit of " +
+                               to_string(limit()) + " are held, and what is free of them lies scattered"}));
 }
 
 void DeviceMemory::unreserve(Bytes bytes) {
-  room_->give_back(bytes);
+  shared_limit_->give_back(bytes);
   budget_.unreserve(bytes);
 }
 
 void DeviceMemory::discharge(Bytes bytes) {
-  room_->give_back(bytes);
+  shared_limit_->give_back(bytes);
   budget_.discharge(bytes);
 }
 
@@ -307,7 +308,7 @@ CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
 
 Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
   const Bytes reserved = budget_.reserve_up_to(bytes);
-  const Bytes held = room_->take({}, reserved);
+  const Bytes held = shared_limit_->take({}, reserved);
   budget_.unreserve(reserved - held);
   if (held.is_zero() || outside_.more(held)) {
     granted(held);

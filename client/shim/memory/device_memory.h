@@ -10,16 +10,14 @@
 #include "base/mutex.h"
 #include "client/shim/memory/account.h"
 #include "client/shim/memory/blocks.h"
-#include "client/shim/memory/captures.h"
-#include "client/shim/memory/declaration.h"
+#include "client/shim/memory/context.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/memory/session.h"
 #include "client/shim/memory/settings.h"
-#include "client/shim/memory/wait_policy.h"
 #include "cuda/driver.h"
 
 namespace gpumem::client {
-class Room;
+class SharedLimit;
 }  // namespace gpumem::client
 
 namespace gpumem::shim {
@@ -31,7 +29,7 @@ Result<Bytes> limit_of(const client::Connection& connection, std::size_t device,
 
 /// The memory of this process on one device: the slices of its session, the blocks in them, and the limit for
 /// all its usage there. Held memory, including idle memory, never passes the limit: the slices and the
-/// driver's own memory share one Room. If the session is lost, blocks stay where they are, and the next
+/// driver's own memory share one. If the session is lost, blocks stay where they are, and the next
 /// allocation comes from the slices of a new session; the limit counts both.
 /// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
 ///          slices are replaced.
@@ -132,8 +130,8 @@ class DeviceMemory {
   Bytes granularity() const { return slices().engine().properties().granularity; }
 
  private:
-  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::Room> room, const cuda::Device& device,
-               const Parts& parts);
+  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
+               const cuda::Device& device, const Parts& parts);
   bool reserve_in_budget(Bytes bytes);
   bool take_room(Bytes bytes);
   void trim_driver() {
@@ -162,7 +160,7 @@ class DeviceMemory {
   void free_deferred();
 
   std::atomic<Slices*> slices_;
-  const std::shared_ptr<client::Room> room_;
+  const std::shared_ptr<client::SharedLimit> shared_limit_;
   Session& session_;
   const Settings& settings_;
   const Captures& captures_;

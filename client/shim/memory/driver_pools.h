@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/shim/memory/measured_charge.h"
+#include "client/shim/memory/outside.h"
 
 namespace gpumem::shim {
 

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/session.h"
-#include "client/shim/memory/wait_policy.h"
+#include "client/shim/memory/settings.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 

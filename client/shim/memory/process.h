@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "client/of_process.h"
+#include "client/fork_guard.h"
 #include "client/shim/memory/blocks.h"
 #include "client/shim/memory/device_memory.h"
 #include "client/shim/memory/driver_pools.h"
@@ -15,7 +15,6 @@
 #include "client/shim/memory/handles.h"
 #include "client/shim/memory/ipc_blocks.h"
 #include "client/shim/memory/outside.h"
-#include "client/shim/memory/pools.h"
 #include "client/shim/memory/session.h"
 
 namespace gpumem::shim {

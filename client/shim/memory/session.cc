@@ -1,8 +1,8 @@
 #include "client/shim/memory/session.h"
 
+#include "client/broker_backing.h"
 #include "client/connection.h"
 #include "client/loose_extents.h"
-#include "client/open_engine.h"
 #include "client/shim/memory/messages.h"
 #include "client/shim/real.h"
 
@@ -30,8 +30,9 @@ Result<std::shared_ptr<client::Connection>> Session::usable() {
 
 Result<std::unique_ptr<Slices>> Slices::open(std::shared_ptr<client::Connection> connection,
                                              const AllocatorOptions& options,
-                                             std::shared_ptr<client::Room> room, Slices* before) {
-  auto engine = client::open_engine(connection, options, std::move(room));
+                                             std::shared_ptr<client::SharedLimit> shared_limit,
+                                             Slices* before) {
+  auto engine = client::open_engine(connection, options, std::move(shared_limit));
   if (!engine) return engine.error();
   return std::unique_ptr<Slices>(new Slices(std::move(connection), std::move(*engine), options, before));
 }

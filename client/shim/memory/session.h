@@ -13,7 +13,7 @@
 namespace gpumem::client {
 class Connection;
 class LooseExtents;
-class Room;
+class SharedLimit;
 }  // namespace gpumem::client
 
 namespace gpumem::shim {
@@ -40,12 +40,13 @@ class Session {
 /// Threads  any.
 class Slices {
  public:
-  /// Held memory, including idle memory, is charged to `room`.
+  /// Held memory, including idle memory, is charged to `shared_limit`.
   /// `before`  the slices of the session before, which was lost; or null.
   /// Errors  as Session::open_allocator.
   static Result<std::unique_ptr<Slices>> open(std::shared_ptr<client::Connection> connection,
                                               const AllocatorOptions& options,
-                                              std::shared_ptr<client::Room> room, Slices* before);
+                                              std::shared_ptr<client::SharedLimit> shared_limit,
+                                              Slices* before);
 
   client::Connection& connection() const { return *connection_; }
   allocator::Engine& engine() const { return *engine_; }

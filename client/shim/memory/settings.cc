@@ -1,5 +1,6 @@
 #include "client/shim/memory/settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/time_format.h"
@@ -33,6 +34,37 @@ Result<Settings> Settings::from_environment() {
     settings.wait = *wait;
   }
   return settings;
+}
+
+std::chrono::milliseconds WaitPolicy::wait_for(Bytes bytes, Clock::time_point now) const {
+  const MutexLock lock(mutex_);
+  const bool is_of_cascade = now < until_ && bytes <= refused_;
+  return is_of_cascade ? std::chrono::milliseconds::zero() : wait_;
+}
+
+void WaitPolicy::timed_out(Bytes bytes, Clock::time_point now) {
+  const MutexLock lock(mutex_);
+  refused_ = now < until_ ? std::max(refused_, bytes) : bytes;
+  until_ = now + kCascade;
+}
+
+bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
+  // Past its deadline: another thread waits with a request of the same slice.
+  if (!error.denial) return is_away(error) || error.code == Code::kDeadlineExceeded;
+  const Denial& denial = *error.denial;
+  switch (denial.reason) {
+    case Denial::Reason::kNoMemory:
+    case Denial::Reason::kTurn:
+    case Denial::Reason::kUnknown: return true;
+    case Denial::Reason::kTenantLimit:
+    case Denial::Reason::kDebt: {
+      const auto all = own.plus(bytes);
+      return all && *all <= denial.limiting_limit;
+    }
+    case Denial::Reason::kSliceLimit:
+    case Denial::Reason::kPoolSize: break;
+  }
+  return false;
 }
 
 }  // namespace gpumem::shim

@@ -1,9 +1,14 @@
 #pragma once
+
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 
+#include "base/mutex.h"
+#include "base/thread_guards.h"
 #include "gpumem/bytes.h"
+#include "gpumem/denial.h"
 #include "gpumem/result.h"
 
 namespace gpumem::shim {
@@ -19,5 +24,48 @@ struct Settings {
   /// Errors  kInvalidArgument: a variable that says what cannot be read, by name.
   static Result<Settings> from_environment();
 };
+
+/// Decides which requests wait for memory that others hold. Frameworks answer a refusal by asking for a
+/// little less, some 50 times in a row: after one wait in vain, requests that are not larger are answered at
+/// once for some seconds, so that the whole row waits once. Threads  any.
+class WaitPolicy {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kCascade{10};
+
+  explicit WaitPolicy(std::chrono::milliseconds wait) : wait_(wait) {}
+
+  /// How long a request for `bytes` may wait, which was refused without waiting at `now`. Zero: not at all.
+  std::chrono::milliseconds wait_for(Bytes bytes, Clock::time_point now) const;
+  /// One for `bytes` has waited in vain until `now`.
+  void timed_out(Bytes bytes, Clock::time_point now);
+
+ private:
+  const std::chrono::milliseconds wait_;
+  mutable Mutex mutex_;
+  Bytes refused_ GPUMEM_GUARDED_BY(mutex_){};  ///< the largest that waited in vain
+  Clock::time_point until_ GPUMEM_GUARDED_BY(mutex_){};
+};
+
+/// Whether a request for `bytes` that the broker refused with `error` may be granted without this process's
+/// giving up any of the `own` bytes that it has: others hold the memory, or are ahead in the queue, or there
+/// is no broker just now.
+bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
+
+/// Whether there is no broker, or none that answers: another one may come.
+inline bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
+
+/// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away.
+template <class Ask>
+auto ask_while_away(WaitPolicy::Clock::time_point end, const Ask& ask) {
+  constexpr std::chrono::milliseconds kLookAgain{20};
+  const NotCancelled whole;
+  auto answer = ask();
+  while (!answer && is_away(answer.error()) && WaitPolicy::Clock::now() < end) {
+    std::this_thread::sleep_for(kLookAgain);
+    answer = ask();
+  }
+  return answer;
+}
 
 }  // namespace gpumem::shim

@@ -11,7 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "client/allocator/stream_port.h"
+#include "client/allocator/backing.h"
 
 namespace gpumem::test {
 

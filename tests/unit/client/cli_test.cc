@@ -5,9 +5,8 @@
 #include "base/time_format.h"
 #include "client/cli/check.h"
 #include "client/cli/monitor.h"
-#include "client/cli/table.h"
-#include "client/cli/time_text.h"
-#include "client/cli/unknown_command.h"
+#include "client/cli/text.h"
+#include "client/cli/usage.h"
 #include "client/cli/views.h"
 #include "tests/unit/client/fake_lane.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/time_format.h"
-#include "client/cli/time_text.h"
+#include "client/cli/text.h"
 #include "client/cli/views.h"
 
 namespace gpumem::cli::test {

@@ -1,7 +1,7 @@
 // What `gpumem quota` prints.
 #include <gtest/gtest.h>
 
-#include "client/cli/quota.h"
+#include "client/cli/views.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/cli/regions/transfer_bar.h"
+#include "client/cli/run/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,7 @@ from typing import Any, SupportsIndex
 
 from . import _abi
 from ._library import check, failure, leave, load, text, visit
-from ._streams import StreamLike, handle_of
-from ._values import encoded, size_of
+from ._values import StreamLike, encoded, handle_of, size_of
 from .block import Block
 from .errors import Code
 from .ipc import exported

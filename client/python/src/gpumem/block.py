@@ -5,8 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ._library import leave
-from ._streams import StreamLike
-from ._values import size_of
+from ._values import StreamLike, size_of
 from .errors import FailedPrecondition
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from . import _abi
-from ._library import check, leave, load, text, visit
+from ._library import check, check_waiting, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of
-from ._waiting import check_waiting
 from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import

@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
 from . import _abi
-from ._library import check, leave, load, text
+from ._library import check, check_waiting, leave, load, text
 from ._values import encoded, milliseconds_of, size_of
-from ._waiting import check_waiting
 from .ipc import exported
 from .region import Sharing, digest_bytes, publish_options
 

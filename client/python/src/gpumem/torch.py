@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
-from . import _library, _torch_figures, process
+from . import _library, process
 from ._framework import Kind, arrays_of, matching, with_private
 from .arrays import Array
 from .errors import FailedPrecondition, InvalidArgument
@@ -48,6 +48,49 @@ def _set_callbacks(torch: Any, allocator: Any) -> None:
         getattr(allocator, setter)(ctypes.cast(getattr(library, function), ctypes.c_void_p).value)
 
 
+def _figure(current: int, peak: int = 0, allocated: int = 0, freed: int = 0) -> dict[str, dict[str, int]]:
+    """PyTorch splits figures by pools of small and large blocks, which are not here."""
+    whole = {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+    return {"all": whole, "small_pool": dict.fromkeys(whole, 0), "large_pool": dict.fromkeys(whole, 0)}
+
+
+def _nested_stats(device: int) -> dict[str, Any]:
+    """As torch.cuda.memory_stats_as_nested_dict, by the figures of gpumem.default_allocator; what gpumem does not count is 0."""
+    allocator = process.default_allocator(device)
+    now, blocks = allocator.statistics(), sum(one.in_use for one in allocator.size_classes())
+    count = _figure(blocks, 0, now.allocations, now.allocations - blocks)
+    unknown = _figure(0)
+    return {
+        "allocated_bytes": _figure(now.placed, max(now.peak_in_use, now.placed)),
+        "active_bytes": _figure(now.placed, max(now.peak_in_use, now.placed)),
+        "requested_bytes": _figure(now.in_use),
+        "reserved_bytes": _figure(now.committed, now.peak_committed),
+        "inactive_split_bytes": unknown, "allocation": count, "active": count, "segment": unknown,
+        "inactive_split": unknown, "oversize_allocations": unknown["all"], "oversize_segments": unknown["all"],
+        "num_alloc_retries": 0, "num_ooms": now.refused, "num_sync_all_streams": 0, "num_device_alloc": now.growths,
+        "num_device_free": now.given_back, "max_split_size": -1,
+    }
+
+
+def _install_figures(torch: Any) -> None:
+    """Replaces what would raise, in torch.cuda.memory and in torch.cuda: PyTorch has figures of its own allocator alone. The
+    other functions use these."""
+    def ordinal(device: Any) -> int:
+        return int(torch.cuda._utils._get_device_index(device, optional=True))
+
+    def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+        """The figures of gpumem.default_allocator."""
+        return _nested_stats(ordinal(device)) if torch.cuda.is_initialized() else {}
+
+    def reset_peak_memory_stats(device: Any = None) -> None:
+        """As gpumem.Allocator.reset_peaks."""
+        process.default_allocator(ordinal(device)).reset_peaks()
+
+    for function in memory_stats_as_nested_dict, reset_peak_memory_stats:
+        setattr(torch.cuda.memory, function.__name__, function)
+        setattr(torch.cuda, function.__name__, function)
+
+
 def enable(**options: Any) -> None:
     """Has PyTorch take its CUDA memory, of every device, from gpumem.default_allocator. Again: nothing.
 
@@ -72,7 +115,7 @@ def enable(**options: Any) -> None:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
         raise FailedPrecondition(f"{_TOO_LATE} ({error})") from error
-    _torch_figures.install(torch)
+    _install_figures(torch)
     _enabled.append(allocator)  # PyTorch keeps the functions, not the object
 
 

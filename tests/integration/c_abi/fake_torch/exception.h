@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-// The part of PyTorch's c10/util/Exception.h that torch_errors.cc uses, under the same names.
+// The part of PyTorch's c10/util/Exception.h that torch.cc uses, under the same names.
 
 namespace c10 {
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpumem/bytes.h"
+#include "gpumem/result.h"
+
+namespace gpumem::cli {
+
+/// `text` as it may be shown on a terminal: control characters, which could be escape sequences of whoever
+/// chose a label, become `?`.
+std::string printable(std::string_view text);
+
+/// Makes text of several lines printable. Line breaks stay.
+std::string printable_lines(std::string_view text);
+
+/// An amount of bytes as the wire has it, for people.
+inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
+
+/// Text in aligned columns under a line of titles.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns);
+
+  /// Adds a line of one cell a column; missing cells are empty. Empty ones show as `-`.
+  void add(std::vector<std::string> cells);
+
+  /// Two spaces between columns, none at the end of a line.
+  std::string text() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> lines_;
+};
+
+using WallTime = std::chrono::system_clock::time_point;
+
+/// `since` as the broker takes it: RFC 3339, or how long ago before `now`: `90s`, `10m`, `2h`, `3d`.
+/// Errors  kInvalidArgument: neither.
+Result<std::string> since_text(const std::string& since, WallTime now);
+
+/// A span of time in its two largest units: `3d 4h`, `12m 5s`; under ten seconds `1.5s`, under one `20ms`.
+std::string span_text(std::chrono::milliseconds span);
+
+/// How long ago `text` was at `now`, in its two largest units: `3d 4h`, `12m 5s`. Empty if unknown.
+std::string age_text(const std::string& text, WallTime now);
+
+}  // namespace gpumem::cli

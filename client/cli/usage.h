@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/printable.h"
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace gpumem::cli {
+
+/// The one of `names` that `word` was most likely meant to be; empty: none is near. `most`  letters that may
+/// be other ones; 0: two, or a third of a long word.
+std::string nearest_name(const std::string& word, const std::vector<std::string>& names,
+                         std::size_t most = 0);
+
+/// The message for a command line with an unknown command or without a command, for which `app` has raised
+/// `error`: the word, the nearest command, and the list of commands. Empty: the error is another one.
+std::string unknown_command(const CLI::App& app, const CLI::ParseError& error);
+
+/// Adds --json.
+void add_json_flag(CLI::App& command, bool& json);
+/// Adds an option whose text is a time; `store`  is given it.
+void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,
+              const char* about);
+
+/// For words that go into a message to the broker: it carries nothing but UTF-8, and would say less of it.
+inline std::string refuse_unprintable(const std::string& text) {
+  return is_printable(text) ? std::string() : "not UTF-8, or it has control characters in it";
+}
+
+}  // namespace gpumem::cli
