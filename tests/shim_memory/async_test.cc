@@ -11,19 +11,9 @@ namespace {
 
 using AsyncTest = ShimMemory;
 
-template <class Function>
-Function driver(const char* name) {
-  return real<Function>(name);
-}
-
-CUstream new_stream() {
-  CUstream stream = nullptr;
-  EXPECT_CU(driver<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
-  return stream;
-}
 CUmemoryPool default_pool() {
   CUmemoryPool pool = nullptr;
-  EXPECT_CU(driver<decltype(&::cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool")(&pool, 0));
+  EXPECT_CU(real<decltype(&::cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool")(&pool, 0));
   return pool;
 }
 /// Of a pool of device 0.
@@ -93,15 +83,15 @@ SCENE_TEST(AsyncTest, FreedMemoryServesNoOtherStreamBeforeItsWorkIsDone) {
   CUdeviceptr first = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&first, kPool / 2, busy));
   byte_at(first) = 7;
-  ASSERT_CU(driver<Launch>("cuLaunchHostFunc")(busy, hold_stream, &released));
-  ASSERT_CU(driver<Launch>("cuLaunchHostFunc")(busy, look_at, reinterpret_cast<void*>(first)));
+  ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, hold_stream, &released));
+  ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, look_at, reinterpret_cast<void*>(first)));
   EXPECT_CU(calls::cuMemFreeAsync(first, busy));
   // Memory of the freed block, if at all, is had behind that work only.
   CUdeviceptr next = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&next, kPool / 2, other));
-  ASSERT_CU(driver<decltype(&::cuMemsetD8Async)>("cuMemsetD8Async")(next, 9, kPool / 2, other));
+  ASSERT_CU(real<decltype(&::cuMemsetD8Async)>("cuMemsetD8Async")(next, 9, kPool / 2, other));
   released = true;
-  EXPECT_CU(driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
+  EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
   EXPECT_EQ(byte_at(next), 9);
 }
 
@@ -112,8 +102,8 @@ SCENE_TEST(AsyncTest, PlainMemoryIsFreeOfEarlierWorkOnAnyStream) {
   CUdeviceptr first = 0, next = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&first, kPool, busy));
   byte_at(first) = 7;
-  ASSERT_CU(driver<Launch>("cuLaunchHostFunc")(busy, hold_stream, &released));
-  ASSERT_CU(driver<Launch>("cuLaunchHostFunc")(busy, look_at, reinterpret_cast<void*>(first)));
+  ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, hold_stream, &released));
+  ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, look_at, reinterpret_cast<void*>(first)));
   EXPECT_CU(calls::cuMemFreeAsync(first, busy));
   std::thread release([] {
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
@@ -158,7 +148,7 @@ SCENE_TEST(AsyncTest, CurrentPoolOfTheDeviceIsTheOneThatServes) {
   start();
   const CUstream stream = new_stream();
   const CUmemoryPool pool = new_pool();
-  ASSERT_CU(driver<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
+  ASSERT_CU(real<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&at, 2 * kMiB, stream));
   EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
@@ -188,7 +178,7 @@ SCENE_TEST(AsyncTest, CapturedAllocationBecomesANodeOfTheGraph) {
   CUgraph graph = nullptr;
   ASSERT_CU(calls::cuStreamEndCapture(stream, &graph));
   std::size_t nodes = 0;
-  EXPECT_CU(driver<decltype(&::cuGraphGetNodes)>("cuGraphGetNodes")(graph, nullptr, &nodes));
+  EXPECT_CU(real<decltype(&::cuGraphGetNodes)>("cuGraphGetNodes")(graph, nullptr, &nodes));
   EXPECT_EQ(nodes, 2U);
   EXPECT_EQ(free_memory(), kPool) << "nothing of the slice";
 }
@@ -220,7 +210,7 @@ CUresult synchronize_late() {
 /// Frees `at` in another thread, which is about to wait for the work of the context when this one goes on.
 std::thread free_in_another_thread(CUcontext context, CUdeviceptr at) {
   std::thread other([=] {
-    EXPECT_CU(driver<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
+    EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
     EXPECT_CU(calls::cuMemFree_v2(at));
   });
   is_synchronizing.wait(false);
@@ -229,7 +219,7 @@ std::thread free_in_another_thread(CUcontext context, CUdeviceptr at) {
 
 SCENE_TEST(AsyncTest, CaptureIsNotSpoiltByAFreeThatIsAboutToWait) {
   const CUcontext context = start();
-  real_synchronize = driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
+  real_synchronize = real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
   stand_in("cuCtxSynchronize", reinterpret_cast<void*>(synchronize_late));
   const CUstream stream = new_stream();
   CUdeviceptr at = 0;
@@ -245,14 +235,14 @@ SCENE_TEST(AsyncTest, CaptureIsNotSpoiltByAFreeThatIsAboutToWait) {
 // What the free waits for may need what is captured.
 SCENE_TEST(AsyncTest, CaptureBeginsWhileAFreeWaitsForWork) {
   const CUcontext context = start();
-  real_synchronize = driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
+  real_synchronize = real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize");
   stand_in("cuCtxSynchronize", reinterpret_cast<void*>(synchronize_late));
   const CUstream busy = new_stream();
   const CUstream stream = new_stream();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 8 * kMiB));
   gpumem::test::HostGate gate;
-  ASSERT_CU(driver<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
+  ASSERT_CU(real<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
       busy, gpumem::test::HostGate::wait, gate.argument()));
   std::thread other = free_in_another_thread(context, at);
   EXPECT_CU(calls::cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -266,16 +256,16 @@ SCENE_TEST(AsyncTest, CaptureBeginsWhileAFreeWaitsForWork) {
 SCENE_TEST(AsyncTest, TrimmingAPoolDoesNotWaitForWork) {
   start();
   CUstream stream = nullptr;
-  ASSERT_CU(driver<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  ASSERT_CU(real<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&at, 4 * kMiB, stream));
   gpumem::test::HostGate gate;
-  ASSERT_CU(driver<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
+  ASSERT_CU(real<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc")(
       stream, gpumem::test::HostGate::wait, gate.argument()));
   EXPECT_CU(calls::cuMemFreeAsync(at, stream));
   EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0)) << "it comes back although the gate is closed";
   gate.open();
-  EXPECT_CU(driver<CUresult (*)(CUstream)>("cuStreamSynchronize")(stream));
+  EXPECT_CU(real<CUresult (*)(CUstream)>("cuStreamSynchronize")(stream));
 }
 
 SCENE(Trims) {
@@ -283,7 +273,7 @@ SCENE(Trims) {
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAllocAsync(&at, 64 * kMiB, nullptr));
   EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
-  EXPECT_CU(driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
+  EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
   EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0));
   tell();
   await();
@@ -304,7 +294,7 @@ struct TwoDevices : ShimMemory {
 CUmemAccess_flags access_of(CUdeviceptr at, int device) {
   unsigned long long flags = 0;
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
-  EXPECT_CU(driver<decltype(&::cuMemGetAccess)>("cuMemGetAccess")(&flags, &location, at));
+  EXPECT_CU(real<decltype(&::cuMemGetAccess)>("cuMemGetAccess")(&flags, &location, at));
   return static_cast<CUmemAccess_flags>(flags);
 }
 

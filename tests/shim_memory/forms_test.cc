@@ -30,12 +30,6 @@ SCENE_TEST(FormsTest, ContextsTakeTheirBlocksAlongHoweverTheyEnd) {
   }
 }
 
-CUstream new_stream() {
-  CUstream stream = nullptr;
-  EXPECT_CU(real<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
-  return stream;
-}
-
 /// A block that is freed between both is in use until the capture has ended.
 void expect_capture(const std::function<CUresult()>& begin, const std::function<CUresult()>& end) {
   CUdeviceptr at = 0, next = 0;

@@ -1,5 +1,7 @@
 #include "tests/shim_memory/scene.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -20,7 +22,11 @@ int run_scene(const std::string& name) {
 
 }  // namespace
 
-Scene::Scene(const char* name, Body body) { scenes()[name] = body; }
+Scene::Scene(const char* name, Body body) {
+  if (scenes().emplace(name, body).second) return;
+  std::fprintf(stderr, "two scenes are named %s\n", name);
+  std::abort();
+}
 
 CUcontext start() {
   EXPECT_CU(calls::cuInit(0));

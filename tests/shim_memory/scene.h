@@ -26,6 +26,7 @@ inline constexpr std::uint64_t kPool = 224 * kMiB;
 class Scene {
  public:
   using Body = void (*)();
+  /// Aborts if another scene of the program has this name.
   Scene(const char* name, Body body);
 };
 
@@ -44,6 +45,13 @@ inline std::size_t free_memory() {
   std::size_t free = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
   return free;
+}
+
+/// In a scene: a stream that does not wait for the default one.
+inline CUstream new_stream() {
+  CUstream stream = nullptr;
+  EXPECT_CU(real<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
 }
 
 /// One byte of device memory, which the simulated driver lets the host touch.
@@ -85,10 +93,9 @@ class ShimMemory : public testing::Test {
   const gpumem::shim::test::Scene kScene_##name(#name, scene_of_##name); \
   void scene_of_##name()
 
-/// A test that is one scene.
-#define SCENE_TEST(fixture, name)          \
-  void scene_of_##name();                  \
-  TEST_F(fixture, name) { expect(#name); } \
-  SCENE(name)
+/// A test that is one scene. The scene is named after both, so that tests of two fixtures can have one name.
+#define SCENE_TEST(fixture, name)                       \
+  TEST_F(fixture, name) { expect(#fixture "_" #name); } \
+  SCENE(fixture##_##name)
 
 }  // namespace gpumem::shim::test

@@ -11,12 +11,6 @@ namespace {
 
 class ArrayCalls : public SimTest {};
 
-std::uint64_t memory_left() {
-  size_t free = 0, total = 0;
-  EXPECT_CU(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 /// Of floats.
 CUDA_ARRAY3D_DESCRIPTOR shape_of(std::size_t width, std::size_t height, std::size_t depth,
                                  unsigned flags = 0) {

@@ -14,12 +14,6 @@ using gpumem::test::fat_binary;
 
 class ModuleCalls : public SimTest {};
 
-std::uint64_t memory_left() {
-  size_t free = 0, total = 0;
-  EXPECT_CU(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 TEST_F(ModuleCalls, VariablesTakeMemoryInPagesUntilTheyAreUnloaded) {
   in_process([] {
     enter_primary();

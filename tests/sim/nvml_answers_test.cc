@@ -1,5 +1,4 @@
 // NVML: what a device is, is near to and could report. nvitop, gpustat and cuda.core ask for it.
-#define NVML_NO_UNVERSIONED_FUNC_DEFS  // names mean themselves
 #include <nvml.h>
 #include <unistd.h>
 

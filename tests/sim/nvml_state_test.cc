@@ -1,5 +1,4 @@
 // NVML: what monitoring tools ask, old forms of calls, faults.
-#define NVML_NO_UNVERSIONED_FUNC_DEFS  // names mean themselves
 #include <nvml.h>
 #include <unistd.h>
 

@@ -14,7 +14,7 @@ class TwoDevices : public SimTest {
 
   static nvmlDevice_t device(unsigned index) {
     nvmlDevice_t handle{};
-    EXPECT_EQ(nvmlDeviceGetHandleByIndex(index, &handle), NVML_SUCCESS);
+    EXPECT_EQ(nvmlDeviceGetHandleByIndex_v2(index, &handle), NVML_SUCCESS);
     return handle;
   }
   static std::string uuid(unsigned index) {
@@ -37,7 +37,7 @@ TEST_F(TwoDevices, HiddenDeviceIsHiddenFromCudaOnly) {
     create(kPage);
     EXPECT_EQ(used(1), kPage);
     unsigned all = 0;
-    EXPECT_EQ(nvmlDeviceGetCount(&all), NVML_SUCCESS);
+    EXPECT_EQ(nvmlDeviceGetCount_v2(&all), NVML_SUCCESS);
     EXPECT_EQ(all, 2U);
   });
 }
@@ -67,11 +67,11 @@ TEST_F(TwoDevices, CallsOutsideInitAndShutdownAreRefused) {
     EXPECT_EQ(nvmlInitWithFlags(NVML_INIT_FLAG_NO_GPUS), NVML_SUCCESS);  // beside the fixture's
     unsigned count = 0;
     EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
-    EXPECT_EQ(nvmlDeviceGetCount(&count), NVML_SUCCESS);
+    EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_SUCCESS);
     EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
-    EXPECT_EQ(nvmlDeviceGetCount(&count), NVML_ERROR_UNINITIALIZED);
+    EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_ERROR_UNINITIALIZED);
     EXPECT_EQ(nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
-    EXPECT_EQ(nvmlInit(), NVML_SUCCESS);
+    EXPECT_EQ(nvmlInit_v2(), NVML_SUCCESS);
     nvmlUtilization_t utilization{};
     EXPECT_EQ(nvmlDeviceGetUtilizationRates(nullptr, &utilization), NVML_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(nvmlDeviceGetUtilizationRates(device(0), &utilization), NVML_SUCCESS);

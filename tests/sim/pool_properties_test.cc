@@ -11,8 +11,6 @@ class PoolsOfTwoDevices : public SimTest {
   PoolsOfTwoDevices() : SimTest("2x64MiB") {}
 };
 
-constexpr std::uint64_t kContext = 2 * kMiB;  ///< what a context costs of 64 MiB
-
 TEST_F(Pools, AttributesStartAsDocumentedAndBadOnesAreRefused) {
   in_process([] {
     enter_primary();

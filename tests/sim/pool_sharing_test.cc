@@ -14,8 +14,6 @@ namespace {
 
 using PoolSharing = SimTest;
 
-constexpr std::uint64_t kContext = 2 * kMiB;
-
 CUmemoryPool create_shareable() {
   return create_pool(pool_properties(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 }

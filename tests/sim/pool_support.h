@@ -6,6 +6,8 @@
 
 namespace gpumem::sim::test {
 
+inline constexpr std::uint64_t kContext = 2 * kMiB;  ///< what a context costs of 64 MiB
+
 inline CUmemPoolProps pool_properties(CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE) {
   CUmemPoolProps wanted{};
   wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -9,8 +9,6 @@ namespace {
 
 using Pools = SimTest;
 
-constexpr std::uint64_t kContext = 2 * kMiB;  ///< what a context costs of 64 MiB
-
 TEST_F(Pools, SmallAllocationsShareChunksOf2MiB) {
   in_process([] {
     enter_primary();

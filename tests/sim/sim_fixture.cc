@@ -16,7 +16,7 @@ void SimTest::SetUp() {
   ASSERT_TRUE(created.has_value()) << created.error().message;
   ::setenv("GPUMEM_SIM_MACHINE", folder_.c_str(), 1);
   ::unsetenv("CUDA_VISIBLE_DEVICES");
-  ASSERT_EQ(nvmlInit(), NVML_SUCCESS);
+  ASSERT_EQ(nvmlInit_v2(), NVML_SUCCESS);
 }
 
 void SimTest::TearDown() {
@@ -30,7 +30,7 @@ void SimTest::TearDown() {
 std::uint64_t SimTest::used(unsigned device) {
   nvmlDevice_t handle{};
   nvmlMemory_t memory{};
-  EXPECT_EQ(nvmlDeviceGetHandleByIndex(device, &handle), NVML_SUCCESS);
+  EXPECT_EQ(nvmlDeviceGetHandleByIndex_v2(device, &handle), NVML_SUCCESS);
   EXPECT_EQ(nvmlDeviceGetMemoryInfo(handle, &memory), NVML_SUCCESS);
   EXPECT_EQ(memory.used + memory.free, memory.total);
   return memory.used;

@@ -33,14 +33,6 @@ struct Called {
   }
 };
 
-/// A pinned word of host memory, so that copies need not be waited for.
-int* pinned() {
-  void* word = nullptr;
-  EXPECT_CU(cuMemAllocHost(&word, sizeof(int)));
-  *static_cast<int*>(word) = 0;
-  return static_cast<int*>(word);
-}
-
 TEST_F(StreamCalls, CallbackComesAfterTheWorkBeforeItAndBeforeTheWorkAfterIt) {
   in_process([] {
     enter_primary();

@@ -24,13 +24,6 @@ CUevent event() {
   return made;
 }
 
-/// Two pinned words of host memory, so that copies need not be waited for.
-int* pinned() {
-  void* words = nullptr;
-  EXPECT_CU(cuMemAllocHost(&words, 2 * sizeof(int)));
-  return static_cast<int*>(words);
-}
-
 TEST_F(Streams, PageableMemoryIsReadBeforeTheCallReturns) {
   in_process([] {
     enter_primary();
@@ -135,7 +128,7 @@ TEST_F(Streams, WorkOfADestroyedStreamIsWaitedForAsBefore) {
     CUdeviceptr memory = 0;
     ASSERT_CU(cuMemAlloc(&memory, 4));
     EXPECT_CU(cuMemsetD32(memory, 1, 1));
-    int* const words = pinned();
+    int* const words = pinned(2);
     words[0] = 5;
     Barrier barrier;
     CUstream queue = stream();
@@ -158,7 +151,7 @@ TEST_F(Streams, MemoryIsFreedAfterTheWorkOfADestroyedStream) {
     CUdeviceptr from = 0, to = 0;
     ASSERT_CU(cuMemAlloc(&from, kPage));
     ASSERT_CU(cuMemAlloc(&to, kPage));
-    int* const words = pinned();
+    int* const words = pinned(2);
     Barrier barrier;
     CUstream queue = stream(CU_STREAM_NON_BLOCKING);
     barrier.put_in(queue);
@@ -178,7 +171,7 @@ TEST_F(Streams, CopyWhoseMemoryIsGoneFailsItsContext) {
   in_process([] {
     enter_primary();
     const CUdeviceptr from = mapped(create(kPage), kPage);
-    int* const words = pinned();
+    int* const words = pinned(2);
     Barrier barrier;
     const CUstream queue = stream();
     barrier.put_in(queue);

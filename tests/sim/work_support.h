@@ -2,6 +2,7 @@
 // What tests of work on a device say in one word.
 #include <cuda.h>
 
+#include <algorithm>
 #include <semaphore>
 
 #include "tests/sim/sim_fixture.h"
@@ -13,6 +14,21 @@ inline void enter_primary(int device = 0) {
   CUcontext context = nullptr;
   ASSERT_CU(cuDevicePrimaryCtxRetain(&context, device));
   ASSERT_CU(cuCtxSetCurrent(context));
+}
+
+/// The free memory of the current device, in bytes.
+inline std::uint64_t memory_left() {
+  size_t free = 0, total = 0;
+  EXPECT_CU(cuMemGetInfo(&free, &total));
+  return free;
+}
+
+/// `count` words of pinned host memory, all 0, so that copies need not be waited for.
+inline int* pinned(std::size_t count = 1) {
+  void* words = nullptr;
+  EXPECT_CU(cuMemAllocHost(&words, count * sizeof(int)));
+  std::fill_n(static_cast<int*>(words), count, 0);
+  return static_cast<int*>(words);
 }
 
 /// A stream that comes before or after no other one.

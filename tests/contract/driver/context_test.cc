@@ -8,12 +8,6 @@ namespace {
 
 using Context = DriverTest;
 
-CUcontext current() {
-  CUcontext context = nullptr;
-  must(calls().cuCtxGetCurrent(&context));
-  return context;
-}
-
 TEST_F(Context, IsNoneInANewThread) {
   in_process([] {
     driver();

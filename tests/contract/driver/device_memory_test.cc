@@ -7,7 +7,7 @@ namespace {
 using Memory = DriverTest;
 
 template <class Value>
-CUresult ask(Value& value, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult ask_of_pointer(Value& value, CUpointer_attribute attribute, CUdeviceptr address) {
   return calls().cuPointerGetAttribute(&value, attribute, address);
 }
 
@@ -136,17 +136,17 @@ TEST_F(Memory, TellsWhatAnAddressIs) {
     int ordinal = -1;
     CUdeviceptr start = 0, pointer = 0;
     std::size_t length = 0;
-    EXPECT_OK(ask(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory + 8));
+    EXPECT_OK(ask_of_pointer(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory + 8));
     EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
-    EXPECT_OK(ask(ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+    EXPECT_OK(ask_of_pointer(ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
     EXPECT_EQ(ordinal, device().ordinal);
-    EXPECT_OK(ask(owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory));
+    EXPECT_OK(ask_of_pointer(owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory));
     EXPECT_EQ(owner, current);
-    EXPECT_OK(ask(start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, memory + 8));
+    EXPECT_OK(ask_of_pointer(start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, memory + 8));
     EXPECT_EQ(start, static_cast<CUdeviceptr>(memory));
-    EXPECT_OK(ask(length, CU_POINTER_ATTRIBUTE_RANGE_SIZE, memory + 8));
+    EXPECT_OK(ask_of_pointer(length, CU_POINTER_ATTRIBUTE_RANGE_SIZE, memory + 8));
     EXPECT_EQ(length, size);
-    EXPECT_OK(ask(pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, memory + 8));
+    EXPECT_OK(ask_of_pointer(pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, memory + 8));
     EXPECT_EQ(pointer, memory + 8);
   });
 }
@@ -156,9 +156,9 @@ TEST_F(Memory, HasABufferIdOfItsOwn) {
     const cuda::CurrentContext entered = context();
     const DeviceMemory first(4096), second(4096);
     unsigned long long one = 0, inside = 0, other = 0;
-    EXPECT_OK(ask(one, CU_POINTER_ATTRIBUTE_BUFFER_ID, first));
-    EXPECT_OK(ask(inside, CU_POINTER_ATTRIBUTE_BUFFER_ID, first + 100));
-    EXPECT_OK(ask(other, CU_POINTER_ATTRIBUTE_BUFFER_ID, second));
+    EXPECT_OK(ask_of_pointer(one, CU_POINTER_ATTRIBUTE_BUFFER_ID, first));
+    EXPECT_OK(ask_of_pointer(inside, CU_POINTER_ATTRIBUTE_BUFFER_ID, first + 100));
+    EXPECT_OK(ask_of_pointer(other, CU_POINTER_ATTRIBUTE_BUFFER_ID, second));
     EXPECT_EQ(one, inside);
     EXPECT_NE(one, other);
   });
@@ -170,12 +170,13 @@ TEST_F(Memory, IsTellablyIpcCapableOrNot) {
     const DeviceMemory memory(4U << 20);
     const Mapped mapped = map(allocate(unit_));
     bool is_capable = false;
-    EXPECT_OK(ask(is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory));
+    EXPECT_OK(ask_of_pointer(is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory));
     EXPECT_TRUE(is_capable);
-    EXPECT_OK(ask(is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, mapped.range.base()));
+    EXPECT_OK(
+        ask_of_pointer(is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, mapped.range.base()));
     EXPECT_FALSE(is_capable) << "mapped extents are shared by descriptor";
     unsigned long long types = 99;
-    EXPECT_OK(ask(types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped.range.base()));
+    EXPECT_OK(ask_of_pointer(types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, mapped.range.base()));
     EXPECT_EQ(types, static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   });
 }
@@ -189,7 +190,7 @@ TEST_F(Memory, IsMadeSynchronousUntilItIsFreedUnlessItIsMapped) {
     };
     const auto is_set = [](CUdeviceptr address) {
       unsigned value = 0;
-      EXPECT_OK(ask(value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+      EXPECT_OK(ask_of_pointer(value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
       return (value & 0xff) != 0;
     };
     CUdeviceptr one = 0, other = 0;
@@ -213,13 +214,15 @@ TEST_F(Memory, OfTheHostIsUnknownUnlessPinned) {
     const cuda::CurrentContext entered = context();
     static int plain = 0;
     unsigned type = 99;
-    EXPECT_EQ(ask(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&plain)),
+    EXPECT_EQ(ask_of_pointer(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&plain)),
               CUDA_ERROR_INVALID_VALUE);
     PinnedNumbers pinned(16);
-    EXPECT_OK(ask(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(pinned.data())));
+    EXPECT_OK(
+        ask_of_pointer(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(pinned.data())));
     EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_HOST));
     void* host = nullptr;
-    EXPECT_OK(ask(host, CU_POINTER_ATTRIBUTE_HOST_POINTER, reinterpret_cast<CUdeviceptr>(pinned.data())));
+    EXPECT_OK(ask_of_pointer(host, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                             reinterpret_cast<CUdeviceptr>(pinned.data())));
     EXPECT_EQ(host, pinned.data());
   });
 }
@@ -257,7 +260,7 @@ TEST_F(Memory, OfManagedAllocationsIsReachedFromBothSides) {
     EXPECT_OK(calls().cuMemcpyDtoH(&seen, address, sizeof seen));
     EXPECT_EQ(seen, 13U);
     bool is_managed = false;
-    EXPECT_OK(ask(is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+    EXPECT_OK(ask_of_pointer(is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
     EXPECT_TRUE(is_managed);
     EXPECT_OK(calls().cuMemFree(address));
     EXPECT_EQ(calls().cuMemAllocManaged(&address, 0, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);

@@ -5,8 +5,6 @@ namespace gpumem::contract {
 namespace {
 
 using Events = DriverTest;
-constexpr std::size_t kCount = 256;
-constexpr std::size_t kBytes = kCount * sizeof(unsigned);
 
 TEST_F(Events, AreNotReadyUntilTheWorkBeforeThemIsDone) {
   in_process([] {

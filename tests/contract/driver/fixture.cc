@@ -17,7 +17,7 @@ void PrintTo(CUresult result, std::ostream* out) {
 namespace gpumem::contract {
 namespace {
 
-void must(Result<void> result) {
+void require(Result<void> result) {
   if (result) return;
   ADD_FAILURE() << result.error().message;
   std::fflush(nullptr);
@@ -26,7 +26,7 @@ void must(Result<void> result) {
 
 // In a process of its own a failed step is the end of it.
 template <class T>
-T must(Result<T> result) {
+T require(Result<T> result) {
   if (result) return std::move(*result);
   ADD_FAILURE() << result.error().message;
   std::fflush(nullptr);
@@ -131,22 +131,22 @@ void must(CUresult result, const char* file, int line) {
   ::_exit(1);
 }
 
-const cuda::Driver& driver() { return *must(cuda::Driver::open(driver_folder())); }
+const cuda::Driver& driver() { return *require(cuda::Driver::open(driver_folder())); }
 const cuda::Device& device() { return driver().devices().front(); }
 cuda::Allocation allocate(Bytes size) {
-  return must(cuda::Allocation::create(driver(), device().ordinal, size));
+  return require(cuda::Allocation::create(driver(), device().ordinal, size));
 }
 cuda::Allocation import(const UniqueFd& descriptor, Bytes size) {
-  return must(cuda::Allocation::import(driver(), descriptor.get(), size));
+  return require(cuda::Allocation::import(driver(), descriptor.get(), size));
 }
-UniqueFd exported(const cuda::Allocation& allocation) { return must(allocation.export_descriptor()); }
+UniqueFd exported(const cuda::Allocation& allocation) { return require(allocation.export_descriptor()); }
 
 cuda::Reservation reserve(Bytes size) {
-  return must(cuda::Reservation::create(driver(), size, device().granularity));
+  return require(cuda::Reservation::create(driver(), size, device().granularity));
 }
 
 cuda::CurrentContext context(int ordinal) {
-  return must(cuda::CurrentContext::enter(driver(), ordinal >= 0 ? ordinal : device().ordinal));
+  return require(cuda::CurrentContext::enter(driver(), ordinal >= 0 ? ordinal : device().ordinal));
 }
 
 CUmemAccessDesc access_of(int ordinal, CUmemAccess_flags flags) {
@@ -157,24 +157,35 @@ CUmemAccessDesc access_of(int ordinal, CUmemAccess_flags flags) {
   return access;
 }
 
+CUresult set_access(cuda::Address at, std::uint64_t size) {
+  const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  return calls().cuMemSetAccess(at, size, &access, 1);
+}
+
+CUcontext current() {
+  CUcontext context = nullptr;
+  must(calls().cuCtxGetCurrent(&context));
+  return context;
+}
+
 Mapped map(const cuda::Allocation& allocation) {
   Mapped mapped{reserve(allocation.size()), {}};
-  mapped.mapping =
-      must(cuda::Mapping::create(driver(), mapped.range.base(), std::span(&allocation, 1), device().ordinal));
+  mapped.mapping = require(
+      cuda::Mapping::create(driver(), mapped.range.base(), std::span(&allocation, 1), device().ordinal));
   return mapped;
 }
 
 void fill(cuda::Address at, Bytes size, int value) {
   const cuda::CurrentContext current = context();
-  must(driver().check(driver().api().cuMemsetD8(at, static_cast<unsigned char>(value), size.count),
-                      "cuMemsetD8"));
-  must(driver().check(driver().api().cuCtxSynchronize(), "cuCtxSynchronize"));
+  require(driver().check(driver().api().cuMemsetD8(at, static_cast<unsigned char>(value), size.count),
+                         "cuMemsetD8"));
+  require(driver().check(driver().api().cuCtxSynchronize(), "cuCtxSynchronize"));
 }
 
 bool holds(cuda::Address at, Bytes size, int value) {
   const cuda::CurrentContext current = context();
   std::vector<unsigned char> copy(size.count);
-  must(driver().check(driver().api().cuMemcpyDtoH(copy.data(), at, copy.size()), "cuMemcpyDtoH"));
+  require(driver().check(driver().api().cuMemcpyDtoH(copy.data(), at, copy.size()), "cuMemcpyDtoH"));
   return std::ranges::all_of(copy, [&](unsigned char byte) { return byte == value; });
 }
 

@@ -71,6 +71,7 @@ cuda::Allocation import(const UniqueFd& descriptor, Bytes size);
 UniqueFd exported(const cuda::Allocation& allocation);
 cuda::Reservation reserve(Bytes size);
 cuda::CurrentContext context(int ordinal = -1);  ///< -1: the first device's
+CUcontext current();                             ///< this thread's context
 /// Reserves addresses for `allocation` and maps it.
 struct Mapped {
   cuda::Reservation range;
@@ -81,5 +82,7 @@ void fill(cuda::Address at, Bytes size, int value);
 /// Whether every byte is `value`.
 bool holds(cuda::Address at, Bytes size, int value);
 CUmemAccessDesc access_of(int ordinal, CUmemAccess_flags flags);
+/// Gives the first device access to `size` bytes from `at`.
+CUresult set_access(cuda::Address at, std::uint64_t size);
 
 }  // namespace gpumem::contract

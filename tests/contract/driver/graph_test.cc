@@ -7,8 +7,6 @@ namespace gpumem::contract {
 namespace {
 
 using Graphs = DriverTest;
-constexpr std::size_t kCount = 1024;
-constexpr std::size_t kBytes = kCount * sizeof(unsigned);
 
 void begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
   must(calls().cuStreamBeginCapture(stream, mode));

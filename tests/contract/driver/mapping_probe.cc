@@ -15,11 +15,6 @@ CUresult create_raw(std::uint64_t size, CUmemGenericAllocationHandle* handle) {
   const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
   return calls().cuMemCreate(handle, size, &properties, 0);
 }
-CUresult set_access(cuda::Address at, std::uint64_t size) {
-  const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  return calls().cuMemSetAccess(at, size, &access, 1);
-}
-
 TEST_F(MappingProbe, GranularityLeastAndRecommended) {
   for (const auto types : {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}) {
     ask(types == CU_MEM_HANDLE_TYPE_NONE ? "private" : "shareable", [=] {

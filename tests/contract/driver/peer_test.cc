@@ -25,12 +25,6 @@ class Peers : public DriverTest {
   static int last() { return driver().devices().back().ordinal; }
 };
 
-CUcontext current() {
-  CUcontext context = nullptr;
-  must(calls().cuCtxGetCurrent(&context));
-  return context;
-}
-
 TEST_F(Peers, AccessIsEnabledOnceAndDisabledOnce) {
   in_process([] {
     const cuda::CurrentContext other = context(last());

@@ -6,11 +6,6 @@ namespace {
 
 using Range = DriverTest;
 
-CUresult set_access(cuda::Address at, std::uint64_t size) {
-  const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  return calls().cuMemSetAccess(at, size, &access, 1);
-}
-
 // `count` mappings of two units each, side by side, with access.
 struct Row {
   explicit Row(int count, Bytes unit)

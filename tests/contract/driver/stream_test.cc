@@ -5,8 +5,6 @@ namespace gpumem::contract {
 namespace {
 
 using Streams = DriverTest;
-constexpr std::size_t kCount = 1024;
-constexpr std::size_t kBytes = kCount * sizeof(unsigned);
 
 TEST_F(Streams, RunTheirWorkInOrder) {
   in_process([] {

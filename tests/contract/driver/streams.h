@@ -6,6 +6,10 @@
 
 namespace gpumem::contract {
 
+/// The numbers of a test's buffer, and their bytes.
+inline constexpr std::size_t kCount = 1024;
+inline constexpr std::size_t kBytes = kCount * sizeof(unsigned);
+
 // In a Process only, with a context.
 
 /// Owns a stream.

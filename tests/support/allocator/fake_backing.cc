@@ -343,9 +343,9 @@ void FakeBacking::publish(Bytes in_use) {
 namespace {
 
 /// Ends the program where an engine goes on after its end.
-class Borrowed final : public allocator::Backing {
+class BorrowedBacking final : public allocator::Backing {
  public:
-  explicit Borrowed(FakeBacking& of) : of_(of) {}
+  explicit BorrowedBacking(FakeBacking& of) : of_(of) {}
   const Properties& properties() const override { return of_.properties(); }
   Result<std::vector<Extent>, GrowError> obtain(const Request& request) override {
     return of_.obtain(request);
@@ -366,7 +366,7 @@ class Borrowed final : public allocator::Backing {
 }  // namespace
 
 std::unique_ptr<allocator::Backing> borrow(FakeBacking& backing) {
-  return std::make_unique<Borrowed>(backing);
+  return std::make_unique<BorrowedBacking>(backing);
 }
 
 }  // namespace gpumem::test

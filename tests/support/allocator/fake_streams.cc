@@ -300,9 +300,9 @@ void FakeStreams::end(StreamHandle stream) {
 
 namespace {
 
-class Borrowed final : public allocator::StreamPort {
+class BorrowedStreams final : public allocator::StreamPort {
  public:
-  explicit Borrowed(FakeStreams& of) : of_(of) {}
+  explicit BorrowedStreams(FakeStreams& of) : of_(of) {}
   Result<Id> meet(StreamHandle stream) override { return of_.meet(stream); }
   Result<Mark> mark(StreamHandle stream) override { return of_.mark(stream); }
   bool reached(Mark mark) override { return of_.reached(mark); }
@@ -319,7 +319,7 @@ class Borrowed final : public allocator::StreamPort {
 }  // namespace
 
 std::unique_ptr<allocator::StreamPort> borrow(FakeStreams& streams) {
-  return std::make_unique<Borrowed>(streams);
+  return std::make_unique<BorrowedStreams>(streams);
 }
 
 }  // namespace gpumem::test

@@ -8,8 +8,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeStreams::Call;
-
 const StreamHandle kPerThread = reinterpret_cast<StreamHandle>(std::uintptr_t{2});
 
 struct EndingThreads : EngineTest {
@@ -30,7 +28,8 @@ struct EndingThreads : EngineTest {
     ::pthread_key_delete(key);
   }
   std::uint64_t calls() const {
-    return streams_.calls(Call::kMeet) + streams_.calls(Call::kMark) + streams_.calls(Call::kOrder);
+    return streams_.calls(FakeStreams::Call::kMeet) + streams_.calls(FakeStreams::Call::kMark) +
+           streams_.calls(FakeStreams::Call::kOrder);
   }
   /// Allocates on the thread's own stream, calls `use`, and frees at the end. Returns the block.
   Address free_at_the_end(Bytes bytes, const std::function<void(Address)>& use) {

@@ -9,9 +9,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeBacking::Call;
-using StreamCall = FakeStreams::Call;
-
 struct Held {
   Address at;
   Bytes bytes;
@@ -121,25 +118,25 @@ struct Failure : testing::TestWithParam<Code> {};
 
 TEST_P(Failure, OfEachObtainIsToldOrAbsorbed) {
   fail_each_call_once([](FakeBacking& backing, FakeStreams&, std::uint64_t k) {
-    backing.fail(Call::kObtain, k, {GetParam(), "made to fail"});
+    backing.fail(FakeBacking::Call::kObtain, k, {GetParam(), "made to fail"});
   });
 }
 
 TEST_P(Failure, OfEachMapIsToldOrAbsorbed) {
   fail_each_call_once([](FakeBacking& backing, FakeStreams&, std::uint64_t k) {
-    backing.fail(Call::kMap, k, {GetParam(), "made to fail"});
+    backing.fail(FakeBacking::Call::kMap, k, {GetParam(), "made to fail"});
   });
 }
 
 TEST_P(Failure, OfEachUnmapIsToldOrAbsorbed) {
   fail_each_call_once([](FakeBacking& backing, FakeStreams&, std::uint64_t k) {
-    backing.fail(Call::kUnmap, k, {GetParam(), "made to fail"});
+    backing.fail(FakeBacking::Call::kUnmap, k, {GetParam(), "made to fail"});
   });
 }
 
 TEST_P(Failure, OfEachCallOfAStreamIsToldOrAbsorbed) {
-  for (const StreamCall call :
-       {StreamCall::kMeet, StreamCall::kMark, StreamCall::kOrder, StreamCall::kWait}) {
+  for (const FakeStreams::Call call : {FakeStreams::Call::kMeet, FakeStreams::Call::kMark,
+                                       FakeStreams::Call::kOrder, FakeStreams::Call::kWait}) {
     SCOPED_TRACE(static_cast<int>(call));
     fail_each_call_once([call](FakeBacking&, FakeStreams& streams, std::uint64_t k) {
       streams.fail(call, k, {GetParam(), "made to fail"});
@@ -156,7 +153,7 @@ struct LastingFailure : EngineTest {
 };
 
 TEST_F(LastingFailure, OfMapIsToldAndWhatWasObtainedGoesBack) {
-  backing_.fail(Call::kMap, 1, {Code::kInternal, "cuMemMap: broken"}, 1000);
+  backing_.fail(FakeBacking::Call::kMap, 1, {Code::kInternal, "cuMemMap: broken"}, 1000);
   const auto failed = engine_->allocate(mebibytes(8), kOne);
   ASSERT_FALSE(failed.has_value());
   EXPECT_NE(failed.error().message.find("cuMemMap: broken"), std::string::npos) << failed.error().message;
@@ -168,7 +165,7 @@ TEST_F(LastingFailure, OfMapIsToldAndWhatWasObtainedGoesBack) {
 TEST_F(LastingFailure, OfUnmapKeepsTheMemoryUsableWhereItIs) {
   const Address at = allocate(mebibytes(32));
   free(at, mebibytes(32));
-  backing_.fail(Call::kUnmap, 1, {Code::kInternal, "cuMemUnmap: broken"}, 1000);
+  backing_.fail(FakeBacking::Call::kUnmap, 1, {Code::kInternal, "cuMemUnmap: broken"}, 1000);
   const auto trimmed = engine_->trim(kAll);
   EXPECT_TRUE(!trimmed || trimmed->is_zero());
   EXPECT_EQ(statistics().committed, mebibytes(32));
@@ -182,7 +179,7 @@ TEST_F(LastingFailure, OfUnmapKeepsTheMemoryUsableWhereItIs) {
 TEST_F(LastingFailure, OfMarksLeavesEachStreamItsOwnMemory) {
   const Address at = allocate(mebibytes(64), kOne);
   streams_.give(kOne);
-  streams_.fail(StreamCall::kMark, 1, {Code::kInternal, "cuEventRecord: broken"}, 1000);
+  streams_.fail(FakeStreams::Call::kMark, 1, {Code::kInternal, "cuEventRecord: broken"}, 1000);
   free(at, mebibytes(64), kOne);
   EXPECT_FALSE(engine_->allocate(mebibytes(64), kTwo).has_value());
   EXPECT_FALSE(engine_->allocate({1000}, kTwo).has_value());
@@ -192,7 +189,7 @@ TEST_F(LastingFailure, OfMarksLeavesEachStreamItsOwnMemory) {
 
 TEST_F(LastingFailure, OfUnmapAtCloseIsToldAndCloseCanBeRepeated) {
   free(allocate(mebibytes(32)), mebibytes(32));
-  backing_.fail(Call::kUnmap, 1, {Code::kInternal, "cuMemUnmap: broken"}, 1);
+  backing_.fail(FakeBacking::Call::kUnmap, 1, {Code::kInternal, "cuMemUnmap: broken"}, 1);
   const auto closed = engine_->close();
   if (!closed) {
     EXPECT_NE(closed.error().code, Code::kFailedPrecondition);

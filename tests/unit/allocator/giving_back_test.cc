@@ -8,7 +8,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeBacking::Call;
 using std::chrono::seconds;
 
 struct GivingBack : EngineTest {
@@ -65,7 +64,7 @@ TEST_F(GivingBack, AlternatingLoadKeepsItsMemory) {
     streams_.finish_all();
     pass(milliseconds(1000));
   }
-  EXPECT_LE(backing_.calls(Call::kObtain), 8U)
+  EXPECT_LE(backing_.calls(FakeBacking::Call::kObtain), 8U)
       << "what was obtained in the first round serves all the others";
   EXPECT_EQ(statistics().given_back, 0U);
 }

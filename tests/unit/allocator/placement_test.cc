@@ -9,8 +9,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeBacking::Call;
-
 struct Placing : EngineTest {
   explicit Placing(Bytes limit = mebibytes(64), bool host_memory = false)
       : EngineTest({.limit = limit, .host_memory = host_memory}) {}
@@ -94,15 +92,15 @@ TEST_F(Placing, ExtentsThatOthersStillUseAreMovedForAStreamBehindTheirWork) {
 
 TEST_F(Placing, ManyExtentsAreMappedInFewCalls) {
   fill_with_holes();
-  const auto before = backing_.calls(Call::kMap);
+  const auto before = backing_.calls(FakeBacking::Call::kMap);
   allocate(mebibytes(32));
-  EXPECT_LE(backing_.calls(Call::kMap) - before, 2U);
+  EXPECT_LE(backing_.calls(FakeBacking::Call::kMap) - before, 2U);
 }
 
 TEST_F(Placing, LargeBlockIsHadInOneRequest) {
   allocate(mebibytes(62));
-  EXPECT_EQ(backing_.calls(Call::kObtain), 1U);
-  EXPECT_EQ(backing_.calls(Call::kMap), 1U);
+  EXPECT_EQ(backing_.calls(FakeBacking::Call::kObtain), 1U);
+  EXPECT_EQ(backing_.calls(FakeBacking::Call::kMap), 1U);
 }
 
 TEST_F(Placing, BlockExtendsWithinItsRoomWhateverElseIsAllocated) {

@@ -4,8 +4,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeStreams::Call;
-
 struct RecordedStreams : EngineTest, testing::WithParamInterface<std::uint64_t> {
   RecordedStreams() : EngineTest({.limit = mebibytes(64)}) {}
 
@@ -152,7 +150,7 @@ TEST_P(RecordedStreams, WhoseWorkIsCapturedHoldTheBlockUntilTheyCanBeMarked) {
   const Address at = allocate(bytes_);
   record(at, kTwo);
   streams_.give(kTwo);
-  streams_.fail(Call::kMark, 1, {Code::kFailedPrecondition, "a graph is being captured"});
+  streams_.fail(FakeStreams::Call::kMark, 1, {Code::kFailedPrecondition, "a graph is being captured"});
   free(at, bytes_);
   EXPECT_TRUE(streams_.heal());
   streams_.finish_all();

@@ -11,7 +11,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeBacking::Call;
 using std::chrono::seconds;
 
 struct Refusal : EngineTest {
@@ -92,7 +91,7 @@ TEST_F(Refusal, ComesOnlyAfterSlabsWhoseBlocksOtherStreamsFreedWereGivenUp) {
 
 TEST_F(Refusal, OfTheBrokersOwnIsPassedOn) {
   for (const Code code : {Code::kUnavailable, Code::kUnauthenticated, Code::kInternal}) {
-    backing_.fail(Call::kObtain, 1, {code, "the broker's words"}, 10);
+    backing_.fail(FakeBacking::Call::kObtain, 1, {code, "the broker's words"}, 10);
     const auto failed = engine_->allocate(mebibytes(4), kOne);
     EXPECT_TRUE(failed_with(failed, code));
     EXPECT_NE(failed.error().message.find("the broker's words"), std::string::npos) << failed.error().message;

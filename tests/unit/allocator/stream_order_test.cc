@@ -4,8 +4,6 @@
 namespace gpumem::allocator::test {
 namespace {
 
-using Call = FakeStreams::Call;
-
 struct StreamOrder : EngineTest {
   explicit StreamOrder(Bytes limit = mebibytes(64)) : EngineTest({.limit = limit}) {}
 
@@ -40,9 +38,9 @@ TEST_P(StreamOrderOfSizes, FreedMemoryServesItsOwnStreamAtOnce) {
     free(first, bytes);
     EXPECT_EQ(allocate(bytes), first);
   }
-  EXPECT_EQ(streams_.calls(Call::kMark), 100U) << "the stream may end after each free";
-  EXPECT_EQ(streams_.calls(Call::kOrder), 0U);
-  EXPECT_EQ(streams_.calls(Call::kWait), 0U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kMark), 100U) << "the stream may end after each free";
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kOrder), 0U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kWait), 0U);
   EXPECT_EQ(backing_.calls(FakeBacking::Call::kObtain), 1U);
 }
 
@@ -54,8 +52,8 @@ TEST_P(StreamOrderOfSizes, FreeingOnTheLegacyDefaultStreamCostsNoCallOfTheDriver
     free(first, bytes, nullptr);
     EXPECT_EQ(allocate(bytes, nullptr), first);
   }
-  EXPECT_EQ(streams_.calls(Call::kMeet), 1U);
-  EXPECT_EQ(streams_.calls(Call::kMark), 0U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kMeet), 1U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kMark), 0U);
 }
 
 TEST_P(StreamOrderOfSizes, NewStreamWithTheHandleOfAnEndedOneComesBehindItsWork) {
@@ -129,7 +127,7 @@ TEST_F(StreamOrder, WorkThatIsOverNeedsNoOrder) {
   streams_.finish(kOne);
   allocate(mebibytes(64), kTwo);
   EXPECT_TRUE(streams_.is_behind(kTwo, used)) << "because it was asked, or because it was ordered";
-  EXPECT_EQ(streams_.calls(Call::kWait), 0U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kWait), 0U);
 }
 
 TEST_F(StreamOrder, LatestFreeOnTheLegacyDefaultStreamIsJoinedToAnotherStreamsMemory) {
@@ -151,7 +149,7 @@ TEST_F(StreamOrder, NullAndOneAreTheSameStream) {
   streams_.give(nullptr);
   free(at, mebibytes(64), reinterpret_cast<StreamHandle>(std::uintptr_t{1}));
   EXPECT_EQ(allocate(mebibytes(64), nullptr), at);
-  EXPECT_EQ(streams_.calls(Call::kOrder), 0U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kOrder), 0U);
 }
 
 TEST_F(StreamOrder, PerThreadStreamIsAnotherOneInEachThread) {

@@ -14,13 +14,13 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-Config good(std::string_view text) {
+Config good_config(std::string_view text) {
   auto config = parse_config(text, "g.toml");
   EXPECT_TRUE(config) << config.error().message;
   return config ? *config : Config{};
 }
 
-std::string wrong(std::string_view text) {
+std::string wrong_config(std::string_view text) {
   auto config = parse_config(text, "g.toml");
   if (config) {
     ADD_FAILURE() << "taken: " << text;
@@ -31,7 +31,7 @@ std::string wrong(std::string_view text) {
 }
 
 TEST(Config, OfAnEmptyFileLendsNearlyAllToEverybody) {
-  const Config config = good("");
+  const Config config = good_config("");
   EXPECT_EQ(config.runtime_folder, "/run/gpumemd");
   EXPECT_EQ(config.any_device.reserve, Amount::percent(9'000));
   EXPECT_TRUE(config.devices.empty());
@@ -41,7 +41,7 @@ TEST(Config, OfAnEmptyFileLendsNearlyAllToEverybody) {
 }
 
 TEST(Config, HasEveryKeyOfTheBroker) {
-  const Config config = good(R"([broker]
+  const Config config = good_config(R"([broker]
 runtime_dir = "/x"
 socket_group = "gpu"
 max_sessions = 7
@@ -84,7 +84,7 @@ fabric_handles = true
 }
 
 TEST(Config, HasEveryKeyOfDevicesTenantsAndTheDefault) {
-  const Config config = good(R"([[device]]
+  const Config config = good_config(R"([[device]]
 uuid = "GPU-a"
 [[device]]
 uuid = "GPU-b"
@@ -165,39 +165,42 @@ lend_guarantees = true
 }
 
 TEST(Config, CanRefuseOthers) {
-  EXPECT_FALSE(good("[default]\nrefuse = true\n").others.has_value());
-  EXPECT_TRUE(good("[default]\nrefuse = false\n").others.has_value());
+  EXPECT_FALSE(good_config("[default]\nrefuse = true\n").others.has_value());
+  EXPECT_TRUE(good_config("[default]\nrefuse = false\n").others.has_value());
 }
 
 TEST(Config, NamesTheTableThatAKeyBelongsIn) {
   EXPECT_THAT(
-      wrong("escalation = \"deny\"\n"),
+      wrong_config("escalation = \"deny\"\n"),
       StartsWith("g.toml:1:1: unknown key 'escalation' in the file; it belongs in [broker]; known are: "));
-  EXPECT_THAT(wrong("[broker]\nlimit = \"1GiB\"\n"), HasSubstr("; it belongs in [[tenant]] or [default]; "));
-  EXPECT_THAT(wrong("[broker]\nmade_up = 1\n"), Not(HasSubstr("belongs")));
+  EXPECT_THAT(wrong_config("[broker]\nlimit = \"1GiB\"\n"),
+              HasSubstr("; it belongs in [[tenant]] or [default]; "));
+  EXPECT_THAT(wrong_config("[broker]\nmade_up = 1\n"), Not(HasSubstr("belongs")));
 }
 
 TEST(Config, SaysThatAmountsAreWrittenInQuotes) {
   for (const char* value : {"8GiB", "25%", "0.5GiB  # half", "all-but 2GiB"})
-    EXPECT_THAT(wrong(std::string("[broker]\n\nreserve = ") + value + "\n[default]\n"),
+    EXPECT_THAT(wrong_config(std::string("[broker]\n\nreserve = ") + value + "\n[default]\n"),
                 AllOf(StartsWith("g.toml:3:"), HasSubstr("; amounts are texts: write them in quotes, \"")))
         << value;
-  EXPECT_THAT(wrong("[broker]\nescalation = deny\n"), Not(HasSubstr("quotes")));
-  EXPECT_THAT(wrong("[broker"), Not(HasSubstr("quotes")));
+  EXPECT_THAT(wrong_config("[broker]\nescalation = deny\n"), Not(HasSubstr("quotes")));
+  EXPECT_THAT(wrong_config("[broker"), Not(HasSubstr("quotes")));
 }
 
 TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
-  EXPECT_THAT(wrong("\n\nbrokr = 1\n"),
+  EXPECT_THAT(wrong_config("\n\nbrokr = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'brokr' in the file; known are: broker, device"));
-  EXPECT_THAT(wrong("[broker]\n  size = 1\n"),
+  EXPECT_THAT(wrong_config("[broker]\n  size = 1\n"),
               StartsWith("g.toml:2:3: unknown key 'size' in [broker]; known are: runtime_dir"));
-  EXPECT_THAT(wrong("[[device]]\nuuid = \"a\"\nlimit = 1\n"),
+  EXPECT_THAT(wrong_config("[[device]]\nuuid = \"a\"\nlimit = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'limit' in [[device]]"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuid = 1\n"),
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuid = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'uid' in [[tenant]]"));
-  EXPECT_THAT(wrong("[default]\nname = \"a\"\n"), StartsWith("g.toml:2:1: unknown key 'name' in [default]"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\nreserve = 1\n"),
-              StartsWith("g.toml:6:1: unknown key 'reserve' in a tenant's device"));
+  EXPECT_THAT(wrong_config("[default]\nname = \"a\"\n"),
+              StartsWith("g.toml:2:1: unknown key 'name' in [default]"));
+  EXPECT_THAT(
+      wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\nreserve = 1\n"),
+      StartsWith("g.toml:6:1: unknown key 'reserve' in a tenant's device"));
 }
 
 TEST(Config, WithAValueOfTheWrongTypeNamesTheRightType) {
@@ -231,113 +234,118 @@ TEST(Config, WithAValueOfTheWrongTypeNamesTheRightType) {
       {"[[tenant]]\nname = 1\nuser = 1", "expected a text in quotes"},
       {"[[tenant]]\nname = \"a\"\nuser = 1.0", "expected a text in quotes"},
   };
-  for (const auto& [text, words] : cases) EXPECT_THAT(wrong(text), HasSubstr(words)) << text;
+  for (const auto& [text, words] : cases) EXPECT_THAT(wrong_config(text), HasSubstr(words)) << text;
 }
 
 TEST(Config, WithANumberOutOfItsRangeIsRefused) {
-  EXPECT_THAT(wrong("[broker]\nmax_sessions = 0"), HasSubstr("from 1 to 100000"));
-  EXPECT_THAT(wrong("[broker]\nmax_sessions = 100001"), HasSubstr("from 1 to 100000"));
-  EXPECT_THAT(wrong("[broker]\nmax_sessions_per_tenant = -1"), HasSubstr("from 1"));
-  EXPECT_THAT(wrong("[broker]\nmax_wait_seconds = -1"), HasSubstr("from 0 to 604800"));
-  EXPECT_THAT(wrong("[broker]\naging_seconds = -1"), HasSubstr("from 0 to 604800"));
-  EXPECT_THAT(wrong("[broker]\nreclaim_deadline_ms = 0"), HasSubstr("from 1 to 86400000"));
-  EXPECT_THAT(wrong("[broker]\ngrace_seconds = 86401"), HasSubstr("from 0 to 86400"));
-  EXPECT_THAT(wrong("[broker]\nreconcile_seconds = -1"), HasSubstr("from 0 to 86400"));
+  EXPECT_THAT(wrong_config("[broker]\nmax_sessions = 0"), HasSubstr("from 1 to 100000"));
+  EXPECT_THAT(wrong_config("[broker]\nmax_sessions = 100001"), HasSubstr("from 1 to 100000"));
+  EXPECT_THAT(wrong_config("[broker]\nmax_sessions_per_tenant = -1"), HasSubstr("from 1"));
+  EXPECT_THAT(wrong_config("[broker]\nmax_wait_seconds = -1"), HasSubstr("from 0 to 604800"));
+  EXPECT_THAT(wrong_config("[broker]\naging_seconds = -1"), HasSubstr("from 0 to 604800"));
+  EXPECT_THAT(wrong_config("[broker]\nreclaim_deadline_ms = 0"), HasSubstr("from 1 to 86400000"));
+  EXPECT_THAT(wrong_config("[broker]\ngrace_seconds = 86401"), HasSubstr("from 0 to 86400"));
+  EXPECT_THAT(wrong_config("[broker]\nreconcile_seconds = -1"), HasSubstr("from 0 to 86400"));
   for (const char* table :
        {"[default]\n", "[[tenant]]\nname = \"a\"\nuser = 1\n", "[[default.device]]\nuuid = \"a\"\n"}) {
-    EXPECT_THAT(wrong(table + std::string("weight = 0")), HasSubstr("from 1 to 10000")) << table;
-    EXPECT_THAT(wrong(table + std::string("weight = 10001")), HasSubstr("from 1 to 10000")) << table;
-    EXPECT_THAT(wrong(table + std::string("priority = -1")), HasSubstr("from 0 to 9")) << table;
-    EXPECT_THAT(wrong(table + std::string("priority = 10")), HasSubstr("from 0 to 9")) << table;
+    EXPECT_THAT(wrong_config(table + std::string("weight = 0")), HasSubstr("from 1 to 10000")) << table;
+    EXPECT_THAT(wrong_config(table + std::string("weight = 10001")), HasSubstr("from 1 to 10000")) << table;
+    EXPECT_THAT(wrong_config(table + std::string("priority = -1")), HasSubstr("from 0 to 9")) << table;
+    EXPECT_THAT(wrong_config(table + std::string("priority = 10")), HasSubstr("from 0 to 9")) << table;
   }
 }
 
 TEST(Config, WithABadAmountIsRefusedAtItsLine) {
   for (const char* amount : {"\"\"", "\"lots\"", "\"101%\"", "\"-1GiB\"", "\"1.5\"", "\"20000000000GiB\"",
                              "-1", "\"1 parsec\"", "\"all-but\"", "\"all-but 50%\""}) {
-    EXPECT_THAT(wrong(std::string("[default]\n\nlimit = ") + amount), StartsWith("g.toml:3:")) << amount;
+    EXPECT_THAT(wrong_config(std::string("[default]\n\nlimit = ") + amount), StartsWith("g.toml:3:"))
+        << amount;
   }
 }
 
 TEST(Config, WithSomethingTwiceIsRefused) {
-  EXPECT_THAT(wrong("[broker]\nreserve = 1\nreserve = 2\n"), StartsWith("g.toml:3:"));
-  EXPECT_THAT(wrong("[broker]\n[broker]\n"), StartsWith("g.toml:2:"));
-  EXPECT_THAT(wrong("[[device]]\nuuid = \"a\"\n[[device]]\nuuid = \"a\"\n"), HasSubstr("'a' is given twice"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant]]\nname = \"a\"\nuser = 2\n"),
+  EXPECT_THAT(wrong_config("[broker]\nreserve = 1\nreserve = 2\n"), StartsWith("g.toml:3:"));
+  EXPECT_THAT(wrong_config("[broker]\n[broker]\n"), StartsWith("g.toml:2:"));
+  EXPECT_THAT(wrong_config("[[device]]\nuuid = \"a\"\n[[device]]\nuuid = \"a\"\n"),
+              HasSubstr("'a' is given twice"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant]]\nname = \"a\"\nuser = 2\n"),
               StartsWith("g.toml:4:1: tenant 'a' is given twice"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = "
-                    "\"x\"\n[[tenant.device]]\nuuid = \"x\"\n"),
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = "
+                           "\"x\"\n[[tenant.device]]\nuuid = \"x\"\n"),
               StartsWith("g.toml:6:1: device 'x' is given twice for one tenant"));
 }
 
 TEST(Config, WithATenantThatIsNobodyOrTwoIsRefused) {
-  EXPECT_THAT(wrong("[[tenant]]\nuser = 1\n"), HasSubstr("a tenant needs a 'name'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\n"), HasSubstr("'a' needs either a 'user' or a 'group'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"),
+  EXPECT_THAT(wrong_config("[[tenant]]\nuser = 1\n"), HasSubstr("a tenant needs a 'name'"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\n"),
+              HasSubstr("'a' needs either a 'user' or a 'group'"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"),
               HasSubstr("either a 'user' or a 'group', not both"));
-  EXPECT_THAT(wrong("[[device]]\nreserve = 1\n"), HasSubstr("a device needs its 'uuid'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"),
+  EXPECT_THAT(wrong_config("[[device]]\nreserve = 1\n"), HasSubstr("a device needs its 'uuid'"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nlimit = 1\n"),
               HasSubstr("needs its 'uuid'"));
 }
 
 TEST(Config, AllowsFabricHandlesToUsersAndGroupsWhereTheBrokerHasThem) {
   const std::string broker = "[broker]\nfabric_handles = true\n";
   const std::string ann = "[[tenant]]\nname = \"ann\"\nuser = 1\nfabric_handles = true\n";
-  EXPECT_TRUE(good(ann + broker).tenants.at(0).fabric_handles);
-  EXPECT_FALSE(good("").fabric_handles);
-  EXPECT_THAT(wrong(ann), HasSubstr("needs fabric_handles in [broker]"));
+  EXPECT_TRUE(good_config(ann + broker).tenants.at(0).fabric_handles);
+  EXPECT_FALSE(good_config("").fabric_handles);
+  EXPECT_THAT(wrong_config(ann), HasSubstr("needs fabric_handles in [broker]"));
   const std::string lab = "[[tenant]]\nname = \"lab\"\nfabric_handles = true\n";
   const std::string member = "[[tenant]]\nname = \"bob\"\nuser = 2\nparent = \"lab\"\n";
-  EXPECT_THAT(wrong(broker + lab + member), HasSubstr("'user' or a 'group'"));
+  EXPECT_THAT(wrong_config(broker + lab + member), HasSubstr("'user' or a 'group'"));
 }
 
 TEST(Config, MayHaveATenantThatIsNobodyOnlyAsAParent) {
   const std::string lab =
       "[[tenant]]\nname = \"ann\"\nuser = 1\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n";
-  EXPECT_EQ(good(lab).tenants.size(), 2U);
-  EXPECT_EQ(good("[default]\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n").tenants.size(), 1U);
+  EXPECT_EQ(good_config(lab).tenants.size(), 2U);
+  EXPECT_EQ(good_config("[default]\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n").tenants.size(), 1U);
   EXPECT_THAT(
-      wrong(lab + "[[tenant]]\nname = \"den\"\n"),
+      wrong_config(lab + "[[tenant]]\nname = \"den\"\n"),
       StartsWith("g.toml:7:1: tenant 'den' needs either a 'user' or a 'group', or tenants that name it"));
-  EXPECT_THAT(wrong("[default]\nrefuse = true\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n"),
+  EXPECT_THAT(wrong_config("[default]\nrefuse = true\nparent = \"lab\"\n[[tenant]]\nname = \"lab\"\n"),
               HasSubstr("tenant 'lab' needs"))
       << "nobody is under the default";
 }
 
 TEST(Config, WithATenantsNameThatCouldMisleadIsRefused) {
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"uid:7\"\nuser = 8\n"), HasSubstr("are of users without a tenant"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\\u001b[2J\"\nuser = 8\n"), HasSubstr("printable"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"" + std::string(129, 'a') + "\"\nuser = 8\n"),
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"uid:7\"\nuser = 8\n"),
+              HasSubstr("are of users without a tenant"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\\u001b[2J\"\nuser = 8\n"), HasSubstr("printable"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"" + std::string(129, 'a') + "\"\nuser = 8\n"),
               HasSubstr("at most 128 bytes"));
 }
 
 TEST(Config, ReadsTheReadersOfTheMetrics) {
-  EXPECT_EQ(good("").metrics.listen, "") << "nobody by a port";
-  const Config config = good("[metrics]\nlisten = \"127.0.0.1:9400\"\ngroup = 42\n");
+  EXPECT_EQ(good_config("").metrics.listen, "") << "nobody by a port";
+  const Config config = good_config("[metrics]\nlisten = \"127.0.0.1:9400\"\ngroup = 42\n");
   EXPECT_EQ(config.metrics.listen, "127.0.0.1:9400");
   EXPECT_EQ(config.metrics.group, "42");
 }
 
 TEST(Config, LetsOtherMachinesReadTheMetricsOnlyIfToldSo) {
-  EXPECT_THAT(wrong("[metrics]\nlisten = \"0.0.0.0:9400\"\n"),
+  EXPECT_THAT(wrong_config("[metrics]\nlisten = \"0.0.0.0:9400\"\n"),
               StartsWith("g.toml:2:10: listen: '0.0.0.0:9400' is reached from other machines"));
-  EXPECT_THAT(wrong("[metrics]\npublic = false\nlisten = \"[::]:9400\"\n"), HasSubstr("add public = true"));
-  EXPECT_EQ(good("[metrics]\npublic = true\nlisten = \"[::]:9400\"\n").metrics.listen, "[::]:9400");
-  EXPECT_THAT(wrong("[metrics]\npublic = true\nlisten = \"here:9400\"\n"),
+  EXPECT_THAT(wrong_config("[metrics]\npublic = false\nlisten = \"[::]:9400\"\n"),
+              HasSubstr("add public = true"));
+  EXPECT_EQ(good_config("[metrics]\npublic = true\nlisten = \"[::]:9400\"\n").metrics.listen, "[::]:9400");
+  EXPECT_THAT(wrong_config("[metrics]\npublic = true\nlisten = \"here:9400\"\n"),
               StartsWith("g.toml:3:10: listen: 'here:9400' is no address"));
 }
 
 TEST(Config, NamesErrorsInTheMetricsSection) {
-  EXPECT_THAT(wrong("[metrics]\nlisten = 9400\n"), HasSubstr("expected a text in quotes"));
-  EXPECT_THAT(wrong("[metrics]\npublic = \"yes\"\n"), HasSubstr("expected true or false"));
-  EXPECT_THAT(wrong("[metrics]\nport = 9400\n"), HasSubstr("listen, public, group"));
+  EXPECT_THAT(wrong_config("[metrics]\nlisten = 9400\n"), HasSubstr("expected a text in quotes"));
+  EXPECT_THAT(wrong_config("[metrics]\npublic = \"yes\"\n"), HasSubstr("expected true or false"));
+  EXPECT_THAT(wrong_config("[metrics]\nport = 9400\n"), HasSubstr("listen, public, group"));
 }
 
 TEST(Config, ThatIsNoTomlIsRefusedAtItsPlace) {
-  EXPECT_THAT(wrong("[broker"), StartsWith("g.toml:1:"));
-  EXPECT_THAT(wrong("x = \"\\q\""), StartsWith("g.toml:1:"));
-  EXPECT_THAT(wrong("ok = 1\n\xff\xfe"), HasSubstr("utf-8"));
-  EXPECT_THAT(wrong(std::string_view("a = 1\0", 6)), StartsWith("g.toml:1:"));
+  EXPECT_THAT(wrong_config("[broker"), StartsWith("g.toml:1:"));
+  EXPECT_THAT(wrong_config("x = \"\\q\""), StartsWith("g.toml:1:"));
+  EXPECT_THAT(wrong_config("ok = 1\n\xff\xfe"), HasSubstr("utf-8"));
+  EXPECT_THAT(wrong_config(std::string_view("a = 1\0", 6)), StartsWith("g.toml:1:"));
 }
 
 TEST(Config, IsReadFromAFile) {

@@ -16,8 +16,8 @@
 namespace gpumem::host {
 namespace {
 
-bool is_readable(int fd, std::chrono::milliseconds patience = {}) {
-  pollfd waiting{fd, POLLIN, 0};
+bool has_ended(int pidfd, std::chrono::milliseconds patience = {}) {
+  pollfd waiting{pidfd, POLLIN, 0};
   return ::poll(&waiting, 1, static_cast<int>(patience.count())) > 0;
 }
 
@@ -72,7 +72,7 @@ TEST(Peer, IsTheProcessThatMadeTheConnection) {
   ASSERT_GE(::getgroups(static_cast<int>(groups.size()), groups.data()), 0);
   for (const gid_t group : groups) EXPECT_EQ(std::ranges::count(found->peer.gids, group) > 0, true) << group;
   ASSERT_TRUE(found->pidfd.valid());
-  EXPECT_FALSE(is_readable(found->pidfd.get())) << "it lives";
+  EXPECT_FALSE(has_ended(found->pidfd.get())) << "it lives";
 }
 
 TEST(Peer, NameIsMadeFitToBePrinted) {
@@ -90,9 +90,9 @@ TEST(Peer, EndIsSeenByItsHandle) {
   auto found = identify_peer(child.socket.get());
   ASSERT_TRUE(found);
   EXPECT_EQ(found->peer.pid, child.pid);
-  EXPECT_FALSE(is_readable(found->pidfd.get()));
+  EXPECT_FALSE(has_ended(found->pidfd.get()));
   child.until.reset();
-  EXPECT_TRUE(is_readable(found->pidfd.get(), test::kPatience)) << "though nobody has waited for it";
+  EXPECT_TRUE(has_ended(found->pidfd.get(), test::kPatience)) << "though nobody has waited for it";
 }
 
 TEST(Peer, CanBeEndedWhereThereIsAHandleOfIt) {

@@ -33,20 +33,20 @@ Result<Compiled> compile(const std::string& text, const std::vector<DeviceFacts>
   return compile_policy(*config, devices, overlay);
 }
 
-core::Policy good(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
+core::Policy good_policy(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
   auto policy = compile(text, devices);
   EXPECT_TRUE(policy) << policy.error().message;
   return policy ? policy->policy : core::Policy{};
 }
 
-std::string wrong(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
+std::string wrong_policy(const std::string& text, const std::vector<DeviceFacts>& devices = {device(1)}) {
   auto policy = compile(text, devices);
   EXPECT_FALSE(policy) << text;
   return policy ? "" : policy.error().message;
 }
 
 Bytes pool(const std::string& reserve, Bytes obtainable = kTotal) {
-  return good("[broker]\nreserve = " + reserve, {device(1, obtainable)}).devices.at(0).pool;
+  return good_policy("[broker]\nreserve = " + reserve, {device(1, obtainable)}).devices.at(0).pool;
 }
 
 TEST(PolicyCompiler, TakesSharesOfObtainableMemory) {
@@ -59,21 +59,21 @@ TEST(PolicyCompiler, TakesSharesOfObtainableMemory) {
 
 TEST(PolicyCompiler, TakesAbsoluteAmountsAsDemands) {
   EXPECT_EQ(pool("\"4GiB\"", gibibytes(4)), gibibytes(4));
-  const std::string words = wrong("[broker]\nreserve = \"12GiB\"", {device(1, gibibytes(10))});
+  const std::string words = wrong_policy("[broker]\nreserve = \"12GiB\"", {device(1, gibibytes(10))});
   EXPECT_THAT(words, HasSubstr("cannot reserve 12GiB of " + uuid(1)));
   EXPECT_THAT(words, HasSubstr("it has 16GiB, of which 10GiB can be had"));
 }
 
 TEST(PolicyCompiler, RoundsPoolsAndLimitsDownToTheGranularity) {
   EXPECT_EQ(pool("\"5MiB\""), mebibytes(4));
-  EXPECT_THAT(wrong("[broker]\nreserve = \"1MiB\""), HasSubstr("empty pool"));
-  EXPECT_THAT(wrong("[broker]\nreserve = 0"), HasSubstr("empty pool"));
-  const core::Policy policy = good("[default]\nlimit = \"3MiB\"");
+  EXPECT_THAT(wrong_policy("[broker]\nreserve = \"1MiB\""), HasSubstr("empty pool"));
+  EXPECT_THAT(wrong_policy("[broker]\nreserve = 0"), HasSubstr("empty pool"));
+  const core::Policy policy = good_policy("[default]\nlimit = \"3MiB\"");
   EXPECT_EQ(policy.others->at(0).limit, mebibytes(2));
 }
 
 TEST(PolicyCompiler, TakesSharesOfQuotasFromThePool) {
-  const core::Policy policy = good(R"([broker]
+  const core::Policy policy = good_policy(R"([broker]
 reserve = "8GiB"
 [[tenant]]
 name = "ann"
@@ -96,8 +96,8 @@ limit = "all-but 1GiB"
 }
 
 TEST(PolicyCompiler, CutsALimitToThePoolButNoGuarantee) {
-  EXPECT_EQ(good("[default]\nlimit = \"1TiB\"").others->at(0).limit, good("").devices[0].pool);
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"1TiB\""),
+  EXPECT_EQ(good_policy("[default]\nlimit = \"1TiB\"").others->at(0).limit, good_policy("").devices[0].pool);
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"1TiB\""),
               HasSubstr("guarantee of 1TiB"));
 }
 
@@ -118,25 +118,25 @@ TEST(PolicyCompiler, RefusesGuaranteesThatCannotHoldTogether) {
   const std::string two =
       "[broker]\nreserve = \"8GiB\"\n[[tenant]]\nname = \"ann\"\nuser = 1\nguarantee = \"5GiB\"\n"
       "[[tenant]]\nname = \"bob\"\nuser = 2\nguarantee = ";
-  EXPECT_EQ(good(two + "\"3GiB\"").tenants.size(), 2U);
-  EXPECT_THAT(wrong(two + "\"4GiB\""), HasSubstr("tenant 'bob' asks for 4GiB on top of 5GiB"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"2GiB\"\nlimit = \"1GiB\""),
+  EXPECT_EQ(good_policy(two + "\"3GiB\"").tenants.size(), 2U);
+  EXPECT_THAT(wrong_policy(two + "\"4GiB\""), HasSubstr("tenant 'bob' asks for 4GiB on top of 5GiB"));
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"2GiB\"\nlimit = \"1GiB\""),
               HasSubstr("more than its limit of 1GiB"));
 }
 
 TEST(PolicyCompiler, LendsTheDevicesThatAreChosen) {
   const std::vector<DeviceFacts> both{device(1), device(2)};
-  EXPECT_EQ(good("", both).devices.size(), 2U);
-  const core::Policy policy = good("[[device]]\nuuid = \"" + uuid(2) + "\"\nreserve = \"1GiB\"", both);
+  EXPECT_EQ(good_policy("", both).devices.size(), 2U);
+  const core::Policy policy = good_policy("[[device]]\nuuid = \"" + uuid(2) + "\"\nreserve = \"1GiB\"", both);
   ASSERT_EQ(policy.devices.size(), 1U);
   EXPECT_EQ(policy.devices[0].uuid, uuid(2));
   EXPECT_EQ(policy.devices[0].pool, gibibytes(1));
-  EXPECT_THAT(wrong("[[device]]\nuuid = \"" + uuid(3) + "\"", both),
+  EXPECT_THAT(wrong_policy("[[device]]\nuuid = \"" + uuid(3) + "\"", both),
               HasSubstr("this machine does not have it"));
 }
 
 TEST(PolicyCompiler, TakesADevicesQuotaBeforeTheGeneralOne) {
-  const core::Policy policy = good(
+  const core::Policy policy = good_policy(
       "[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"1GiB\"\nlimit = \"4GiB\"\n"
       "[[tenant.device]]\nuuid = \"" +
           uuid(2) + "\"\nlimit = \"2GiB\"\n",
@@ -146,30 +146,31 @@ TEST(PolicyCompiler, TakesADevicesQuotaBeforeTheGeneralOne) {
 }
 
 TEST(PolicyCompiler, RefusesAQuotaOnADeviceThatIsNotLent) {
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"GPU-x\"\n"),
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"GPU-x\"\n"),
               HasSubstr("tenant 'a' has a quota on GPU-x, which is not lent"));
-  EXPECT_THAT(wrong("[[default.device]]\nuuid = \"GPU-x\"\n"), HasSubstr("GPU-x, which is not lent"));
+  EXPECT_THAT(wrong_policy("[[default.device]]\nuuid = \"GPU-x\"\n"), HasSubstr("GPU-x, which is not lent"));
 }
 
 TEST(PolicyCompiler, LooksUsersAndGroupsUp) {
   const core::Policy policy =
-      good("[[tenant]]\nname = \"a\"\nuser = \"root\"\n[[tenant]]\nname = \"b\"\ngroup = \"root\"\n");
+      good_policy("[[tenant]]\nname = \"a\"\nuser = \"root\"\n[[tenant]]\nname = \"b\"\ngroup = \"root\"\n");
   EXPECT_EQ(policy.tenants[0].uid, 0U);
   EXPECT_EQ(policy.tenants[1].gid, 0U);
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\n"),
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\n"),
               HasSubstr("no user 'no-such-one'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\ngroup = \"no-such-one\"\n"),
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\ngroup = \"no-such-one\"\n"),
               HasSubstr("no group 'no-such-one'"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = -1\n"), HasSubstr("no user '-1'"));
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = -1\n"), HasSubstr("no user '-1'"));
 }
 
 TEST(PolicyCompiler, RefusesTwoTenantsThatAreTheSameUserOrGroup) {
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\nuser = 0\n[[tenant]]\nname = \"b\"\nuser = \"root\"\n"),
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = 0\n[[tenant]]\nname = \"b\"\nuser = \"root\"\n"),
               HasSubstr("tenants 'a' and 'b' are both user 0"));
-  EXPECT_THAT(wrong("[[tenant]]\nname = \"a\"\ngroup = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n"),
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\ngroup = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n"),
               HasSubstr("both group 5"));
-  EXPECT_EQ(good("[[tenant]]\nname = \"a\"\nuser = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n").tenants.size(),
-            2U);
+  EXPECT_EQ(
+      good_policy("[[tenant]]\nname = \"a\"\nuser = 5\n[[tenant]]\nname = \"b\"\ngroup = 5\n").tenants.size(),
+      2U);
 }
 
 std::string ann_with(const std::string& quota) {
@@ -178,7 +179,7 @@ std::string ann_with(const std::string& quota) {
 
 TEST(PolicyCompiler, NeverMakesNothingOfAGuarantee) {
   const auto guarantee = [](const std::string& amount) {
-    return good(ann_with("guarantee = " + amount)).tenants.at(0).quotas.at(0).guarantee;
+    return good_policy(ann_with("guarantee = " + amount)).tenants.at(0).quotas.at(0).guarantee;
   };
   EXPECT_EQ(guarantee("0"), Bytes{});
   EXPECT_EQ(guarantee("1"), mebibytes(2));
@@ -186,22 +187,22 @@ TEST(PolicyCompiler, NeverMakesNothingOfAGuarantee) {
   EXPECT_EQ(guarantee("\"2049KiB\""), mebibytes(4)) << "bytes: at least what is said";
   EXPECT_EQ(guarantee("\"1%\""), mebibytes(2));
   EXPECT_EQ(guarantee("\"50%\""), mebibytes(2)) << "a share: so that two halves are not more than the whole";
-  EXPECT_THAT(wrong(ann_with("guarantee = \"16777215TiB\"")), HasSubstr("tenant 'ann'"));
-  EXPECT_THAT(wrong(ann_with("guarantee = \"18446744073709551615\"")),
+  EXPECT_THAT(wrong_policy(ann_with("guarantee = \"16777215TiB\"")), HasSubstr("tenant 'ann'"));
+  EXPECT_THAT(wrong_policy(ann_with("guarantee = \"18446744073709551615\"")),
               AllOf(HasSubstr("tenant 'ann': a guarantee of"), HasSubstr("is more than any device has")));
 }
 
 TEST(PolicyCompiler, SaysThatALimitIsTooSmallToLendAnything) {
-  const std::string words = wrong(ann_with("limit = \"1MiB\""));
+  const std::string words = wrong_policy(ann_with("limit = \"1MiB\""));
   EXPECT_THAT(words, HasSubstr("tenant 'ann': a limit of 1MiB is less than the 2MiB"));
   EXPECT_THAT(words, HasSubstr(uuid(1)));
-  EXPECT_THAT(wrong(ann_with("limit = \"1%\"")), HasSubstr("a limit of 1% is less than the 2MiB"));
-  EXPECT_THAT(wrong("[default]\nlimit = 1"), HasSubstr("the default: a limit of 1B"));
-  EXPECT_EQ(good(ann_with("limit = 0")).tenants.at(0).quotas.at(0).limit, Bytes{});
+  EXPECT_THAT(wrong_policy(ann_with("limit = \"1%\"")), HasSubstr("a limit of 1% is less than the 2MiB"));
+  EXPECT_THAT(wrong_policy("[default]\nlimit = 1"), HasSubstr("the default: a limit of 1B"));
+  EXPECT_EQ(good_policy(ann_with("limit = 0")).tenants.at(0).quotas.at(0).limit, Bytes{});
 }
 
 TEST(PolicyCompiler, TakesParentsWeightsAndPriorities) {
-  const core::Policy policy = good(R"([[tenant]]
+  const core::Policy policy = good_policy(R"([[tenant]]
 name = "lab"
 weight = 300
 [[tenant]]
@@ -224,24 +225,25 @@ priority = 0
   EXPECT_EQ(policy.others_parent, "lab");
   EXPECT_EQ(policy.others->at(0).weight, core::kDefaultWeight);
   EXPECT_EQ(policy.others->at(0).priority, 0U);
-  EXPECT_THAT(wrong("[default]\nparent = \"lab\""), HasSubstr("the default names the parent 'lab'"));
+  EXPECT_THAT(wrong_policy("[default]\nparent = \"lab\""), HasSubstr("the default names the parent 'lab'"));
 }
 
 TEST(PolicyCompiler, TakesHowEachDeviceIsLent) {
   const core::Policy policy =
-      good("[broker]\nescalation = \"deny\"\ncontext_overhead = \"512MiB\"\n[[device]]\nuuid = \"" + uuid(1) +
-               "\"\n[[device]]\nuuid = \"" + uuid(2) +
-               "\"\nescalation = \"wait\"\nlend_guarantees = true\ncontext_overhead = 0\n",
-           {device(1), device(2)});
+      good_policy("[broker]\nescalation = \"deny\"\ncontext_overhead = \"512MiB\"\n[[device]]\nuuid = \"" +
+                      uuid(1) + "\"\n[[device]]\nuuid = \"" + uuid(2) +
+                      "\"\nescalation = \"wait\"\nlend_guarantees = true\ncontext_overhead = 0\n",
+                  {device(1), device(2)});
   EXPECT_EQ(policy.devices[0].reclaim.escalation, core::Escalation::kDeny);
   EXPECT_FALSE(policy.devices[0].reclaim.lend_guarantees);
   EXPECT_EQ(policy.devices[0].context_overhead, mebibytes(512));
   EXPECT_EQ(policy.devices[1].reclaim.escalation, core::Escalation::kWait);
   EXPECT_TRUE(policy.devices[1].reclaim.lend_guarantees);
   EXPECT_EQ(policy.devices[1].context_overhead, Bytes{});
-  EXPECT_EQ(good("[broker]\nescalation = \"deny\"").devices[0].reclaim.escalation, core::Escalation::kDeny)
+  EXPECT_EQ(good_policy("[broker]\nescalation = \"deny\"").devices[0].reclaim.escalation,
+            core::Escalation::kDeny)
       << "devices that are not listed";
-  EXPECT_THAT(wrong("[broker]\ncontext_overhead = \"17GiB\""), HasSubstr("more than the 16GiB"));
+  EXPECT_THAT(wrong_policy("[broker]\ncontext_overhead = \"17GiB\""), HasSubstr("more than the 16GiB"));
 }
 
 struct PolicyUnderAnOverlay : testing::Test {
@@ -322,7 +324,7 @@ TEST(UserOfATenant, IsOneNumberSpelledInOneWay) {
 }
 
 TEST(PolicyCompiler, TakesOverNumbers) {
-  const core::Policy policy = good(
+  const core::Policy policy = good_policy(
       "[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\naging_seconds = 7\npast_broker = \"end\"\n"
       "past_broker_allowance = \"1GiB\"\n[default]\nrefuse = true\n");
   EXPECT_EQ(policy.aging, std::chrono::seconds(7));

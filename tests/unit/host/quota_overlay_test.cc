@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string wrong(std::string_view text) {
+std::string wrong_overlay(std::string_view text) {
   auto overlay = parse_overlay(text, "q.toml");
   EXPECT_FALSE(overlay) << text;
   return overlay ? "" : overlay.error().message;
@@ -43,18 +43,19 @@ TEST(QuotaOverlay, SpellsAmountsForPeopleWhereNothingIsLost) {
 }
 
 TEST(QuotaOverlay, ThatIsBrokenIsRefusedAtItsPlace) {
-  EXPECT_THAT(wrong(""), HasSubstr("there is no 'revision'"))
+  EXPECT_THAT(wrong_overlay(""), HasSubstr("there is no 'revision'"))
       << "a file that was cut off says nothing of quotas";
-  EXPECT_THAT(wrong("revision = -1"), StartsWith("q.toml:1:"));
-  EXPECT_THAT(wrong("revision = 9223372036854775807"), StartsWith("q.toml:1:"))
+  EXPECT_THAT(wrong_overlay("revision = -1"), StartsWith("q.toml:1:"));
+  EXPECT_THAT(wrong_overlay("revision = 9223372036854775807"), StartsWith("q.toml:1:"))
       << "the number after it could not be read again";
-  EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nname = \"a\"\nlimt = 1\n"),
+  EXPECT_THAT(wrong_overlay("revision = 1\n[[tenant]]\nname = \"a\"\nlimt = 1\n"),
               StartsWith("q.toml:4:1: unknown key 'limt'"));
-  EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nlimit = 1\n"), HasSubstr("needs a 'name'"));
-  EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"\n"),
+  EXPECT_THAT(wrong_overlay("revision = 1\n[[tenant]]\nlimit = 1\n"), HasSubstr("needs a 'name'"));
+  EXPECT_THAT(wrong_overlay("revision = 1\n[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"\n"),
               HasSubstr("given twice"));
-  EXPECT_THAT(wrong("revision = 1\n[[tenant]]\nname = \"a\"\nweight = 0\n"), HasSubstr("from 1 to 10000"));
-  EXPECT_THAT(wrong("revision = 1\n[[ten"), StartsWith("q.toml:2:"));
+  EXPECT_THAT(wrong_overlay("revision = 1\n[[tenant]]\nname = \"a\"\nweight = 0\n"),
+              HasSubstr("from 1 to 10000"));
+  EXPECT_THAT(wrong_overlay("revision = 1\n[[ten"), StartsWith("q.toml:2:"));
 }
 
 struct QuotaChanges : testing::Test {
