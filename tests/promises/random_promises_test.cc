@@ -70,6 +70,13 @@ TEST(Promises, HoldInAWorldWhereAClaimWasLate) {
   run_world(20340078, kEventsOfAWorld, true, seen);
 }
 
+// A session was asked for a debt, and later for a request of its tenant. It returned the memory for the debt,
+// and kept it mapped.
+TEST(Promises, HoldInAWorldWhereTheEarlierOfTwoDeadlinesIsMissed) {
+  Seen seen;
+  run_world(20261207, kEventsOfAWorld, false, seen);
+}
+
 TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), false); }
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), true); }
