@@ -10,25 +10,6 @@ namespace {
 
 class Captures : public SimTest {};
 
-TEST_F(Captures, WorkIsDoneByTheGraphAndNotByTheStream) {
-  in_process([] {
-    enter_primary();
-    unsigned* const words = pinned_words(2);
-    const CUdeviceptr memory = device_words(1);
-    const CUstream stream = begin_capture();
-    words[0] = 7;
-    EXPECT_CU(cuMemcpyHtoDAsync(memory, &words[0], 4, stream));
-    EXPECT_CU(cuMemcpyDtoHAsync(&words[1], memory, 4, stream));
-    EXPECT_CU(cuLaunchHostFunc(
-        stream, [](void* word) { *static_cast<unsigned*>(word) += 1; }, &words[1]));
-    const CUgraph graph = end_capture(stream);
-    EXPECT_CU(cuStreamSynchronize(stream));
-    EXPECT_EQ(words[1], 0U);
-    launch_and_wait(instantiate(graph), stream);
-    EXPECT_EQ(words[1], 8U);
-  });
-}
-
 TEST_F(Captures, StatusAndInfoTellOfTheCapture) {
   in_process([] {
     enter_primary();

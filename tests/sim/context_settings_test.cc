@@ -93,19 +93,6 @@ TEST_F(ContextSettings, LimitsStartAsDocumentedAndAreToldAsTheyWereSet) {
   });
 }
 
-TEST_F(ContextSettings, UnknownLimitsAreRefused) {
-  in_process([] {
-    enter_primary();
-    std::size_t value = 7;
-    for (const CUlimit bad : {CU_LIMIT_MAX, static_cast<CUlimit>(15)}) {
-      EXPECT_EQ(cuCtxGetLimit(&value, bad), CUDA_ERROR_UNSUPPORTED_LIMIT);
-      EXPECT_EQ(cuCtxSetLimit(bad, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
-    }
-    EXPECT_EQ(value, 7U);
-    EXPECT_EQ(cuCtxGetLimit(nullptr, CU_LIMIT_STACK_SIZE), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
 TEST_F(ContextSettings, FlagsAreThoseThatTheContextWasMadeWith) {
   in_process([] {
     enter_primary();

@@ -1,7 +1,6 @@
 // Managed memory: who reaches it, what is told of it.
 #include <cuda.h>
 
-#include <cstring>
 #include <vector>
 
 #include "tests/sim/sim_fixture.h"
@@ -50,22 +49,6 @@ class Managed : public SimTest {
     return address;
   }
 };
-
-TEST_F(Managed, MemoryIsReachedByTheHostAndByEveryDevice) {
-  in_process([] {
-    const CUdeviceptr address = allocate(0);
-    auto* const bytes = reinterpret_cast<unsigned char*>(address);
-    bytes[0] = 7;
-    CUcontext other{};
-    ASSERT_CU(cuDevicePrimaryCtxRetain(&other, 1));
-    ASSERT_CU(cuCtxSetCurrent(other));
-    EXPECT_CU(cuMemsetD8(address + 1, 8, 1));
-    unsigned char copy[2]{};
-    EXPECT_CU(cuMemcpyDtoH(copy, address, 2));
-    EXPECT_EQ(copy[0], 7);
-    EXPECT_EQ(bytes[1], 8);
-  });
-}
 
 TEST_F(Managed, MemoryIsChargedToTheCurrentDeviceUntilItIsFreed) {
   in_process([] {

@@ -27,22 +27,6 @@ TEST_F(Memory, HandlesAreCheckedNotBelieved) {
   });
 }
 
-TEST_F(Memory, ReservationIsFreedAfterItsMappings) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    const auto handle = create(2 * kPage);
-    const CUdeviceptr range = reserve(4 * kPage);
-    EXPECT_EQ(cuMemMap(range, kPage, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its beginning";
-    EXPECT_EQ(cuMemMap(range, kPage, kPage, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its end";
-    EXPECT_CU(cuMemMap(range + 2 * kPage, 2 * kPage, 0, handle, 0));
-    EXPECT_EQ(cuMemMap(range + kPage, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE) << "they overlap";
-    EXPECT_EQ(cuMemAddressFree(range, 4 * kPage), CUDA_ERROR_INVALID_VALUE) << "still mapped";
-    EXPECT_EQ(cuMemUnmap(range, 5 * kPage), CUDA_ERROR_INVALID_VALUE) << "beyond the reservation";
-    EXPECT_CU(cuMemUnmap(range + 2 * kPage, 2 * kPage));
-    EXPECT_CU(cuMemAddressFree(range, 4 * kPage));
-  });
-}
-
 TEST_F(Memory, PointersTellWhatTheCurrentDeviceMayDo) {
   in_process([] {
     ASSERT_CU(cuInit(0));

@@ -140,22 +140,6 @@ TEST_F(Pools, BadPropertiesAndArgumentsAreRefused) {
   });
 }
 
-TEST_F(PoolsOfTwoDevices, EachDeviceHasItsCurrentPool) {
-  in_process([] {
-    enter_primary(1);
-    CUdeviceptr memory = 0;
-    ASSERT_CU(cuMemAllocAsync(&memory, kPage, nullptr));
-    EXPECT_EQ(used_in(default_pool(1)), kPage);
-    EXPECT_EQ(used(1), kContext + kPage);
-    EXPECT_EQ(used(0), 0U);
-    const CUmemoryPool pool = create_pool();  // of device 0
-    EXPECT_EQ(cuDeviceSetMemPool(1, pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuDeviceSetMemPool(0, pool));
-    allocate(pool, kPage, nullptr);  // by a stream of device 1
-    EXPECT_EQ(used(0), kPage);
-  });
-}
-
 TEST_F(PoolsOfTwoDevices, AccessIsSetForPeersAndKeptForTheOwnDevice) {
   in_process([] {
     enter_primary();

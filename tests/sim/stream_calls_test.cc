@@ -216,22 +216,6 @@ TEST_F(StreamCalls, IdsAreNeverTheSameTwice) {
 }
 #endif
 
-TEST_F(StreamCalls, EventRecordedWithDefaultFlagsStandsInTheStreamsOrder) {
-  in_process([] {
-    enter_primary();
-    const CUstream queue = stream_apart();
-    CUevent event = nullptr;
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    Barrier barrier;
-    barrier.put_in(queue);
-    EXPECT_CU(cuEventRecordWithFlags(event, queue, CU_EVENT_RECORD_DEFAULT));
-    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    barrier.open();
-    EXPECT_CU(cuEventSynchronize(event));
-    EXPECT_CU(cuEventQuery(event));
-  });
-}
-
 TEST_F(StreamCalls, FlagsThatOnlyACaptureKnowsAreRefused) {
   in_process([] {
     enter_primary();

@@ -174,22 +174,5 @@ TEST_F(Streams, MemoryIsFreedAfterTheWorkOfADestroyedStream) {
   });
 }
 
-TEST_F(Streams, CopyWhoseMemoryIsGoneFailsItsContext) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr from = mapped(create(kPage), kPage);
-    int* const words = pinned();
-    Barrier barrier;
-    const CUstream queue = stream();
-    barrier.put_in(queue);
-    EXPECT_CU(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(words), from, 4, queue));
-    EXPECT_CU(cuMemUnmap(from, kPage));
-    EXPECT_CU(cuMemAddressFree(from, kPage));
-    barrier.open();
-    EXPECT_NE(cuStreamSynchronize(queue), CUDA_SUCCESS);
-    EXPECT_EQ(words[0], 0) << "an address that is unmapped is no host memory";
-  });
-}
-
 }  // namespace
 }  // namespace gpumem::sim::test
