@@ -244,28 +244,6 @@ TEST_F(Captures, StreamThatIsDestroyedTakesItsCaptureAlong) {
   });
 }
 
-TEST_F(Captures, JoinedStreamMayBeDestroyedBeforeTheEnd) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr memory = device_words(1);
-    const auto capture = [&](bool joins) {
-      const CUstream stream = begin_capture(), side = stream_apart();
-      const CUevent fork = untimed_event(), join = untimed_event();
-      EXPECT_CU(cuEventRecord(fork, stream));
-      EXPECT_CU(cuStreamWaitEvent(side, fork, 0));
-      EXPECT_CU(cuMemsetD32Async(memory, 2, 1, side));
-      EXPECT_CU(cuEventRecord(join, side));
-      if (joins) {
-        EXPECT_CU(cuStreamWaitEvent(stream, join, 0));
-      }
-      EXPECT_CU(cuStreamDestroy(side));
-      return stream;
-    };
-    EXPECT_NE(end_capture(capture(true)), nullptr);
-    EXPECT_EQ(failed_end(capture(false)), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-  });
-}
-
 #if CUDA_VERSION >= 13000
 TEST_F(Captures, NodesAreAddedToAGraphAndByHandInBetween) {
   in_process([] {

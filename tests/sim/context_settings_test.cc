@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "tests/sim/work_support.h"
 
@@ -175,26 +174,6 @@ TEST_F(ContextSettings, WithoutAContextThereIsNothingToSetOrTell) {
     EXPECT_EQ(cuCtxSetFlags(0), CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(cuCtxGetId(nullptr, &id), CUDA_ERROR_INVALID_CONTEXT);
 #endif
-  });
-}
-
-TEST_F(ContextSettings, CaptureModeIsExchangedInEachThreadForItself) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    std::thread([] {
-      CUstreamCaptureMode other = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-      EXPECT_CU(cuThreadExchangeStreamCaptureMode(&other));
-      EXPECT_EQ(other, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    }).join();
-    mode = static_cast<CUstreamCaptureMode>(3);
-    EXPECT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuThreadExchangeStreamCaptureMode(nullptr), CUDA_ERROR_INVALID_VALUE);
-    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED) << "what was refused has changed nothing";
   });
 }
 

@@ -126,34 +126,6 @@ TEST_F(Managed, AccessorsAndPrefetchesAreTold) {
   });
 }
 
-TEST_F(Managed, AdviceEndsWithTheMemory) {
-  in_process([] {
-    const CUdeviceptr first = allocate();
-    EXPECT_CU(advise(first, kSize, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
-    EXPECT_CU(cuMemFree(first));
-    int value = 0;
-    EXPECT_EQ(cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, first, kSize),
-              CUDA_ERROR_INVALID_VALUE);
-    CUdeviceptr second = 0;
-    ASSERT_CU(cuMemAllocManaged(&second, kSize, CU_MEM_ATTACH_GLOBAL));
-    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, second, kSize), 0);
-  });
-}
-
-TEST_F(Managed, OtherMemoryAndUnknownPlacesAreRefused) {
-  in_process([] {
-    const CUdeviceptr address = allocate();
-    CUdeviceptr plain = 0;
-    ASSERT_CU(cuMemAlloc(&plain, kPage));
-    EXPECT_EQ(prefetch(plain, kPage, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(advise(plain, kPage, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, kSize + 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, 0, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, kSize, 9), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_EQ(advise(address, kSize, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE);
-  });
-}
-
 TEST_F(Managed, MemoryIsAttachedToStreams) {
   in_process([] {
     const CUdeviceptr address = allocate();

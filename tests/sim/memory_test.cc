@@ -10,23 +10,6 @@ namespace {
 
 using Memory = SimTest;
 
-TEST_F(Memory, HandlesAreCheckedNotBelieved) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    const CUdeviceptr address = reserve(kPage);
-    const auto handle = create(kPage);
-    EXPECT_CU(cuMemRelease(handle));
-    EXPECT_EQ(used(), 0U);
-    for (const CUmemGenericAllocationHandle bad : {handle, handle + 1, CUmemGenericAllocationHandle{0}}) {
-      EXPECT_EQ(cuMemRelease(bad), CUDA_ERROR_INVALID_VALUE);
-      EXPECT_EQ(cuMemMap(address, kPage, 0, bad, 0), CUDA_ERROR_INVALID_VALUE);
-      int fd = -1;
-      EXPECT_EQ(cuMemExportToShareableHandle(&fd, bad, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                CUDA_ERROR_INVALID_VALUE);
-    }
-  });
-}
-
 TEST_F(Memory, PointersTellWhatTheCurrentDeviceMayDo) {
   in_process([] {
     ASSERT_CU(cuInit(0));

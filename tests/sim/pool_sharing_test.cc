@@ -105,21 +105,6 @@ TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(PoolSharing, NothingIsImportedOnceItIsGone) {
-  Process owner(share);
-  const Shared shared(owner.channel());
-  owner.kill();
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    CUmemPoolPtrExportData data = shared.data[0];
-    CUdeviceptr address = 0;
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(reserved(pool), 0U);
-  });
-  EXPECT_EQ(used(), 0U);
-}
-
 TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
   in_process([] {
     enter_primary();
@@ -130,41 +115,6 @@ TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
     EXPECT_EQ(reserved(pool), kPage);
     EXPECT_CU(cuMemPoolDestroy(pool));
     EXPECT_EQ(used(), kContext);
-  });
-}
-
-TEST_F(PoolSharing, PoolOfAnotherMachineIsRefused) {
-  Process owner(share);
-  const Shared shared(owner.channel());
-  const std::filesystem::path other = folder_.string() + ".other";
-  ASSERT_TRUE(create_machine(other, "1x64MiB", SIM_LIBRARIES).has_value());
-  in_process([&] {
-    ::setenv("GPUMEM_SIM_MACHINE", other.c_str(), 1);
-    ASSERT_CU(cuInit(0));
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(import_pool(shared.fd.get(), &pool), CUDA_ERROR_INVALID_VALUE);
-  });
-  EXPECT_TRUE(remove_machine(other).has_value());
-}
-
-TEST_F(PoolSharing, DataThatIsNoAllocationOfThePoolIsRefused) {
-  Process owner(share), stranger(share);
-  const Shared shared(owner.channel()), foreign(stranger.channel());
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    CUdeviceptr address = 0;
-    CUmemPoolPtrExportData data = foreign.data[0];
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    for (std::size_t i = 0; i < sizeof data.reserved; ++i) {  // every byte damaged: refused or harmless
-      data = shared.data[0];
-      data.reserved[i] = static_cast<unsigned char>(~data.reserved[i]);
-      if (cuMemPoolImportPointer(&address, pool, &data) == CUDA_SUCCESS) {
-        EXPECT_CU(cuMemFree(address));
-      }
-    }
-    EXPECT_EQ(*bytes_at(shared.import(pool, 0)), 1);
   });
 }
 
