@@ -41,14 +41,7 @@ class Clients {
         host_.end(sessions_[i], releases ? core::SessionEnd::kReleased : core::SessionEnd::kLost);
       host_.exited(sessions_[i]);
     }
-    host_.come_to_rest();
-    host_.remove_kept_regions();
-    require(host_.broker().sessions().empty(), "a session that is over is forgotten");
-    require(host_.broker().settled(), "nothing is under way");
-    for (const core::DeviceView& device : host_.broker().devices()) {
-      require(device.charges.total().is_zero() && device.outside.is_zero(), "nobody is charged");
-      require(device.free == device.policy.pool, "everything is free");
-    }
+    host_.require_nothing_left();
   }
 
  private:
@@ -84,9 +77,9 @@ class Clients {
   core::SessionEnd some_end() { return static_cast<core::SessionEnd>(input_.below(3)); }
 
   void pass_time() {
-    const auto next = host_.broker().next_deadline();
-    if (input_.one_in(2) || !next) return host_.pass(std::chrono::milliseconds(input_.byte()));
-    host_.pass(std::max(*next - host_.now(), core::Duration::zero()));
+    if (input_.one_in(2) || !host_.broker.next_deadline())
+      return host_.pass(std::chrono::milliseconds(input_.byte()));
+    host_.pass(host_.until_next_deadline());
   }
 
   // ---- Frames ----
@@ -287,7 +280,7 @@ class Clients {
   }
 
   core::SessionView view(SessionId session) {
-    for (core::SessionView& view : host_.broker().sessions())
+    for (core::SessionView& view : host_.broker.sessions())
       if (view.id == session) return view;
     require(false, "a session that lives is listed");
     return {};
@@ -315,9 +308,8 @@ class Clients {
   void answer_all(SessionId session) {
     host_.fail_next(0);
     for (int i = 0; i < 1000 && host_.lives(session) && !host_.told(session).due.empty(); ++i) {
-      const auto next = host_.broker().next_deadline();
-      require(next.has_value(), "what waits has a deadline");
-      host_.pass(std::max(*next - host_.now(), core::Duration::zero()));
+      require(host_.broker.next_deadline().has_value(), "what waits has a deadline");
+      host_.pass(host_.until_next_deadline());
     }
     require(!host_.lives(session) || host_.told(session).due.empty(), "every request is answered");
   }

@@ -26,7 +26,12 @@ Body whole(const lane::Incoming& frame) {
 
 }  // namespace
 
-BrokerHost::BrokerHost(core::Policy policy) : broker_(std::move(policy)), calls_(*this, *this) { pass({}); }
+BrokerHost::BrokerHost(const core::Policy& policy)
+    : CoreWorld(policy, core::totals_of(policy), core::TimePoint(std::chrono::hours(1))),
+      calls_(*this, *this) {
+  driver.fails = [this](const core::Extent&) { return failures_ != 0 && failures_-- != 0; };
+  pass({});
+}
 
 SessionId BrokerHost::connect(std::uint32_t uid) {
   SessionId id;
@@ -67,23 +72,23 @@ void BrokerHost::exited(SessionId session) {
 }
 
 void BrokerHost::pass(core::Duration time) {
-  now_ += time;
+  now += time;
   run([](core::Broker& broker, core::TimePoint now) { broker.tick(now); });
 }
 
 void BrokerHost::come_to_rest() {
   failures_ = 0;
   for (int i = 0; i < 10'000; ++i) {
-    const auto next = broker_.next_deadline();
-    if (!next) return;
-    pass(std::max(*next - now_, core::Duration::zero()));
+    if (!broker.next_deadline()) return;
+    pass(until_next_deadline());
   }
   require(false, "there is an end to what is to be done");
 }
 
-void BrokerHost::remove_kept_regions() {
+void BrokerHost::require_nothing_left() {
+  come_to_rest();
   for (;;) {
-    const core::RegionPage page = broker_.regions({"", true}, "", now_);
+    const core::RegionPage page = broker.regions({"", true}, "", now);
     if (page.regions.empty()) break;
     const core::RegionView& one = page.regions.front();
     require(one.region.kept, "a region without a process is one that is kept");
@@ -93,13 +98,19 @@ void BrokerHost::remove_kept_regions() {
     });
   }
   come_to_rest();
+  require(broker.sessions().empty(), "a session that is over is forgotten");
+  require(broker.settled(), "nothing is under way");
+  for (const core::DeviceView& device : broker.devices()) {
+    require(device.charges.total().is_zero() && device.outside.is_zero(), "nobody is charged");
+    require(device.free == device.policy.pool, "everything is free");
+  }
 }
 
 Result<SessionId> BrokerHost::open_session(int connection, std::string label,
                                            std::shared_ptr<core::SessionHolder> holder) {
   const auto uid = static_cast<std::uint32_t>(connection);
   const core::Peer peer{.pid = 1000 + uid, .uid = uid, .maps = false, .gids = {uid}, .command = "fuzz"};
-  const auto opened = broker_.open_session(peer, std::move(label), now_);
+  const auto opened = broker.open_session(peer, std::move(label), now);
   if (opened) holders_.emplace(*opened, std::move(holder));
   return opened;
 }
@@ -153,62 +164,41 @@ void BrokerHost::end_requests_of(SessionId session) {
 // As the host does: everything that follows, then the answers. An answer that finds its lane broken ends a
 // session, which is work of its own.
 void BrokerHost::run(const Work& work) {
-  if (running_) return work(broker_, now_);
+  if (running_) return work(broker, now);
   running_ = true;
-  work(broker_, now_);
+  work(broker, now);
   do_effects();
   running_ = false;
-  broker_.take_events();
-  broker_.take_touched();
+  broker.take_events();
+  broker.take_touched();
   for (const auto& done : std::exchange(after_, {})) done();
   check();
 }
 
 void BrokerHost::do_effects() {
-  std::vector<core::Effect> effects;
-  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
-    for (core::Effect& effect : effects) {
-      if (const auto* run = std::get_if<core::RunJobs>(&effect))
-        for (const core::Job& job : run->jobs) do_job(job);
-      if (const auto* ring = std::get_if<core::RingDoorbell>(&effect)) press(ring->session);
-      if (auto* mapped = std::get_if<core::AnswerMap>(&effect)) {
-        auto map = pending_maps_.extract(mapped->request);
-        if (!map.empty())
-          after(
-              [tell = std::move(map.mapped().second), result = std::move(mapped->answer)] { tell(result); });
-      }
-      auto* answer = std::get_if<core::AnswerGrow>(&effect);
-      if (answer == nullptr) continue;
-      auto pending = pending_.extract(answer->request);
-      if (pending.empty()) continue;
-      after(
-          [tell = std::move(pending.mapped().answer), result = std::move(answer->answer)] { tell(result); });
-    }
+  take_effects(*this);
+  while (has_jobs()) {
+    for (core::DeviceIndex device = 0; device < jobs.size(); ++device)
+      if (!jobs[device].empty()) broker.job_done(run_next_job(device), now);
+    take_effects(*this);
   }
+}
+
+void BrokerHost::take(core::AnswerGrow& effect) {
+  auto pending = pending_.extract(effect.request);
+  if (pending.empty()) return;
+  after([tell = std::move(pending.mapped().answer), result = std::move(effect.answer)] { tell(result); });
+}
+
+void BrokerHost::take(core::AnswerMap& effect) {
+  auto map = pending_maps_.extract(effect.request);
+  if (map.empty()) return;
+  after([tell = std::move(map.mapped().second), result = std::move(effect.answer)] { tell(result); });
 }
 
 void BrokerHost::press(SessionId session) {
   const auto holder = holders_.find(session);
-  if (holder != holders_.end() && broker_.knows(session)) holder->second->pressed(broker_.figures(session));
-}
-
-void BrokerHost::do_job(const core::Job& job) {
-  core::JobResult result{job.id, job.device, {}};
-  for (const core::Job::Step& step : job.steps) {
-    for (const ExtentId id : step.destroy) {
-      require(extents_.erase(id) == 1, "only extents that exist are destroyed");
-      lent_.erase(id);
-    }
-    for (const core::Extent& extent : step.create) {
-      if (failures_ != 0) {
-        --failures_;
-        result.failed.push_back(extent.id);
-      } else {
-        require(extents_.insert(extent.id).second, "an extent's number comes once");
-      }
-    }
-  }
-  broker_.job_done(result, now_);
+  if (holder != holders_.end() && broker.knows(session)) holder->second->pressed(broker.figures(session));
 }
 
 void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
@@ -221,7 +211,7 @@ void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const
   const auto frame = lane::parse(bytes);
   require(frame.has_value(), "what the broker sends is a frame");
   for (const ExtentId extent : extents) {
-    require(extents_.contains(extent), "only extents that exist are sent");
+    require(driver.has_handle(extent), "only extents that exist are sent");
     const bool is_new = lent_.insert(extent).second;
     require(is_new == (frame->header.kind == Kind::kGranted),
             "an extent is lent once, and imported after that");
@@ -319,9 +309,9 @@ void BrokerHost::note_done(Session& session, const std::string& request) {
 }
 
 void BrokerHost::check() const {
-  const auto devices = broker_.devices();
+  const auto devices = broker.devices();
   std::vector<Bytes> of_tenants(devices.size());
-  for (const core::TenantView& tenant : broker_.tenants())
+  for (const core::TenantView& tenant : broker.tenants())
     if (tenant.parent.empty()) of_tenants[tenant.device] += tenant.charges.total();
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const core::DeviceView& device = devices[i];
@@ -331,7 +321,7 @@ void BrokerHost::check() const {
       require(device.charges.total() + device.free == device.policy.pool, "what is not charged is free");
   }
   std::uint64_t told = 0, charged = 0;
-  for (const core::SessionView& view : broker_.sessions()) {
+  for (const core::SessionView& view : broker.sessions()) {
     const auto known = sessions_.find(view.id);
     if (known == sessions_.end()) continue;
     require(!view.ended, "a session ends with its lane, not before");

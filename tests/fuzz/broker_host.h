@@ -8,17 +8,16 @@
 
 #include "daemon/lane/session_calls.h"
 #include "tests/fuzz/input.h"
+#include "tests/support/core_world.h"
 
 namespace gpumem::fuzz {
 
 /// The host of a broker without threads, sockets or a clock: jobs of the driver are done at once, time passes
 /// when it is told to. It keeps its own account of what the frames it sends say.
 /// A broken invariant ends the process.
-class BrokerHost : public core::Executor, public core::PacketSender {
+class BrokerHost : public core::CoreWorld<>, public core::Executor, public core::PacketSender {
  public:
-  explicit BrokerHost(core::Policy policy);
-  BrokerHost(const BrokerHost&) = delete;
-  BrokerHost& operator=(const BrokerHost&) = delete;
+  explicit BrokerHost(const core::Policy& policy);
 
   /// What a session has, as far as it has been told.
   struct Session {
@@ -43,15 +42,13 @@ class BrokerHost : public core::Executor, public core::PacketSender {
   void pass(core::Duration time);
   /// Lets time pass until nothing is left to do.
   void come_to_rest();
-  /// What no process has any more goes, too: an administrator removes the regions that are kept.
-  void remove_kept_regions();
+  /// After all sessions have ended: an administrator removes the regions that are kept, and nothing is left.
+  void require_nothing_left();
   /// The driver refuses the next `count` extents.
   void fail_next(std::size_t count) { failures_ = count; }
   /// After `count` more packets the next one finds its lane broken, which ends its session so.
   void break_lane_after(std::size_t count, core::SessionEnd how) { breaks_ = {{count, how}}; }
 
-  core::Broker& broker() { return broker_; }
-  core::TimePoint now() const { return now_; }
   bool lives(SessionId session) const { return sessions_.contains(session); }
   const Session& told(SessionId session) const { return sessions_.at(session); }
   /// Every handle that the broker gave out.
@@ -88,23 +85,24 @@ class BrokerHost : public core::Executor, public core::PacketSender {
     GrowAnswer answer;
   };
 
+  friend CoreWorld<>;
   void do_effects();
+  void take(core::AnswerGrow& effect);
+  void take(core::AnswerMap& effect);
+  void take(core::RingDoorbell& effect) { press(effect.session); }
+  void take(auto&) {}
   void press(SessionId session);
-  void do_job(const core::Job& job);
   void end_requests_of(SessionId session);
   void note_answer(Session& session, const lane::Incoming& frame, std::span<const ExtentId> extents);
   void note_grant(Session& session, const lane::Granted& granted, std::span<const ExtentId> extents);
   void note_done(Session& session, const std::string& request);
   void check() const;
 
-  core::Broker broker_;
   lane::SessionCalls calls_;
-  core::TimePoint now_{std::chrono::hours(1)};
   std::size_t failures_ = 0;
   std::optional<std::pair<std::size_t, core::SessionEnd>> breaks_;
   bool running_ = false;
-  std::set<ExtentId> extents_;  ///< that the driver has
-  std::set<ExtentId> lent_;     ///< of them: sent to some session
+  std::set<ExtentId> lent_;  ///< sent to some session
   std::set<std::uint64_t> leases_;
   std::vector<lane::HandleBytes> handles_;
   std::uint64_t region_ = 0;       ///< the last version

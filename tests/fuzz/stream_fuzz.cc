@@ -107,14 +107,7 @@ class Streams {
       require(client->is_over() || client->has_all_answers(), "every request is answered");
       client->end(true);
     }
-    host_.come_to_rest();
-    host_.remove_kept_regions();
-    require(host_.broker().sessions().empty(), "a session that is over is forgotten");
-    require(host_.broker().settled(), "nothing is under way");
-    for (const core::DeviceView& device : host_.broker().devices()) {
-      require(device.charges.total().is_zero() && device.outside.is_zero(), "nobody is charged");
-      require(device.free == device.policy.pool, "everything is free");
-    }
+    host_.require_nothing_left();
   }
 
  private:

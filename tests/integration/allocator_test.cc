@@ -71,19 +71,6 @@ TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
   expect_rest();
 }
 
-TEST_F(AllocatorProcess, BlockIsExtendedInPlaceAndKeepsWhatItHolds) {
-  auto one = allocating();
-  const auto at = allocate(*one, mebibytes(10));
-  EXPECT_TRUE(succeeded(write(*one, at, mebibytes(10), 7)));
-  EXPECT_TRUE(succeeded(one->ask(
-      {{"do", "extend"}, {"at", at}, {"bytes", mebibytes(10).count}, {"to", mebibytes(150).count}})));
-  EXPECT_TRUE(succeeded(check(*one, at, mebibytes(10), 7)));
-  EXPECT_TRUE(succeeded(write(*one, at, mebibytes(150), 8)));
-  free(*one, at, mebibytes(150));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
-}
-
 TEST_F(AllocatorProcess, WholePoolIsHadInOneBlockTimeAndAgain) {
   auto one = allocating();
   for (int i = 0; i < 4; ++i) {
@@ -93,26 +80,6 @@ TEST_F(AllocatorProcess, WholePoolIsHadInOneBlockTimeAndAgain) {
     EXPECT_EQ(one->ask({{"do", "trim"}})["trimmed"], kPool.count);
     EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
   }
-}
-
-TEST_F(AllocatorProcess, OutOfMemoryNamesWhoHoldsIt) {
-  auto other = client_with(mebibytes(200));
-  auto one = allocating();
-  const Json refused = one->ask({{"do", "allocate"}, {"bytes", mebibytes(64).count}});
-  ASSERT_TRUE(failed_with(refused, "RESOURCE_EXHAUSTED"));
-  ASSERT_TRUE(refused.contains("denial")) << refused;
-  ASSERT_FALSE(refused["denial"]["holders"].empty()) << refused;
-  EXPECT_EQ(refused["denial"]["holders"][0]["pid"], other->pid());
-  allocate(*one, mebibytes(8));
-}
-
-TEST_F(AllocatorProcess, WaitsForMemoryAsLongAsItMay) {
-  auto other = client_with(mebibytes(200));
-  auto one = allocating({{"wait_ms", 60'000}});
-  one->tell({{"do", "allocate"}, {"bytes", mebibytes(64).count}});
-  await_waiters(1);
-  EXPECT_TRUE(succeeded(other->shrink("a", {})));
-  EXPECT_TRUE(succeeded(one->answer()));
 }
 
 TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
@@ -182,18 +149,6 @@ TEST_F(AllocatorProcess, ProgramThatEndsWithoutFreeingLeavesNoCharge) {
   allocate(*one, mebibytes(100));
   EXPECT_EQ(one->leave(), 0);
   expect_rest();
-}
-
-TEST_F(AllocatorProcess, CloseIsRefusedWithABlockInUse) {
-  auto one = allocating();
-  const auto at = allocate(*one, mebibytes(3));
-  EXPECT_TRUE(failed_with(one->ask({{"do", "close_allocator"}}), "FAILED_PRECONDITION"));
-  free(*one, at, mebibytes(3));
-  EXPECT_TRUE(succeeded(one->ask({{"do", "close_allocator"}})));
-  EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
-  EXPECT_TRUE(failed_with(one->ask({{"do", "allocate"}, {"bytes", 1000}}), "FAILED_PRECONDITION"));
-  EXPECT_TRUE(succeeded(one->ask({{"do", "end_allocator"}})));
-  EXPECT_EQ(one->leave(), 0);
 }
 
 TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothing) {

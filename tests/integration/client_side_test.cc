@@ -45,19 +45,5 @@ TEST_F(ClientSide, SessionsFollowEachOtherInOneProcess) {
   expect_rest();
 }
 
-TEST_F(ClientSide, SliceIsClosedWithItsOwner) {
-  auto one = client_with(mebibytes(16));
-  EXPECT_TRUE(succeeded(one->close("a")));
-  EXPECT_TRUE(eventually([&] { return broker_.sessions()[0].slices().empty(); }));
-  EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; }));
-}
-
-TEST_F(ClientSide, WithoutABrokerIsToldWhereItLooked) {
-  ClientProcess one("/nowhere");
-  const Json answer = one.connect();
-  EXPECT_TRUE(failed_with(answer, "UNAVAILABLE"));
-  EXPECT_NE(answer["message"].get<std::string>().find("/nowhere/lane.sock"), std::string::npos) << answer;
-}
-
 }  // namespace
 }  // namespace gpumem::test

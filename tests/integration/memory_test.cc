@@ -44,14 +44,6 @@ TEST_F(Memory, KeepsItsContentWhileTheSliceGrowsAndShrinks) {
   EXPECT_TRUE(succeeded(one->check("a", 7)));
 }
 
-TEST_F(Memory, PastTheSlicesLimitIsRefused) {
-  auto one = client(mebibytes(16));
-  const Json answer = one->grow("a", mebibytes(18), std::chrono::minutes(1));
-  EXPECT_TRUE(failed_with(answer, "RESOURCE_EXHAUSTED"));
-  EXPECT_EQ(answer["denial"]["reason"], 1) << "the slice's own limit: " << answer;
-  EXPECT_TRUE(succeeded(one->grow("a", mebibytes(16))));
-}
-
 TEST_F(Memory, FiguresInTheSharedPageAgreeWithTheStatus) {
   auto one = client_with(mebibytes(32));
   auto two = client_with(mebibytes(8));

@@ -83,17 +83,6 @@ TEST_F(RegionEnd, OfAKeptOneComesWhenItIsRemoved) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, OfAWaitIsItsDeadlineOrThePublication) {
-  auto reader = client();
-  EXPECT_TRUE(failed_with(map(*reader, {{"wait_ms", 1}}), "DEADLINE_EXCEEDED"));
-  auto writer = publisher(mebibytes(6), 7);
-  ASSERT_TRUE(succeeded(map(*reader, {{"wait_ms", 60'000}})));
-  EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
-}
-
 TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"layout", 4096}, {"digest", 9}});
   auto reader = client();
@@ -206,21 +195,6 @@ TEST_F(RegionEndOfLab, ChargesAReaderOfAnotherTenantAndEndsTheRegion) {
   EXPECT_TRUE(eventually([&] { return broker_.tenant("zoe").charged() == 0; }));
   EXPECT_EQ(reader->leave(), 0);
   EXPECT_EQ(late->leave(), 0);
-  expect_rest();
-}
-
-TEST_F(RegionEndOfLab, PrefersAReaderOfItsTenant) {
-  auto writer = publisher(mebibytes(6), 7, bob_, {{"sharing", kPublic}});
-  auto stranger = client({}, zoe_), mate = client({}, bob_);
-  ASSERT_TRUE(succeeded(map(*stranger, {{"owner", "bob"}})));
-  ASSERT_TRUE(succeeded(map(*mate)));
-  writer->kill();
-  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
-  EXPECT_EQ(broker_.tenant("bob").charged(), mebibytes(6).count);
-  EXPECT_EQ(broker_.tenant("zoe").charged(), 0U);
-  EXPECT_TRUE(succeeded(check(*stranger, 7)));
-  EXPECT_EQ(stranger->leave(), 0);
-  EXPECT_EQ(mate->leave(), 0);
   expect_rest();
 }
 

@@ -55,19 +55,6 @@ TEST_F(RegionReplica, IsMappedByItsDevice) {
   EXPECT_TRUE(succeeded(map_on(*reader, 0))) << "each ends by itself";
 }
 
-TEST_F(RegionReplica, IsWaitedForOnItsDevice) {
-  auto writer = client_with(mebibytes(2));
-  auto reader = client();
-  ASSERT_TRUE(succeeded(publish(*writer)));
-  reader->tell({{"do", "map_region"}, {"region", "weights"}, {"device", devices_[1]}, {"wait_ms", 120'000}});
-  EXPECT_FALSE(reader->has_answer(std::chrono::milliseconds(0)));
-  ASSERT_TRUE(succeeded(publish(*writer))) << "on the first device again";
-  EXPECT_FALSE(reader->has_answer(std::chrono::milliseconds(0)));
-  auto both = publisher_on_both(7, 8);
-  ASSERT_TRUE(succeeded(reader->answer()));
-  EXPECT_TRUE(succeeded(check(*reader, 8)));
-}
-
 TEST_F(RegionReplica, IsUsedByAnotherDevice) {
   auto writer = publisher_on_both(7, 8);
   auto reader = client();

@@ -103,15 +103,6 @@ TEST_F(RegionReserve, PassesOnInWhateverStateItsHolderIsKilled) {
   expect_rest();
 }
 
-TEST_F(RegionReserve, PassesOnAfterItsTime) {
-  auto holder = client_with(mebibytes(2));
-  auto next = client();
-  ASSERT_TRUE(is_first(reserve(*holder, {{"life_ms", 1}})));
-  EXPECT_TRUE(is_first(reserve(*next)));
-  EXPECT_TRUE(succeeded(publish(*holder))) << "it is too late, and not refused";
-  EXPECT_TRUE(reserve(*next).contains("version"));
-}
-
 // A restart ends it. Its holder publishes all the same; of the others, who ask again, one is first.
 TEST_F(RegionReserve, EndsWithTheBroker) {
   auto holder = client_with(mebibytes(2));

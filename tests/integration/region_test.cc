@@ -93,29 +93,6 @@ TEST_F(Region, StandsBesideTheVersionBefore) {
   EXPECT_TRUE(succeeded(check(*reader, 2, "new"))) << "whoever has it keeps it";
 }
 
-TEST_F(Region, OfANewerVersionIsWaitedFor) {
-  auto writer = publisher(mebibytes(2), 1);
-  auto reader = client();
-  const Json first = map(*reader, {{"import", "old"}});
-  ASSERT_TRUE(succeeded(first));
-  const std::uint64_t known = first["version"];
-  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}}), "NOT_FOUND"));
-  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}, {"wait_ms", 1}}), "DEADLINE_EXCEEDED"));
-  EXPECT_TRUE(failed_with(map(*reader, {{"newer_than", known}, {"version", known}}), "INVALID_ARGUMENT"));
-  reader->tell({{"do", "map_region"},
-                {"region", "weights"},
-                {"import", "new"},
-                {"newer_than", known},
-                {"wait_ms", 60'000}});
-  ASSERT_TRUE(succeeded(writer->open("b")));
-  ASSERT_TRUE(succeeded(writer->grow("b", mebibytes(2))));
-  ASSERT_TRUE(succeeded(writer->write("b", 2)));
-  const Json second = publish(*writer, {{"slice", "b"}});
-  EXPECT_EQ(reader->answer()["version"], second["version"]);
-  EXPECT_TRUE(succeeded(check(*reader, 2, "new")));
-  EXPECT_TRUE(succeeded(check(*reader, 1, "old")));
-}
-
 TEST_F(Region, ThatIsRemovedStaysMapped) {
   auto writer = publisher(mebibytes(2), 7);
   auto reader = client();
@@ -127,15 +104,6 @@ TEST_F(Region, ThatIsRemovedStaysMapped) {
   EXPECT_EQ(reader->leave(), 0);
   EXPECT_EQ(writer->leave(), 0);
   expect_rest();
-}
-
-TEST_F(Region, EndsWithItsTime) {
-  auto writer = client_with(mebibytes(2));
-  ASSERT_TRUE(succeeded(publish(*writer, {{"life_ms", 1}})));
-  auto reader = client();
-  EXPECT_TRUE(eventually([&] { return failed_with(map(*reader), "NOT_FOUND"); }));
-  ASSERT_TRUE(succeeded(publish(*writer, {{"life_ms", 3'600'000}})));
-  EXPECT_TRUE(succeeded(map(*reader)));
 }
 
 TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
@@ -302,14 +270,6 @@ TEST_F(RegionsOfLab, AreAsIfTheyWereNotThereForThoseWithoutPermission) {
   EXPECT_EQ(message(refused), message(before));
   auto mate = client({}, bob_);
   EXPECT_TRUE(succeeded(map(*mate)));
-}
-
-TEST_F(RegionsOfLab, AreForTheirGroup) {
-  auto writer = publisher(mebibytes(2), 7, bob_, {{"sharing", kGroup}});
-  auto colleague = client({}, ann_), stranger = client({}, zoe_);
-  EXPECT_TRUE(succeeded(map(*colleague, {{"owner", "bob"}})));
-  EXPECT_TRUE(succeeded(check(*colleague, 7)));
-  EXPECT_TRUE(failed_with(map(*stranger, {{"owner", "bob"}}), "NOT_FOUND"));
 }
 
 TEST_F(RegionsOfLab, AreForThoseWhoAreNamed) {

@@ -53,26 +53,6 @@ TEST_F(Reload, OfAnotherReserveIsRefused) {
   EXPECT_EQ(broker_.device().pool(), kPool.count);
 }
 
-TEST_F(Reload, AddsAndRemovesTenants) {
-  broker_.reload(with_limit("64MiB") + "[[tenant]]\nname = \"ann\"\nuser = 4242\nguarantee = \"16MiB\"\n");
-  EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(16).count);
-  EXPECT_EQ(broker_.device().guaranteed(), mebibytes(16).count);
-  broker_.reload(with_limit("64MiB"));
-  EXPECT_EQ(broker_.tenant("ann").tenant(), "");
-  EXPECT_EQ(broker_.device().guaranteed(), 0U);
-}
-
-TEST_F(Reload, CanRefuseConnectedUsers) {
-  auto one = client_with(mebibytes(32));
-  broker_.reload(std::string(kSomeSpare) + "[default]\nrefuse = true\n");
-  EXPECT_TRUE(succeeded(one->write("a", 1))) << "they keep what they have";
-  EXPECT_TRUE(failed_with(one->grow("a", mebibytes(34)), "RESOURCE_EXHAUSTED"));
-  ClientProcess late(broker_.folder());
-  EXPECT_TRUE(failed_with(late.connect(), "PERMISSION_DENIED"));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
-}
-
 TEST_F(Reload, NamesKeysThatNeedARestart) {
   broker_.reload("[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\nstate_dir = \"/elsewhere\"\n");
   EXPECT_TRUE(eventually([&] {

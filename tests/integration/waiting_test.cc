@@ -94,15 +94,6 @@ TEST_F(Limited, TenantIsRefusedWithTheHoldersOfTheRest) {
   EXPECT_TRUE(succeeded(two->grow("a", mebibytes(24))));
 }
 
-TEST_F(Limited, SliceWithoutALimitHasTheRoomOfThePoolAndItsTenantsLimit) {
-  ClientProcess one(broker_.folder());
-  EXPECT_TRUE(succeeded(one.connect()));
-  EXPECT_EQ(one.open("a")["limit"], kPool.count);
-  EXPECT_TRUE(succeeded(one.grow("a", mebibytes(64))));
-  EXPECT_TRUE(failed_with(one.grow("a", mebibytes(66)), "RESOURCE_EXHAUSTED"));
-  EXPECT_TRUE(failed_with(one.open("b", mebibytes(512)), "INVALID_ARGUMENT")) << "more than the pool";
-}
-
 struct Impatient : BrokerTest {
   Impatient() : BrokerTest({.config = shared() + "max_wait_seconds = 0\n"}) {}
 };

@@ -36,7 +36,7 @@ void World::step() {
                                        Choice{"all heed", &World::all_heed, 1}};
   if (one_in(3)) {
     last_event_ = "run job";
-    return run_job(below(jobs_.size()));
+    return run_job(below(jobs.size()));
   }
   std::uint64_t sum = 0;
   for (const Choice& choice : kChoices) sum += choice.weight;
@@ -83,11 +83,11 @@ void World::connect() {
   std::string tenant;
   const auto expected = reference_.connect(uid, tenant);
   const Peer peer{.pid = 1, .uid = uid, .gids = {uid}, .command = "x"};
-  const auto answer = broker_.open_session(peer, "", now_);
+  const auto answer = broker.open_session(peer, "", now);
   expect_same(expected, answer ? Result<void>() : Result<void>(answer.error()), "open_session");
   if (!answer) return compare();
   reference_.connected(*answer, tenant, uid, reference_.policy.others.value_or(std::vector<Quota>()));
-  require(broker_.tenant_name(*answer) == tenant, "another tenant");
+  require(broker.tenant_name(*answer) == tenant, "another tenant");
   processes_.push_back({*answer, {}, {}, one_in(8), one_in(3), false});
   compare();
 }
@@ -95,9 +95,9 @@ void World::connect() {
 void World::open_slice() {
   const Process* process = some_process();
   if (process == nullptr) return;
-  const DeviceIndex device = below(jobs_.size());
+  const DeviceIndex device = below(jobs.size());
   const Bytes limit = one_in(4) ? some_size() : Bytes{};
-  const auto answer = broker_.open_slice(process->session, shape_.policy.devices[device].uuid, limit, "");
+  const auto answer = broker.open_slice(process->session, shape_.policy.devices[device].uuid, limit, "");
   if (answer) {
     require(reference_.session(process->session) != nullptr && reference_.session(process->session)->alive,
             "a slice for a session that is over");
@@ -112,7 +112,7 @@ void World::close_slice() {
   if (process == nullptr) return;
   const SliceId slice = some_slice_of(*process);
   const auto expected = reference_.close_slice(process->session, slice);
-  expect_same(expected, broker_.close_slice(process->session, slice, now_), "close_slice");
+  expect_same(expected, broker.close_slice(process->session, slice, now), "close_slice");
   compare();
 }
 
@@ -134,9 +134,9 @@ void World::grow() {
   if (!parts.empty() && !parts.front().slice && !one_in(10)) return open_slice();
   const Duration wait = one_in(4) ? Duration{} : std::chrono::milliseconds(1 + below(20'000));
   asked_.push_back(id);
-  const auto expected = reference_.grow(id, process->session, parts, wait, now_);
+  const auto expected = reference_.grow(id, process->session, parts, wait, now);
   if (expected) refusals_[id] = *expected;
-  broker_.grow(id, process->session, parts, wait, now_);
+  broker.grow(id, process->session, parts, wait, now);
   compare();
 }
 
@@ -146,7 +146,7 @@ void World::cancel() {
   const RequestId id = asked_[asked_.size() - 1 - below(recent)];
   const auto* request = reference_.request(id);
   if (request != nullptr) reference_.cancel(id);
-  broker_.cancel(id, now_);
+  broker.cancel(id, now);
   compare();
 }
 
@@ -156,7 +156,7 @@ void World::accept() {
   auto [session, grant] = grants_[at];
   if (one_in(20) && some_process() != nullptr) session = some_process()->session;
   const auto expected = reference_.accept(session, grant);
-  expect_same(expected, broker_.accept(session, grant), "accept");
+  expect_same(expected, broker.accept(session, grant), "accept");
   if (!expected || one_in(2)) grants_.erase(grants_.begin() + static_cast<std::ptrdiff_t>(at));
   compare();
 }
@@ -179,30 +179,30 @@ void World::give_back(Process& process, SliceId slice, const std::vector<LeaseId
   if (!expected && (!process.hostile || one_in(2))) {
     for (const auto& lease : reference_.leases) {
       if (std::ranges::find(ids, lease.id) == ids.end()) continue;
-      if (std::erase(process.held, lease.extent.id) != 0) driver_.let_go(lease.extent.id);
+      if (std::erase(process.held, lease.extent.id) != 0) driver.let_go(lease.extent.id);
     }
   }
   if (!expected || one_in(3)) {  // else it forgets nothing, and may try the same again
     std::erase_if(process.leases,
                   [&](const auto& one) { return std::ranges::find(ids, one.second) != ids.end(); });
   }
-  expect_same(expected, broker_.give_back(process.session, slice, ids, now_), "give_back");
+  expect_same(expected, broker.give_back(process.session, slice, ids, now), "give_back");
   compare();
 }
 
 void World::declare() {
   const Process* process = some_process();
   if (process == nullptr) return;
-  const DeviceIndex device = below(jobs_.size());
+  const DeviceIndex device = below(jobs.size());
   const Bytes bytes = one_in(2) ? Bytes{} : Bytes{some_size().count / 4};
   const auto expected = reference_.declare(process->session, device, bytes);
-  expect_same(expected, broker_.charge(process->session, shape_.policy.devices[device].uuid, bytes, now_),
+  expect_same(expected, broker.charge(process->session, shape_.policy.devices[device].uuid, bytes, now),
               "charge");
   compare();
 }
 
 void World::let_go_of_all(Process& process) {
-  for (const ExtentId id : process.held) driver_.let_go(id);
+  for (const ExtentId id : process.held) driver.let_go(id);
   process.held.clear();
 }
 
@@ -215,7 +215,7 @@ void World::end_session() {
   const auto end = ended && one_in(2) ? SessionEnd::kExited : static_cast<SessionEnd>(below(3));
   if (end == SessionEnd::kReleased && !process->hostile) let_go_of_all(*process);
   if (end == SessionEnd::kExited) return exit(*process);
-  broker_.session_ended(session, end, now_);
+  broker.session_ended(session, end, now);
   reference_.end(session, end);
   compare();
 }
@@ -224,36 +224,35 @@ void World::exit(Process& process) {
   const SessionId session = process.session;
   let_go_of_all(process);
   std::erase_if(processes_, [&](const Process& one) { return one.session == session; });
-  broker_.exited(session, now_);
+  broker.exited(session, now);
   reference_.end(session, SessionEnd::kExited);
   compare();
 }
 
 void World::run_job(DeviceIndex device) {
-  if (jobs_[device].empty()) return;
-  const Job job = jobs_[device].pop();
-  const Number before = number(driver_.handled(device));
-  const JobResult result = driver_.run(job);
+  if (jobs[device].empty()) return;
+  const Job job = jobs[device].pop();
+  const Number before = number(driver.handled(device));
+  const JobResult result = driver.run(job);
   for (const Job::Step& step : job.steps) destroyed_.insert(step.destroy.begin(), step.destroy.end());
   if (job.turn != Job::Turn::kInOrder) {
     for (const Extent& extent : job.steps.front().create) {
       const bool created = std::ranges::find(result.failed, extent.id) == result.failed.end();
       remade_later_[device] -= created ? 0 : number(extent.size);
     }
-    remade_later_[device] += before - number(driver_.handled(device));
+    remade_later_[device] += before - number(driver.handled(device));
   }
   reference_.job_done(job, result);
-  broker_.job_done(result, now_);
+  broker.job_done(result, now);
   compare();
 }
 
 void World::pass_time() {
-  const auto next = broker_.next_deadline();
-  now_ += next && one_in(2) ? std::max(*next - now_, Duration::zero())
-                            : Duration(std::chrono::milliseconds(below(500)));
-  reference_.age(now_);
-  for (const auto& [id, code] : reference_.expire(now_)) refusals_[id] = code;
-  broker_.tick(now_);
+  now += broker.next_deadline() && one_in(2) ? until_next_deadline()
+                                             : Duration(std::chrono::milliseconds(below(500)));
+  reference_.age(now);
+  for (const auto& [id, code] : reference_.expire(now)) refusals_[id] = code;
+  broker.tick(now);
   compare();
 }
 
@@ -281,16 +280,16 @@ Policy World::changed_policy() {
 void World::reload() {
   const Policy policy = changed_policy();
   const auto expected = reference_.apply(policy);
-  expect_same(expected, broker_.apply(policy, now_), "apply");
+  expect_same(expected, broker.apply(policy, now), "apply");
   compare();
 }
 
 void World::disturb() {
-  const DeviceIndex device = below(jobs_.size());
+  const DeviceIndex device = below(jobs.size());
   switch (below(4)) {
     case 0: flaky_ = !flaky_; break;
-    case 1: driver_.steal(device, some_size()); break;
-    case 2: driver_.restore(device); break;
+    case 1: driver.steal(device, some_size()); break;
+    case 2: driver.restore(device); break;
     default:
       if (Process* process = some_process(); process != nullptr && process->hostile) {
         // Only what is not on loan any more: a client that stops using a lease of its own is nobody's matter.
@@ -303,30 +302,26 @@ void World::disturb() {
 void World::finish() {
   last_event_ = "finish";
   flaky_ = false;
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) driver_.restore(device);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) driver.restore(device);
   while (!processes_.empty()) {
     exit(processes_.back());
   }
   for (int rounds = 0; rounds < 20'000 && fault_.empty(); ++rounds) {
-    bool busy = false;
-    for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
-      busy |= !jobs_[device].empty();
-      run_job(device);
-    }
+    const bool busy = has_jobs();
+    for (DeviceIndex device = 0; device < jobs.size(); ++device) run_job(device);
     if (busy) continue;
-    const auto next = broker_.next_deadline();
-    if (!next) break;
-    now_ = std::max(*next, now_);
-    reference_.age(now_);
-    broker_.tick(now_);
+    if (!broker.next_deadline()) break;
+    now += until_next_deadline();
+    reference_.age(now);
+    broker.tick(now);
     compare();
   }
-  require(broker_.settled(), "the broker never settles");
-  require(broker_.sessions().empty(), "sessions are left");
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
-    const DeviceView view = broker_.devices()[device];
+  require(broker.settled(), "the broker never settles");
+  require(broker.sessions().empty(), "sessions are left");
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
+    const DeviceView view = broker.devices()[device];
     require(view.charges.total().is_zero(), "charges are left");
-    require(view.warm == view.policy.pool && driver_.handled(device) == view.policy.pool,
+    require(view.warm == view.policy.pool && driver.handled(device) == view.policy.pool,
             "the pool is not whole");
   }
 }

@@ -5,32 +5,25 @@
 namespace gpumem::core::model {
 namespace {
 
-std::vector<Bytes> totals(const Policy& policy) {
-  std::vector<Bytes> all;
-  for (const DevicePolicy& device : policy.devices) all.push_back(device.total);
-  return all;
-}
-
 constexpr std::array kStates{Charge::kOffered, Charge::kActive, Charge::kReturning, Charge::kQuarantined};
 
 }  // namespace
 
 World::World(const Shape& shape, std::mt19937_64& random)
-    : shape_(shape),
+    : CoreWorld(shape.policy),
+      shape_(shape),
       random_(random),
-      broker_(shape.policy),
-      driver_(totals(shape.policy)),
       reference_(shape.policy),
-      jobs_(shape.policy.devices.size()),
       remade_later_(shape.policy.devices.size()) {
-  driver_.fails = [this](const Extent&) { return flaky_ && one_in(3); };
-  broker_.tick(now_);
+  driver.fails = [this](const Extent&) { return flaky_ && one_in(3); };
+  broker.tick(now);
   compare();
 }
 
 void World::compare() {
   reference_.settle();
-  take_effects();
+  take_effects(*this);
+  reference_.settle();
   for (const auto& [request, code] : refusals_)
     require(false, "request " + std::to_string(request.value) + " was not refused");
   require(reference_.forgotten.empty(), "a session that is over is not forgotten");
@@ -43,25 +36,11 @@ void World::compare() {
 
 // ---- Effects ----
 
-void World::take_effects() {
-  for (Effect& effect : broker_.take_effects()) {
-    std::visit([this](auto& one) { take(one); }, effect);
-  }
-  reference_.settle();
-}
-
-void World::take(RunJobs& effect) {
-  for (Job& job : effect.jobs) {
-    const bool retries =
-        job.turn == Job::Turn::kInOrder &&
-        std::ranges::all_of(job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
-    if (retries) require(reference_.retried(job), "a retry tries something else than what failed");
-    jobs_[effect.device].push(job.turn, std::move(job));
-  }
-}
-
-void World::take(HurryJob& effect) {
-  jobs_[effect.device].hurry([&effect](const Job& job) { return job.id == effect.job; });
+void World::before_queueing(const Job& job) {
+  const bool retries =
+      job.turn == Job::Turn::kInOrder &&
+      std::ranges::all_of(job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
+  if (retries) require(reference_.retried(job), "a retry tries something else than what failed");
 }
 
 void World::take(SendOffer& effect) {
@@ -70,7 +49,7 @@ void World::take(SendOffer& effect) {
   require(process != processes_.end(), "an offer to nobody");
   if (process == processes_.end()) return;
   for (const OfferedLease& one : effect.grant.leases) {
-    driver_.hold(one.extent.id);
+    driver.hold(one.extent.id);
     process->held.push_back(one.extent.id);
   }
 }
@@ -113,7 +92,7 @@ bool World::may_be_denied(const Reference::RequestRecord& asked, const AnswerGro
       standing.queue.begin());
   return std::ranges::any_of(asked.request.parts, [&](const Request::Part& part) {
     const ReclaimPolicy& reclaim = reference_.policy.devices[part.device].reclaim;
-    return reclaim.escalation == Escalation::kDeny && asked.request.asked + reclaim.deadline <= now_ &&
+    return reclaim.escalation == Escalation::kDeny && asked.request.asked + reclaim.deadline <= now &&
            moment.is_claim(place, part.device);
   });
 }
@@ -138,7 +117,7 @@ void World::granted(const Reference::RequestRecord& asked, const Grant& grant, c
 }
 
 void World::take(RingDoorbell& effect) {
-  require(broker_.knows(effect.session), "a bell for a session that is over");
+  require(broker.knows(effect.session), "a bell for a session that is over");
 }
 
 void World::take(SignalSession& effect) {
@@ -158,7 +137,7 @@ void World::take(ForgetSession& effect) {
 // ---- Comparisons ----
 
 void World::check_devices() {
-  const auto views = broker_.devices();
+  const auto views = broker.devices();
   for (DeviceIndex device = 0; device < views.size(); ++device) check_device(views[device], device);
 }
 
@@ -177,7 +156,7 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   seen_.shortages += missing != 0 ? 1 : 0;
 
   Number reshaping = 0;
-  jobs_[device].for_each([&](const Job& job) {
+  jobs[device].for_each([&](const Job& job) {
     if (job.turn == Job::Turn::kInOrder) return;
     for (const Job::Step& step : job.steps)
       for (const Extent& extent : step.create) reshaping += number(extent.size);
@@ -192,12 +171,12 @@ void World::check_device(const DeviceView& view, DeviceIndex device) {
   for (const auto& lease : reference_.leases)
     lent += lease.device == device && !destroyed_.contains(lease.extent.id) ? lease.bytes() : 0;
   const Number handled = warm + ready + lent + reshaping - remade_later_[device];
-  require(number(driver_.handled(device)) == handled,
-          "the driver holds" + in_words(handled, number(driver_.handled(device))));
+  require(number(driver.handled(device)) == handled,
+          "the driver holds" + in_words(handled, number(driver.handled(device))));
 }
 
 void World::check_tenants() {
-  const auto views = broker_.tenants();
+  const auto views = broker.tenants();
   require(views.size() == reference_.tenants.size() * reference_.policy.devices.size(),
           "the number of tenants");
   const auto standing = reference_.standing();
@@ -239,7 +218,7 @@ void World::check_tenant(const TenantView& view, const Accounts& accounts, NodeI
 }
 
 void World::check_sessions() {
-  const auto views = broker_.sessions();
+  const auto views = broker.sessions();
   require(views.size() == reference_.sessions.size(), "the number of sessions");
   for (const SessionView& view : views) {
     const auto* session = reference_.session(view.id);
@@ -258,7 +237,7 @@ void World::check_sessions() {
 void World::check_no_one_waits_in_vain() {
   const auto standing = reference_.standing();
   const Moment moment(standing.books, standing.queue);
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
     const Accounts& accounts = moment.accounts(device);
     require(!moment.granted(device), "a request waits that could be granted");
     seen_.claims += moment.claims(device).empty() ? 0 : 1;

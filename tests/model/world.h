@@ -8,7 +8,7 @@
 
 #include "daemon/core/job.h"
 #include "tests/model/reference.h"
-#include "tests/unit/core/fake_driver.h"
+#include "tests/support/core_world.h"
 
 namespace gpumem::core::model {
 
@@ -28,7 +28,7 @@ struct Shape {
 
 /// The broker, its driver and its clients, all driven by one random source, next to the reference. After
 /// every step both must agree; the first difference is kept in fault().
-class World {
+class World : private CoreWorld<> {
  public:
   World(const Shape& shape, std::mt19937_64& random);
 
@@ -94,9 +94,8 @@ class World {
 
   // world.cc
   void compare();
-  void take_effects();
-  void take(RunJobs& effect);
-  void take(HurryJob& effect);
+  friend CoreWorld<>;
+  void before_queueing(const Job& job);
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { require(false, "nobody has asked for a region"); }
@@ -123,11 +122,7 @@ class World {
 
   const Shape& shape_;
   std::mt19937_64& random_;
-  Broker broker_;
-  FakeDriver driver_;
   Reference reference_;
-  TimePoint now_{};
-  std::vector<JobQueue<Job>> jobs_;
   std::vector<Number>
       remade_later_;              ///< bytes of warm extents that jobs have destroyed, and others will create
   std::set<ExtentId> destroyed_;  ///< what jobs that have run were told to destroy

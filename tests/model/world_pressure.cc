@@ -135,9 +135,9 @@ class Needs {
 // may not be there yet.
 bool World::give_back_what_is_asked(Process& process) {
   const SessionId session = process.session;
-  if (!broker_.knows(session)) return false;
-  const BrokerFigures figures = broker_.figures(session);
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+  if (!broker.knows(session)) return false;
+  const BrokerFigures figures = broker.figures(session);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
     if (figures.devices[device].pressure == 0) continue;
     for (const auto& lease : reference_.leases) {
       if (lease.session != session || lease.device != device || lease.state > Charge::kActive) continue;
@@ -154,8 +154,8 @@ void World::heed() {
   if (!process->stubborn) {
     give_back_what_is_asked(*process);
   } else if (one_in(3)) {
-    last_spent_ = now_;
-    broker_.spent(process->session, below(jobs_.size()), now_);
+    last_spent_ = now;
+    broker.spent(process->session, below(jobs.size()), now);
     compare();
   }
 }
@@ -175,17 +175,17 @@ void World::all_heed() {
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (!processes_[i].hostile) busy |= give_back_what_is_asked(processes_[i]);
     }
-    for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
-      busy |= !jobs_[device].empty();
+    for (DeviceIndex device = 0; device < jobs.size(); ++device) {
+      busy |= !jobs[device].empty();
       run_job(device);
     }
     if (!busy) break;
   }
   const bool hostile = std::ranges::any_of(processes_, &Process::hostile) ||
-                       (last_spent_ && now_ < *last_spent_ + kSpentIsBelieved);
+                       (last_spent_ && now < *last_spent_ + kSpentIsBelieved);
   const auto standing = reference_.standing();
   const Moment moment(standing.books, standing.queue);
-  for (DeviceIndex device = 0; device < jobs_.size() && !hostile; ++device) {
+  for (DeviceIndex device = 0; device < jobs.size() && !hostile; ++device) {
     if (reference_.missing(device) != 0 || reference_.is_any_stuck(device)) continue;
     for (const Moment::Place claim : moment.claims(device)) {
       const Waiting& one = standing.queue[claim];
@@ -212,10 +212,10 @@ void World::all_heed() {
 
 void World::check_pressure() {
   const auto standing = reference_.standing();
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) check_pressure(standing, device);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) check_pressure(standing, device);
   for (const SessionId id : std::exchange(signalled_, {})) {
     Number most = 0;
-    for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+    for (DeviceIndex device = 0; device < jobs.size(); ++device) {
       const auto* session = reference_.session(id);
       if (session == nullptr) continue;
       most += may_be_asked(Accounts(standing.books, device), standing.nodes.at(session->tenant));
@@ -240,7 +240,7 @@ void World::check_pressure(const Reference::Standing& standing, DeviceIndex devi
   Number sum = 0;
   for (const auto& session : reference_.sessions) {
     if (!session.alive) continue;
-    const auto pressure = static_cast<Number>(broker_.figures(session.id).devices[device].pressure);
+    const auto pressure = static_cast<Number>(broker.figures(session.id).devices[device].pressure);
     Number held = 0;
     for (const auto& slice : reference_.slices) {
       if (slice.session == session.id && slice.device == device) held += reference_.held(slice.id);

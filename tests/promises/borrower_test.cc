@@ -63,8 +63,8 @@ TEST_F(Borrower, MemoryThatWasKeptIsThereAsSoonAsItsProcessHasEnded) {
   world->pass(std::chrono::minutes(1));  // the pauses between two proofs are 2 s by now
   Process& ann = come(kAnn);
   const RequestId claim = world->grow(ann, gibibytes(4));
-  const TimePoint next_proof = *world->broker().next_deadline();
-  world->pass(next_proof - world->now() + std::chrono::milliseconds(200));
+  const TimePoint next_proof = *world->broker.next_deadline();
+  world->pass(next_proof - world->now + std::chrono::milliseconds(200));
   world->exit(bob);
   world->pass(std::chrono::milliseconds(100));
   EXPECT_TRUE(world->is_granted(claim));

@@ -156,12 +156,12 @@ TEST_F(KeptRegion, IsChargedToTheReaderThatHasItWhenItIsRemoved) {
   const RegionId region = kept(gibibytes(4));
   Process& cid = reader(kCid, region);
   world->remove_region(region);
-  EXPECT_EQ(world->broker().accounts().at({"cid", 0}).leases, gibibytes(4));
-  EXPECT_TRUE(world->broker().accounts().at({"bob", 0}).leases.is_zero());
+  EXPECT_EQ(world->broker.accounts().at({"cid", 0}).leases, gibibytes(4));
+  EXPECT_TRUE(world->broker.accounts().at({"bob", 0}).leases.is_zero());
   EXPECT_GT(world->passed(), 0u);
   world->exit(cid);
   world->pass(std::chrono::seconds(1));
-  EXPECT_TRUE(world->broker().accounts().at({"cid", 0}).leases.is_zero());
+  EXPECT_TRUE(world->broker.accounts().at({"cid", 0}).leases.is_zero());
 }
 
 }  // namespace

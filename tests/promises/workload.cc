@@ -91,8 +91,8 @@ void Workload::act(Process& process) {
 void Workload::grow(Process& process) {
   const DeviceIndex device = some_device();
   if (!world_.slice(process, device)) return;
-  const auto accounts = world_.broker().accounts();
-  const Account& account = accounts.at({world_.broker().tenant_name(process.session), device});
+  const auto accounts = world_.broker.accounts();
+  const Account& account = accounts.at({world_.broker.tenant_name(process.session), device});
   const Bytes unmet = account.quota.guarantee.minus(account.used()).rounded_down(kPiece);
   Bytes least{kPiece.count * (1 + below(24))};
   if (one_in(2) && !unmet.is_zero())
@@ -104,8 +104,8 @@ void Workload::grow(Process& process) {
 
 void Workload::grow_hugely(Process& process) {
   std::vector<World::Part> parts;
-  for (DeviceIndex device = 0; device < world_.broker().device_count(); ++device) {
-    const Bytes pool = world_.broker().device(device).pool;
+  for (DeviceIndex device = 0; device < world_.broker.device_count(); ++device) {
+    const Bytes pool = world_.broker.device(device).pool;
     const Bytes bytes = process.traits.asks_hugely ? some_of(pool) : some_of({pool.count / 4});
     const Bytes least = bytes.rounded_down(kPiece) + kPiece;
     parts.push_back({device, least, least});
@@ -144,7 +144,7 @@ void Workload::misbehave(Process& process) {
     return world_.close_lane(process, one_in(2) ? SessionEnd::kLost : SessionEnd::kReleased, false);
   if (traits.declares && one_in(4)) {
     const DeviceIndex device = some_device();
-    return world_.declare(process, device, some_of(world_.broker().device(device).total));
+    return world_.declare(process, device, some_of(world_.broker.device(device).total));
   }
   if (traits.takes_past && one_in(2)) return take_past(process);
   if (traits.churns && one_in(2)) return churn(process);

@@ -20,7 +20,7 @@ class Workload {
   std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   Process* some_process();
-  DeviceIndex some_device() { return below(world_.broker().device_count()); }
+  DeviceIndex some_device() { return below(world_.broker.device_count()); }
   Bytes some_of(Bytes most) { return Bytes{below(most.count + 1)}; }
 
   void arrive();

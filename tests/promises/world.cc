@@ -18,23 +18,15 @@ constexpr Duration kDeathTakes = milliseconds(20);
 constexpr Duration kAcceptTakes = milliseconds(10);
 constexpr std::size_t kHistory = 60;
 
-// What processes take past the broker is outside the pools: so a proof succeeds only on what was given back.
-std::vector<Bytes> pools(const Policy& policy) {
-  std::vector<Bytes> all;
-  for (const DevicePolicy& device : policy.devices) all.push_back(device.pool);
-  return all;
-}
-
 }  // namespace
 
+// What processes take past the broker is outside the pools: so a proof succeeds only on what was given back.
 World::World(const Policy& policy, std::uint64_t seed)
-    : random_(seed),
-      broker_(policy),
-      driver_(pools(policy)),
+    : CoreWorld(policy, totals_of(policy, &DevicePolicy::pool), TimePoint(std::chrono::hours(1))),
+      random_(seed),
       books_(policy.devices.size()),
-      promises_(broker_, books_),
-      jobs_(policy.devices.size()) {
-  broker_.tick(now_);
+      promises_(broker, books_) {
+  broker.tick(now);
   absorb();
   look_regularly();
   pass(std::chrono::seconds(1));
@@ -43,46 +35,46 @@ World::World(const Policy& policy, std::uint64_t seed)
 // ---- Time ----
 
 std::optional<TimePoint> World::next() const {
-  auto next = broker_.next_deadline();
+  auto next = broker.next_deadline();
   if (!timers_.empty() && (!next || timers_.begin()->first < *next)) next = timers_.begin()->first;
   return next;
 }
 
 void World::run_next(TimePoint at) {
-  now_ = std::max(now_, at);
-  if (!timers_.empty() && timers_.begin()->first <= now_) {
+  now = std::max(now, at);
+  if (!timers_.empty() && timers_.begin()->first <= now) {
     const Timer timer = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     return timer();
   }
-  broker_.tick(now_);
+  broker.tick(now);
   absorb();
 }
 
 void World::pass(Duration time) {
-  const TimePoint end = now_ + time;
+  const TimePoint end = now + time;
   int standing = 0;
   for (auto at = next(); at && *at <= end && fault_.empty(); at = next()) {
-    standing = *at > now_ ? 0 : standing + 1;
+    standing = *at > now ? 0 : standing + 1;
     if (standing > 10'000) return fail("time stands still: a deadline that has come stays");
     run_next(*at);
   }
-  now_ = std::max(now_, end);
+  now = std::max(now, end);
 }
 
 void World::pass_to_next(Duration most) {
   const auto at = next();
-  if (at && *at <= now_ + most)
+  if (at && *at <= now + most)
     run_next(*at);
   else
-    now_ += most;
+    now += most;
 }
 
 void World::finish() {
   looks_ = false;
   while (!regions_.empty() && fault_.empty()) remove_region(regions_.begin()->first);
   while (!processes_.empty() && fault_.empty()) exit(*processes_.begin()->second);
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) look(device, true);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) look(device, true);
   pass(std::chrono::minutes(1));
   if (!timers_.empty()) fail("P5: something is still to be done");
   fail(promises_.check_end());
@@ -93,12 +85,12 @@ void World::finish() {
 void World::absorb() {
   ++events_;
   FreedBytes by_name = follow_published();
-  const std::vector<Event> events = broker_.take_events();
+  const std::vector<Event> events = broker.take_events();
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
   }
-  broker_.take_touched();
-  for (Effect& effect : broker_.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+  broker.take_touched();
+  take_effects(*this);
   FreedBytes freed;
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kFreed) freed[{event.session, *event.device}] += event.bytes;
@@ -111,16 +103,16 @@ void World::absorb() {
   std::ranges::copy(events, std::back_inserter(history_));
   while (history_.size() > kHistory) history_.pop_front();
   std::map<std::int64_t, bool> honest;
-  std::vector<bool> stolen(jobs_.size());
+  std::vector<bool> stolen(jobs.size());
   for (const auto& [pid, process] : processes_) {
     honest[pid] = process->traits.honest();
     for (DeviceIndex device = 0; device < stolen.size(); ++device)
       if (!process->stolen[device].is_zero()) stolen[device] = true;
   }
-  const auto views = broker_.devices();
+  const auto views = broker.devices();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
     if (!views[device].missing.is_zero()) stolen[device] = true;
-  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, keepers(), entangled(), now_}));
+  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, keepers(), entangled(), now}));
   for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {
     if (Process* process = process_of(session)) deliver(*process, signal);
   }
@@ -136,21 +128,11 @@ void World::note_granted(const Event& event) {
   if (const auto open = open_.find(event.request); open != open_.end()) open->second.granted = true;
 }
 
-void World::take(RunJobs& effect) {
-  const bool idle = jobs_[effect.device].empty();
-  for (Job& job : effect.jobs) jobs_[effect.device].push(job.turn, std::move(job));
-  if (idle) start_job(effect.device);
-}
-
-void World::take(HurryJob& effect) {
-  jobs_[effect.device].hurry([&effect](const Job& job) { return job.id == effect.job; });
-}
-
 void World::start_job(DeviceIndex device) {
   after(up_to(kJobTakes), [this, device] {
-    const JobResult result = driver_.run(jobs_[device].pop());
-    if (!jobs_[device].empty()) start_job(device);
-    broker_.job_done(result, now_);
+    const JobResult result = run_next_job(device);
+    if (!jobs[device].empty()) start_job(device);
+    broker.job_done(result, now);
     absorb();
   });
 }
@@ -165,7 +147,7 @@ void World::take(SendOffer& effect) {
   }
   if (process->session != effect.session) return fail("an offer to nobody");
   for (const OfferedLease& one : effect.grant.leases) {
-    driver_.hold(one.extent.id);
+    driver.hold(one.extent.id);
     process->mapped[one.extent.id] = {effect.session, one.slice, one.lease, one.device, one.extent.size};
   }
   process->offers.emplace_back(effect.session, effect.grant.id);
@@ -181,7 +163,7 @@ void World::take(AnswerGrow& effect) {
   if (effect.answer)
     granted_.insert(effect.request);
   else
-    fail(promises_.check_refusal(effect.request, open->second, effect.answer.error().error.message, now_));
+    fail(promises_.check_refusal(effect.request, open->second, effect.answer.error().error.message, now));
   open_.erase(open);
 }
 
@@ -195,17 +177,17 @@ void World::take(RingDoorbell& effect) {
   if (traits.says_spent) {
     after({}, [this, pid = process->pid] {
       if (Process* one = find(pid)) {
-        for (DeviceIndex device = 0; device < jobs_.size(); ++device) say_spent(*one, device);
+        for (DeviceIndex device = 0; device < jobs.size(); ++device) say_spent(*one, device);
       }
     });
   }
   if (traits.ignores_pressure || traits.says_spent || std::exchange(process->reacts, true)) return;
   // By the deadlines that it was told, and by those that it is told meanwhile for other devices.
   Duration time = Duration::max();
-  const auto asked = broker_.asked_of(effect.session);
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
-    time = std::min(time, broker_.device(device).reclaim.deadline);
-    if (!asked[device].bytes.is_zero()) time = std::min(time, asked[device].deadline - now_);
+  const auto asked = broker.asked_of(effect.session);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
+    time = std::min(time, broker.device(device).reclaim.deadline);
+    if (!asked[device].bytes.is_zero()) time = std::min(time, asked[device].deadline - now);
   }
   after(up_to(std::max(time - milliseconds(1), Duration{})), [this, pid = process->pid] { react(pid); });
 }
@@ -253,7 +235,7 @@ void World::deliver(Process& process, Signal signal) {
 
 void World::look_regularly() {
   if (!looks_) return;
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) look(device, true);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) look(device, true);
   after(kLookInterval, [this] { look_regularly(); });
 }
 
@@ -262,7 +244,7 @@ void World::start_regular_looks() {
 }
 
 void World::look(DeviceIndex device, bool regular) {
-  broker_.begin_observation(device);
+  broker.begin_observation(device);
   absorb();
   after(kLookTakes, [this, device, regular] { observe(device, regular); });
 }
@@ -273,7 +255,7 @@ void World::observe(DeviceIndex device, bool regular) {
   seen.device = device;
   seen.regular = regular;
   seen.broker_started = 1;
-  seen.broker = broker_.device(device).pool - driver_.room(device);
+  seen.broker = broker.device(device).pool - driver.room(device);
   for (const auto& [pid, process] : processes_) seen.broker -= process->stolen[device];
   seen.used = seen.broker;
   for (const auto& [pid, process] : processes_) {
@@ -293,13 +275,13 @@ void World::observe(DeviceIndex device, bool regular) {
                               .used = own});
     if (regular) promises_.seen(pid, device, own);
   }
-  broker_.observe(seen, now_);
+  broker.observe(seen, now);
   absorb();
 }
 
 Result<void> World::apply(const Policy& policy) {
-  auto applied = broker_.apply(policy, now_);
-  for (auto& [session, facts] : sessions_) facts.tenant = broker_.tenant_name(session);
+  auto applied = broker.apply(policy, now);
+  for (auto& [session, facts] : sessions_) facts.tenant = broker.tenant_name(session);
   for (auto& [id, request] : open_) request.tenant = sessions_.at(request.session).tenant;
   absorb();
   return applied;
@@ -320,7 +302,7 @@ std::string World::history() const {
 Bytes World::past_room(DeviceIndex device) const {
   Bytes taken;
   for (const auto& [pid, process] : processes_) taken += process->past[device];
-  return (broker_.device(device).total - broker_.device(device).pool).minus(taken);
+  return (broker.device(device).total - broker.device(device).pool).minus(taken);
 }
 
 }  // namespace gpumem::core::promises

@@ -10,20 +10,19 @@
 #include "daemon/core/job.h"
 #include "tests/promises/process.h"
 #include "tests/promises/promises.h"
-#include "tests/unit/core/fake_driver.h"
+#include "tests/support/core_world.h"
 
 namespace gpumem::core::promises {
 
 /// A machine in virtual time: broker, driver, processes, and the host's part between them. Processes react by
 /// themselves to offers, bells and signals, each as its traits say; what they start is the caller's. After
 /// every event of the broker the promises are checked; the first that is broken is kept in fault().
-class World {
+class World : public CoreWorld<WatchedBroker> {
  public:
   World(const Policy& policy, std::uint64_t seed);
 
   // ---- Time ----
 
-  TimePoint now() const { return now_; }
   /// Everything that is due happens in its order.
   void pass(Duration time);
   /// To whatever comes next, but by `most` only.
@@ -87,7 +86,6 @@ class World {
   const std::string& fault() const { return fault_; }
   /// The broker's latest events, one a line.
   std::string history() const;
-  const WatchedBroker& broker() const { return broker_; }
   const Books& books() const { return books_; }
   const Promises& promises() const { return promises_; }
   std::uint64_t events() const { return events_; }
@@ -116,7 +114,7 @@ class World {
 
  private:
   using Timer = std::function<void()>;
-  void after(Duration time, Timer timer) { timers_.emplace(now_ + time, std::move(timer)); }
+  void after(Duration time, Timer timer) { timers_.emplace(now + time, std::move(timer)); }
   std::optional<TimePoint> next() const;
   void run_next(TimePoint at);
   Duration up_to(Duration most) {
@@ -125,8 +123,10 @@ class World {
 
   // Takes what the broker wants done, and checks the promises.
   void absorb();
-  void take(RunJobs& effect);
-  void take(HurryJob& effect);
+  friend CoreWorld;
+  void before_queueing(const Job& job) {
+    if (jobs[job.device].empty()) start_job(job.device);
+  }
   void take(SendOffer& effect);
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
@@ -158,13 +158,9 @@ class World {
   }
 
   std::mt19937_64 random_;
-  WatchedBroker broker_;
-  FakeDriver driver_;
   Books books_;
   Promises promises_;
-  TimePoint now_ = TimePoint(std::chrono::hours(1));
   std::multimap<TimePoint, Timer> timers_;
-  std::vector<JobQueue<Job>> jobs_;
   std::map<std::int64_t, std::unique_ptr<Process>> processes_;
   std::map<SessionId, SessionFacts> sessions_;
   std::map<RequestId, OpenRequest> open_;

@@ -25,7 +25,7 @@ Bytes World::mapped(const Process& process, DeviceIndex device) const {
 }
 
 Bytes World::asked(const Process& process, DeviceIndex device) const {
-  return process.session ? broker_.asked_of(process.session)[device].bytes : Bytes{};
+  return process.session ? broker.asked_of(process.session)[device].bytes : Bytes{};
 }
 
 Process& World::spawn(std::uint32_t uid, Traits traits) {
@@ -33,8 +33,8 @@ Process& World::spawn(std::uint32_t uid, Traits traits) {
   process->pid = ++last_pid_;
   process->uid = uid;
   process->traits = traits;
-  process->past.resize(jobs_.size());
-  process->stolen.resize(jobs_.size());
+  process->past.resize(jobs.size());
+  process->stolen.resize(jobs.size());
   if (!traits.honest()) {
     misbehaving_.insert(uid);
     for (auto& [id, request] : open_) {
@@ -56,14 +56,14 @@ bool World::connect(Process& process) {
     peer.started = 0;
     peer.can_be_ended = false;
   }
-  const auto session = broker_.open_session(peer, "", now_);
+  const auto session = broker.open_session(peer, "", now);
   if (session) {
     process.session = *session;
     process.sessions.push_back(*session);
     clients_.insert(*session);
     SessionFacts& facts = sessions_[*session];
-    facts = {process.pid, broker_.tenant_name(*session), process.traits.honest()};
-    for (DeviceIndex device = 0; device < jobs_.size(); ++device)
+    facts = {process.pid, broker.tenant_name(*session), process.traits.honest()};
+    for (DeviceIndex device = 0; device < jobs.size(); ++device)
       if (!process.past[device].is_zero()) facts.outside.insert(device);
   }
   absorb();
@@ -73,7 +73,7 @@ bool World::connect(Process& process) {
 std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
   if (!process.session) return std::nullopt;
   if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
-  const auto slice = broker_.open_slice(process.session, broker_.device(device).uuid, {}, "");
+  const auto slice = broker.open_slice(process.session, broker.device(device).uuid, {}, "");
   if (slice) process.slices[device] = slice->id;
   absorb();
   return slice ? std::optional(slice->id) : std::nullopt;
@@ -82,7 +82,7 @@ std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
 void World::close_slice(Process& process, DeviceIndex device) {
   const auto known = process.slices.find(device);
   if (known == process.slices.end()) return;
-  if (broker_.close_slice(process.session, known->second, now_)) process.slices.erase(known);
+  if (broker.close_slice(process.session, known->second, now)) process.slices.erase(known);
   absorb();
 }
 
@@ -99,17 +99,17 @@ RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration
   request.session = process.session;
   request.tenant = sessions_.at(process.session).tenant;
   request.honest = !misbehaving_.contains(process.uid);
-  request.asked = now_;
-  request.deadline = now_ + wait;
+  request.asked = now;
+  request.deadline = now + wait;
   open_[id] = std::move(request);
-  broker_.grow(id, process.session, asked, wait, now_);
+  broker.grow(id, process.session, asked, wait, now);
   absorb();
   return id;
 }
 
 void World::cancel(RequestId request) {
   if (open_.erase(request) == 0) return;
-  broker_.cancel(request, now_);
+  broker.cancel(request, now);
   books_.settled(request);
   absorb();
 }
@@ -135,11 +135,11 @@ Bytes World::give_back_one(Process& process, DeviceIndex device, Bytes amount) {
     best->second.returned = true;
   } else {
     process.mapped.erase(best);
-    driver_.let_go(extent);
+    driver.let_go(extent);
     books_.unmapped(extent);
   }
   const std::int64_t pid = process.pid;
-  if (!broker_.give_back(given.session, given.slice, std::vector{given.lease}, now_))
+  if (!broker.give_back(given.session, given.slice, std::vector{given.lease}, now))
     fail("process " + std::to_string(pid) + " may not give back what it has");
   absorb();
   return given.size;
@@ -157,7 +157,7 @@ void World::react(std::int64_t pid) {
   Process* process = find(pid);
   if (process == nullptr || process->suspended) return;
   process->reacts = false;
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) {
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
     for (Bytes bytes = asked(*process, device); !bytes.is_zero(); bytes = asked(*process, device)) {
       if (unmap_one_region(*process, device)) continue;
       if (give_back_one(*process, device, bytes).is_zero()) break;
@@ -170,7 +170,7 @@ void World::accept_offers(std::int64_t pid) {
   Process* process = find(pid);
   if (process == nullptr || process->suspended) return;
   for (const auto& [session, grant] : std::exchange(process->offers, {})) {
-    if (session == process->session) static_cast<void>(broker_.accept(session, grant));
+    if (session == process->session) static_cast<void>(broker.accept(session, grant));
     absorb();
   }
   const Traits& traits = process->traits;
@@ -183,14 +183,14 @@ void World::accept_offers(std::int64_t pid) {
 void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
   if (!process.session) return;
   sessions_.at(process.session).outside.insert(device);
-  static_cast<void>(broker_.charge(process.session, broker_.device(device).uuid, bytes, now_));
+  static_cast<void>(broker.charge(process.session, broker.device(device).uuid, bytes, now));
   absorb();
 }
 
 void World::say_spent(Process& process, DeviceIndex device) {
   if (!process.session) return;
   promises_.said_spent(process.session, device);
-  broker_.spent(process.session, device, now_);
+  broker.spent(process.session, device, now);
   absorb();
 }
 
@@ -200,7 +200,7 @@ void World::take_past(Process& process, DeviceIndex device, Bytes bytes) {
 }
 
 void World::steal(Process& process, DeviceIndex device, Bytes bytes) {
-  process.stolen[device] += driver_.steal(device, bytes);
+  process.stolen[device] += driver.steal(device, bytes);
 }
 
 void World::give_up_past(Process& process, DeviceIndex device) {
@@ -211,21 +211,21 @@ void World::give_up_past(Process& process, DeviceIndex device) {
 
 // The driver knows all thieves as one.
 void World::restore(DeviceIndex device) {
-  driver_.restore(device);
-  for (const auto& [pid, process] : processes_) driver_.steal(device, process->stolen[device]);
+  driver.restore(device);
+  for (const auto& [pid, process] : processes_) driver.steal(device, process->stolen[device]);
 }
 
 // ---- Ends ----
 
 void World::unmap_all(Process& process) {
   for (const auto& [extent, mapping] : process.mapped) {
-    driver_.let_go(extent);
+    driver.let_go(extent);
     books_.unmapped(extent);
   }
   process.mapped.clear();
   for (const auto& [import, region] : process.regions) {
     for (const ExtentId extent : region.extents) {
-      driver_.let_go(extent);
+      driver.let_go(extent);
       books_.unmapped(extent);
     }
   }
@@ -246,7 +246,7 @@ void World::close_lane(Process& process, SessionEnd end, bool unmaps) {
   lose_lane(session);
   for (auto& [extent, mapping] : process.mapped) mapping.returned = true;
   if (unmaps) unmap_all(process);
-  broker_.session_ended(session, end, now_);
+  broker.session_ended(session, end, now);
   absorb();
 }
 
@@ -255,11 +255,11 @@ void World::exit(Process& process) {
   const std::int64_t pid = process.pid;
   const auto owned = std::move(processes_.extract(pid).mapped());
   unmap_all(*owned);
-  for (DeviceIndex device = 0; device < jobs_.size(); ++device) restore(device);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) restore(device);
   for (const SessionId session : std::vector(owned->sessions)) {
     if (!sessions_.contains(session)) continue;
     if (session == owned->session) lose_lane(session);
-    broker_.exited(session, now_);
+    broker.exited(session, now);
     absorb();
   }
 }

@@ -10,7 +10,7 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
   const auto slice = process.slices.find(device);
   if (!process.session || slice == process.slices.end()) return std::nullopt;
   RegionFacts facts{
-      broker_.tenant_name(process.session), "region " + std::to_string(++last_region_), keep, {}};
+      broker.tenant_name(process.session), "region " + std::to_string(++last_region_), keep, {}};
   std::vector<LeaseId> leases;
   Bytes sum;
   for (const auto& [extent, one] : process.mapped) {
@@ -24,7 +24,7 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
   terms.name = facts.name;
   terms.sharing = Sharing::kPublic;
   terms.keep = keep;
-  const auto region = broker_.publish(process.session, slice->second, leases, terms, now_);
+  const auto region = broker.publish(process.session, slice->second, leases, terms, now);
   if (region) {
     for (std::size_t i = 0; i < leases.size(); ++i) {
       const auto part = Published{leases[i], facts.owner, {process.pid}, false};
@@ -40,13 +40,13 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
 std::optional<ImportId> World::map_region(Process& process, RegionId region) {
   if (!process.session) return std::nullopt;
   const RegionFacts& facts = regions_.at(region);
-  const auto mapped = broker_.map_region(process.session, facts.owner, facts.name, Regions::kNewest, now_);
+  const auto mapped = broker.map_region(process.session, facts.owner, facts.name, Regions::kNewest, now);
   if (mapped) {
     const Imported& imported = mapped->imported;
     RegionMapping& mapping = process.regions[imported.id];
-    mapping = {process.session, imported.device, {}, broker_.tenant_name(process.session), false};
+    mapping = {process.session, imported.device, {}, broker.tenant_name(process.session), false};
     for (const auto& [lease, extent] : imported.leases) {
-      driver_.hold(extent.id);
+      driver.hold(extent.id);
       books_.mapped(extent.id);
       published_.at(extent.id).pids.insert(process.pid);
       mapping.extents.push_back(extent.id);
@@ -63,12 +63,12 @@ void World::unmap_region(Process& process, ImportId import) {
     found->second.released = true;
   } else {
     for (const ExtentId extent : found->second.extents) {
-      driver_.let_go(extent);
+      driver.let_go(extent);
       books_.unmapped(extent);
     }
     process.regions.erase(found);
   }
-  if (!broker_.release_import(session, import, now_))
+  if (!broker.release_import(session, import, now))
     fail("process " + std::to_string(process.pid) + " may not unmap what it has mapped");
   absorb();
 }
@@ -84,7 +84,7 @@ bool World::unmap_one_region(Process& process, DeviceIndex device) {
 
 void World::remove_region(RegionId region) {
   const RegionFacts facts = regions_.at(region);
-  if (!broker_.remove_region_of(facts.owner, facts.name, Regions::kNewest, now_))
+  if (!broker.remove_region_of(facts.owner, facts.name, Regions::kNewest, now))
     fail("a region that there is cannot be removed");
   absorb();
 }
@@ -94,8 +94,8 @@ void World::remove_region(RegionId region) {
 World::FreedBytes World::follow_published() {
   FreedBytes freed;
   if (published_.empty()) return freed;
-  const Checkpoint checkpoint = broker_.checkpoint();
-  for (const auto& [id, tenant] : broker_.detached_sessions())
+  const Checkpoint checkpoint = broker.checkpoint();
+  for (const auto& [id, tenant] : broker.detached_sessions())
     sessions_.try_emplace(id, SessionFacts{.pid = 0, .tenant = tenant, .has_lane = false});
   for (auto& [extent, one] : published_) {
     const auto lease = checkpoint.leases.find(one.lease);
@@ -145,7 +145,7 @@ Sharers World::entangled() {
     for (const std::int64_t pid : published->second.pids) {
       const auto process = processes_.find(pid);
       if (process == processes_.end()) continue;
-      for (const SessionId session : process->second->sessions) entangled_[{session, device}][charged] = now_;
+      for (const SessionId session : process->second->sessions) entangled_[{session, device}][charged] = now;
     }
   };
   const auto has_left = [&](SessionId session) {
@@ -162,7 +162,7 @@ Sharers World::entangled() {
   }
   Sharers entangled;
   for (auto& [sharer, tenants] : entangled_) {
-    std::erase_if(tenants, [&](const auto& one) { return one.second + ClaimClock::kSlack < now_; });
+    std::erase_if(tenants, [&](const auto& one) { return one.second + ClaimClock::kSlack < now; });
     for (const auto& [tenant, last] : tenants) entangled[sharer].insert(tenant);
   }
   return entangled;

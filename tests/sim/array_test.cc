@@ -105,21 +105,6 @@ TEST_F(ArrayCalls, TheyTellTheirShapeAsTheyWereMade) {
   });
 }
 
-TEST_F(ArrayCalls, ShapesAreCheckedAndTheDeviceHasAnEnd) {
-  in_process([] {
-    enter_primary();
-    CUarray made = nullptr;
-    auto shape = shape_of(0, 1, 1);
-    EXPECT_EQ(cuArray3DCreate(&made, &shape), CUDA_ERROR_INVALID_VALUE);
-    shape = shape_of(16, 1, 1);
-    shape.NumChannels = 3;
-    EXPECT_EQ(cuArray3DCreate(&made, &shape), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuArray3DCreate(nullptr, &shape), CUDA_ERROR_INVALID_VALUE);
-    shape = shape_of(131072, 131072, 16384);
-    EXPECT_EQ(cuArray3DCreate(&made, &shape), CUDA_ERROR_OUT_OF_MEMORY);
-  });
-}
-
 TEST_F(ArrayCalls, TheyGoWithTheirContext) {
   in_process([] {
     enter_primary();

@@ -10,25 +10,6 @@ namespace {
 
 class Captures : public SimTest {};
 
-TEST_F(Captures, WorkIsDoneByTheGraphAndNotByTheStream) {
-  in_process([] {
-    enter_primary();
-    unsigned* const words = pinned_words(2);
-    const CUdeviceptr memory = device_words(1);
-    const CUstream stream = begin_capture();
-    words[0] = 7;
-    EXPECT_CU(cuMemcpyHtoDAsync(memory, &words[0], 4, stream));
-    EXPECT_CU(cuMemcpyDtoHAsync(&words[1], memory, 4, stream));
-    EXPECT_CU(cuLaunchHostFunc(
-        stream, [](void* word) { *static_cast<unsigned*>(word) += 1; }, &words[1]));
-    const CUgraph graph = end_capture(stream);
-    EXPECT_CU(cuStreamSynchronize(stream));
-    EXPECT_EQ(words[1], 0U);
-    launch_and_wait(instantiate(graph), stream);
-    EXPECT_EQ(words[1], 8U);
-  });
-}
-
 TEST_F(Captures, StatusAndInfoTellOfTheCapture) {
   in_process([] {
     enter_primary();
@@ -260,28 +241,6 @@ TEST_F(Captures, StreamThatIsDestroyedTakesItsCaptureAlong) {
     EXPECT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_ILLEGAL_STATE);
     EXPECT_CU(cuStreamDestroy(stream));
     EXPECT_CU(unsafe_call()) << "there is no capture any more";
-  });
-}
-
-TEST_F(Captures, JoinedStreamMayBeDestroyedBeforeTheEnd) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr memory = device_words(1);
-    const auto capture = [&](bool joins) {
-      const CUstream stream = begin_capture(), side = stream_apart();
-      const CUevent fork = untimed_event(), join = untimed_event();
-      EXPECT_CU(cuEventRecord(fork, stream));
-      EXPECT_CU(cuStreamWaitEvent(side, fork, 0));
-      EXPECT_CU(cuMemsetD32Async(memory, 2, 1, side));
-      EXPECT_CU(cuEventRecord(join, side));
-      if (joins) {
-        EXPECT_CU(cuStreamWaitEvent(stream, join, 0));
-      }
-      EXPECT_CU(cuStreamDestroy(side));
-      return stream;
-    };
-    EXPECT_NE(end_capture(capture(true)), nullptr);
-    EXPECT_EQ(failed_end(capture(false)), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
   });
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "tests/sim/work_support.h"
 
@@ -93,19 +92,6 @@ TEST_F(ContextSettings, LimitsStartAsDocumentedAndAreToldAsTheyWereSet) {
   });
 }
 
-TEST_F(ContextSettings, UnknownLimitsAreRefused) {
-  in_process([] {
-    enter_primary();
-    std::size_t value = 7;
-    for (const CUlimit bad : {CU_LIMIT_MAX, static_cast<CUlimit>(15)}) {
-      EXPECT_EQ(cuCtxGetLimit(&value, bad), CUDA_ERROR_UNSUPPORTED_LIMIT);
-      EXPECT_EQ(cuCtxSetLimit(bad, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
-    }
-    EXPECT_EQ(value, 7U);
-    EXPECT_EQ(cuCtxGetLimit(nullptr, CU_LIMIT_STACK_SIZE), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
 TEST_F(ContextSettings, FlagsAreThoseThatTheContextWasMadeWith) {
   in_process([] {
     enter_primary();
@@ -188,26 +174,6 @@ TEST_F(ContextSettings, WithoutAContextThereIsNothingToSetOrTell) {
     EXPECT_EQ(cuCtxSetFlags(0), CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(cuCtxGetId(nullptr, &id), CUDA_ERROR_INVALID_CONTEXT);
 #endif
-  });
-}
-
-TEST_F(ContextSettings, CaptureModeIsExchangedInEachThreadForItself) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    std::thread([] {
-      CUstreamCaptureMode other = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-      EXPECT_CU(cuThreadExchangeStreamCaptureMode(&other));
-      EXPECT_EQ(other, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    }).join();
-    mode = static_cast<CUstreamCaptureMode>(3);
-    EXPECT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuThreadExchangeStreamCaptureMode(nullptr), CUDA_ERROR_INVALID_VALUE);
-    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
-    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED) << "what was refused has changed nothing";
   });
 }
 

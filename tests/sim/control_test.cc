@@ -2,7 +2,6 @@
 #include "sim/control/control.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <fstream>

@@ -137,37 +137,6 @@ TEST_F(Copies, RowsAreFilledInStreamOrderWithElementsOfEverySize) {
   });
 }
 
-TEST_F(Copies, SynchronyIsAllThatCanBeSetOfAPointer) {
-  in_process([] {
-    unsigned on = 1;
-    EXPECT_EQ(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 0), CUDA_ERROR_NOT_INITIALIZED);
-    enter_primary();
-    const CUdeviceptr memory = holding(counted());
-    EXPECT_CU(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
-    EXPECT_CU(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory + kSize - 1));
-    const auto told = [](CUdeviceptr address) {
-      unsigned value = 9;
-      EXPECT_CU(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
-      return value;
-    };
-    EXPECT_EQ(told(memory), 1U);
-    EXPECT_EQ(told(holding(counted())), 0U) << "other memory";
-    unsigned off = 0;
-    EXPECT_CU(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
-    EXPECT_EQ(told(memory), 0U);
-    EXPECT_EQ(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuPointerSetAttribute(nullptr, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(
-        cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reinterpret_cast<CUdeviceptr>(&on)),
-        CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reserve(kPage)),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(content(memory), counted());
-  });
-}
-
 #if CUDA_VERSION >= 13000
 TEST_F(Copies, DiscardedRangesAreTakenToTheirPlacesInTurn) {
   in_process([] {

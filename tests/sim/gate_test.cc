@@ -2,7 +2,6 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <string>

@@ -112,25 +112,6 @@ TEST_F(ExecutableGraphs, LaunchesOfOneComeOneAfterTheOtherInAnyStreams) {
   });
 }
 
-TEST_F(ExecutableGraphs, CapturedLaunchBecomesAChild) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr memory = device_words(1);
-    unsigned* const word = pinned_words(1);
-    const CUgraph inner = create_graph();
-    add_fill(inner, memory, 6);
-    const CUgraphExec exec = instantiate(inner);
-    const CUstream stream = begin_capture();
-    EXPECT_CU(cuGraphLaunch(exec, stream));
-    EXPECT_CU(cuMemcpyDtoHAsync(word, memory, 4, stream));
-    const CUgraph graph = end_capture(stream);
-    EXPECT_EQ(type_of(nodes_of(graph)[0]), CU_GRAPH_NODE_TYPE_GRAPH);
-    EXPECT_CU(cuGraphExecDestroy(exec));
-    launch_and_wait(instantiate(graph), stream);
-    EXPECT_EQ(*word, 6U);
-  });
-}
-
 TEST_F(ExecutableGraphs, EventNodesAreRecordedAndWaitedForAtTheLaunch) {
   in_process([] {
     enter_primary();

@@ -263,19 +263,5 @@ TEST_F(GraphMemory, FullDeviceRefusesTheLaunchAndNothingElse) {
   });
 }
 
-TEST_F(GraphMemory, PointerIsTheDevicesBeforeTheFirstLaunch) {
-  in_process([] {
-    enter_primary();
-    const Allocation made = add_allocation(create_graph());
-    unsigned type = 0;
-    int ordinal = -1;
-    EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, made.address));
-    EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
-    EXPECT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, made.address));
-    EXPECT_EQ(ordinal, 0);
-    EXPECT_EQ(cuMemsetD8Async(made.address, 0, 1, nullptr), CUDA_ERROR_INVALID_VALUE) << "no bytes there";
-  });
-}
-
 }  // namespace
 }  // namespace gpumem::sim::test

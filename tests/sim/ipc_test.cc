@@ -1,8 +1,6 @@
 // Legacy sharing between processes: memory and events by handles of 64 bytes.
 #include <cuda.h>
 
-#include <cstring>
-
 #include "tests/sim/work_support.h"
 
 namespace gpumem::sim::test {
@@ -71,78 +69,6 @@ TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
     CUdeviceptr memory = 0;
     EXPECT_EQ(cuIpcOpenMemHandle(&memory, handle, 0), CUDA_ERROR_INVALID_VALUE) << "it is no more";
   });
-}
-
-TEST_F(Ipc, HandleOfAKilledOwnerIsRefusedThoughNobodyHasLookedSince) {
-  Process owner([](Channel& channel) {
-    share_memory(channel, kPage);
-    channel.await();
-  });
-  const auto handle = owner.channel().hear_value<CUipcMemHandle>();
-  owner.kill();
-  in_process([&] {
-    enter_primary();
-    CUdeviceptr memory = 0;
-    EXPECT_EQ(cuIpcOpenMemHandle(&memory, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(memory, 0U);
-  });
-  EXPECT_EQ(used(), 0U);
-}
-
-TEST_F(Ipc, HandlesThatAreNoneAreRefused) {
-  in_process([] {
-    enter_primary();
-    CUdeviceptr memory = 0, out = 0;
-    CUipcMemHandle handle{};
-    ASSERT_CU(cuMemAlloc(&memory, kPage));
-    ASSERT_CU(cuIpcGetMemHandle(&handle, memory));
-    EXPECT_EQ(cuIpcOpenMemHandle(nullptr, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuIpcOpenMemHandle(&out, handle, 8), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuIpcGetMemHandle(nullptr, memory), CUDA_ERROR_INVALID_VALUE);
-    std::memset(&handle, 0xa5, sizeof handle);
-    EXPECT_EQ(cuIpcOpenMemHandle(&out, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    CUipcEventHandle event_handle{};
-    CUevent event = nullptr;
-    for (const char* const name : {"xxxxxxxx", "event-../../../../etc/passwd"}) {
-      std::strcpy(event_handle.reserved, name);
-      EXPECT_EQ(cuIpcOpenEventHandle(&event, event_handle), CUDA_ERROR_INVALID_HANDLE) << name;
-    }
-  });
-}
-
-TEST_F(Ipc, EventOrdersTheWorkOfTwoProcesses) {
-  Process recorder([](Channel& channel) {
-    enter_primary();
-    CUevent event = nullptr;
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
-    CUstream stream = nullptr;
-    ASSERT_CU(cuStreamCreate(&stream, 0));
-    ASSERT_CU(cuLaunchHostFunc(
-        stream, [](void* other) { static_cast<Channel*>(other)->await(); }, &channel));
-    ASSERT_CU(cuEventRecord(event, stream));
-    CUipcEventHandle handle{};
-    ASSERT_CU(cuIpcGetEventHandle(&handle, event));
-    channel.tell_value(handle);
-    ASSERT_CU(cuStreamSynchronize(stream));
-    channel.await();
-  });
-  const auto handle = recorder.channel().hear_value<CUipcEventHandle>();
-  in_process([&] {
-    enter_primary();
-    CUevent event = nullptr;
-    ASSERT_CU(cuIpcOpenEventHandle(&event, handle));
-    CUstream stream = nullptr;
-    ASSERT_CU(cuStreamCreate(&stream, 0));
-    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    EXPECT_CU(cuStreamWaitEvent(stream, event, 0));
-    EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    recorder.channel().signal();  // lets the recorder's work go on
-    EXPECT_CU(cuStreamSynchronize(stream));
-    EXPECT_CU(cuEventQuery(event));
-    EXPECT_CU(cuEventDestroy(event));
-  });
-  recorder.channel().signal();
-  recorder.join();
 }
 
 TEST_F(Ipc, EventOfAKilledRecorderHoldsNobodyUp) {

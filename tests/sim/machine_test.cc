@@ -1,8 +1,6 @@
 // Machines as folders, and the table that their processes share.
 #include "sim/machine/machine.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <csignal>
 #include <cstdio>

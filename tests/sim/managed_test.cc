@@ -1,7 +1,6 @@
 // Managed memory: who reaches it, what is told of it.
 #include <cuda.h>
 
-#include <cstring>
 #include <vector>
 
 #include "tests/sim/sim_fixture.h"
@@ -50,22 +49,6 @@ class Managed : public SimTest {
     return address;
   }
 };
-
-TEST_F(Managed, MemoryIsReachedByTheHostAndByEveryDevice) {
-  in_process([] {
-    const CUdeviceptr address = allocate(0);
-    auto* const bytes = reinterpret_cast<unsigned char*>(address);
-    bytes[0] = 7;
-    CUcontext other{};
-    ASSERT_CU(cuDevicePrimaryCtxRetain(&other, 1));
-    ASSERT_CU(cuCtxSetCurrent(other));
-    EXPECT_CU(cuMemsetD8(address + 1, 8, 1));
-    unsigned char copy[2]{};
-    EXPECT_CU(cuMemcpyDtoH(copy, address, 2));
-    EXPECT_EQ(copy[0], 7);
-    EXPECT_EQ(bytes[1], 8);
-  });
-}
 
 TEST_F(Managed, MemoryIsChargedToTheCurrentDeviceUntilItIsFreed) {
   in_process([] {
@@ -140,34 +123,6 @@ TEST_F(Managed, AccessorsAndPrefetchesAreTold) {
     EXPECT_CU(prefetch(address, kPage, 1));
     EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kPage), 1);
     EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, kSize), CU_DEVICE_INVALID);
-  });
-}
-
-TEST_F(Managed, AdviceEndsWithTheMemory) {
-  in_process([] {
-    const CUdeviceptr first = allocate();
-    EXPECT_CU(advise(first, kSize, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
-    EXPECT_CU(cuMemFree(first));
-    int value = 0;
-    EXPECT_EQ(cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, first, kSize),
-              CUDA_ERROR_INVALID_VALUE);
-    CUdeviceptr second = 0;
-    ASSERT_CU(cuMemAllocManaged(&second, kSize, CU_MEM_ATTACH_GLOBAL));
-    EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, second, kSize), 0);
-  });
-}
-
-TEST_F(Managed, OtherMemoryAndUnknownPlacesAreRefused) {
-  in_process([] {
-    const CUdeviceptr address = allocate();
-    CUdeviceptr plain = 0;
-    ASSERT_CU(cuMemAlloc(&plain, kPage));
-    EXPECT_EQ(prefetch(plain, kPage, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(advise(plain, kPage, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, kSize + 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, 0, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(prefetch(address, kSize, 9), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_EQ(advise(address, kSize, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE);
   });
 }
 

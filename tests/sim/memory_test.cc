@@ -10,39 +10,6 @@ namespace {
 
 using Memory = SimTest;
 
-TEST_F(Memory, HandlesAreCheckedNotBelieved) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    const CUdeviceptr address = reserve(kPage);
-    const auto handle = create(kPage);
-    EXPECT_CU(cuMemRelease(handle));
-    EXPECT_EQ(used(), 0U);
-    for (const CUmemGenericAllocationHandle bad : {handle, handle + 1, CUmemGenericAllocationHandle{0}}) {
-      EXPECT_EQ(cuMemRelease(bad), CUDA_ERROR_INVALID_VALUE);
-      EXPECT_EQ(cuMemMap(address, kPage, 0, bad, 0), CUDA_ERROR_INVALID_VALUE);
-      int fd = -1;
-      EXPECT_EQ(cuMemExportToShareableHandle(&fd, bad, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                CUDA_ERROR_INVALID_VALUE);
-    }
-  });
-}
-
-TEST_F(Memory, ReservationIsFreedAfterItsMappings) {
-  in_process([] {
-    ASSERT_CU(cuInit(0));
-    const auto handle = create(2 * kPage);
-    const CUdeviceptr range = reserve(4 * kPage);
-    EXPECT_EQ(cuMemMap(range, kPage, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its beginning";
-    EXPECT_EQ(cuMemMap(range, kPage, kPage, handle, 0), CUDA_ERROR_NOT_SUPPORTED) << "its end";
-    EXPECT_CU(cuMemMap(range + 2 * kPage, 2 * kPage, 0, handle, 0));
-    EXPECT_EQ(cuMemMap(range + kPage, 2 * kPage, 0, handle, 0), CUDA_ERROR_INVALID_VALUE) << "they overlap";
-    EXPECT_EQ(cuMemAddressFree(range, 4 * kPage), CUDA_ERROR_INVALID_VALUE) << "still mapped";
-    EXPECT_EQ(cuMemUnmap(range, 5 * kPage), CUDA_ERROR_INVALID_VALUE) << "beyond the reservation";
-    EXPECT_CU(cuMemUnmap(range + 2 * kPage, 2 * kPage));
-    EXPECT_CU(cuMemAddressFree(range, 4 * kPage));
-  });
-}
-
 TEST_F(Memory, PointersTellWhatTheCurrentDeviceMayDo) {
   in_process([] {
     ASSERT_CU(cuInit(0));

@@ -98,62 +98,6 @@ TEST_F(Pools, PointerAttributesTellOfTheAllocation) {
   });
 }
 
-TEST_F(Pools, BadPropertiesAndArgumentsAreRefused) {
-  in_process([] {
-    enter_primary();
-    CUmemoryPool pool = nullptr;
-    const auto refused = [&](auto change) {
-      CUmemPoolProps wanted = pool_properties();
-      change(wanted);
-      return cuMemPoolCreate(&pool, &wanted);
-    };
-    const CUmemPoolProps good = pool_properties();
-    EXPECT_EQ(cuMemPoolCreate(nullptr, &good), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolCreate(&pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(refused([](auto& p) { p.allocType = CU_MEM_ALLOCATION_TYPE_INVALID; }),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(refused([](auto& p) { p.location.type = CU_MEM_LOCATION_TYPE_INVALID; }),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(refused([](auto& p) { p.location.id = 1; }), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(refused([](auto& p) { p.location.id = -1; }), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(refused([](auto& p) { p.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC; }), CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT_EQ(refused([](auto& p) { p.reserved[53] = 1; }), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(pool, nullptr);
-
-    pool = create_pool();
-    CUdeviceptr memory = 0;
-    const auto garbage = reinterpret_cast<CUmemoryPool>(&memory);
-    const auto bad_stream = reinterpret_cast<CUstream>(&memory);
-    EXPECT_EQ(cuMemAllocFromPoolAsync(nullptr, 1, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, garbage, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, pool, bad_stream), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT_EQ(cuMemAllocAsync(nullptr, 1, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemFreeAsync(allocate(pool, 1, nullptr), bad_stream), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT_EQ(cuDeviceGetDefaultMemPool(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuDeviceGetDefaultMemPool(&pool, 1), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_EQ(cuDeviceSetMemPool(0, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolDestroy(nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolSetAccess(nullptr, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
-TEST_F(PoolsOfTwoDevices, EachDeviceHasItsCurrentPool) {
-  in_process([] {
-    enter_primary(1);
-    CUdeviceptr memory = 0;
-    ASSERT_CU(cuMemAllocAsync(&memory, kPage, nullptr));
-    EXPECT_EQ(used_in(default_pool(1)), kPage);
-    EXPECT_EQ(used(1), kContext + kPage);
-    EXPECT_EQ(used(0), 0U);
-    const CUmemoryPool pool = create_pool();  // of device 0
-    EXPECT_EQ(cuDeviceSetMemPool(1, pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuDeviceSetMemPool(0, pool));
-    allocate(pool, kPage, nullptr);  // by a stream of device 1
-    EXPECT_EQ(used(0), kPage);
-  });
-}
-
 TEST_F(PoolsOfTwoDevices, AccessIsSetForPeersAndKeptForTheOwnDevice) {
   in_process([] {
     enter_primary();

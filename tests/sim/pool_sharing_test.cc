@@ -1,10 +1,4 @@
 // Pools between processes: a descriptor for the pool, 64 bytes for each allocation.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <fstream>
 
 #include "sim/machine/machine.h"
 #include "tests/sim/pool_support.h"
@@ -109,21 +103,6 @@ TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(PoolSharing, NothingIsImportedOnceItIsGone) {
-  Process owner(share);
-  const Shared shared(owner.channel());
-  owner.kill();
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    CUmemPoolPtrExportData data = shared.data[0];
-    CUdeviceptr address = 0;
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(reserved(pool), 0U);
-  });
-  EXPECT_EQ(used(), 0U);
-}
-
 TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
   in_process([] {
     enter_primary();
@@ -134,87 +113,6 @@ TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
     EXPECT_EQ(reserved(pool), kPage);
     EXPECT_CU(cuMemPoolDestroy(pool));
     EXPECT_EQ(used(), kContext);
-  });
-}
-
-TEST_F(PoolSharing, OnlyShareablePoolsAreExported) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool(), shareable = create_shareable();
-    int fd = -1;
-    CUmemPoolPtrExportData data{};
-    constexpr auto kFd = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, pool, kFd, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportPointer(&data, allocate(pool, 1, nullptr)), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(nullptr, shareable, kFd, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, shareable, kFd, 1), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportToShareableHandle(&fd, shareable, CU_MEM_HANDLE_TYPE_NONE, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(fd, -1);
-    const CUdeviceptr memory = allocate(shareable, 2000, nullptr);
-    EXPECT_EQ(cuMemPoolExportPointer(nullptr, memory), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportPointer(&data, memory + 512), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolExportPointer(&data, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolImportPointer(nullptr, shareable, &data), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
-TEST_F(PoolSharing, DescriptorsThatAreNoPoolAreRefused) {
-  in_process([this] {
-    enter_primary();
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(import_pool(-1, &pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(import_pool(987, &pool), CUDA_ERROR_INVALID_VALUE);
-    const std::string path = folder_ / "pool";
-    std::ofstream(path) << std::string(1000, 'x');
-    const UniqueFd file(::open(path.c_str(), O_RDWR));
-    EXPECT_EQ(import_pool(file.get(), &pool), CUDA_ERROR_INVALID_VALUE);
-    ::unlink(path.c_str());
-    int ends[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    EXPECT_EQ(import_pool(ends[0], &pool), CUDA_ERROR_INVALID_VALUE);
-    const UniqueFd memory(::memfd_create("x", MFD_CLOEXEC));
-    EXPECT_EQ(import_pool(memory.get(), &pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(import_pool(exported(create(kPage)).get(), &pool), CUDA_ERROR_INVALID_VALUE);
-    const CUmemoryPool own = create_shareable();
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(import(exported_pool(own).get(), &handle), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(import_pool(exported_pool(own).get(), nullptr), CUDA_ERROR_INVALID_VALUE);
-  });
-}
-
-TEST_F(PoolSharing, PoolOfAnotherMachineIsRefused) {
-  Process owner(share);
-  const Shared shared(owner.channel());
-  const std::filesystem::path other = folder_.string() + ".other";
-  ASSERT_TRUE(create_machine(other, "1x64MiB", SIM_LIBRARIES).has_value());
-  in_process([&] {
-    ::setenv("GPUMEM_SIM_MACHINE", other.c_str(), 1);
-    ASSERT_CU(cuInit(0));
-    CUmemoryPool pool = nullptr;
-    EXPECT_EQ(import_pool(shared.fd.get(), &pool), CUDA_ERROR_INVALID_VALUE);
-  });
-  EXPECT_TRUE(remove_machine(other).has_value());
-}
-
-TEST_F(PoolSharing, DataThatIsNoAllocationOfThePoolIsRefused) {
-  Process owner(share), stranger(share);
-  const Shared shared(owner.channel()), foreign(stranger.channel());
-  in_process([&] {
-    enter_primary();
-    const CUmemoryPool pool = shared.import();
-    CUdeviceptr address = 0;
-    CUmemPoolPtrExportData data = foreign.data[0];
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, &data), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolImportPointer(&address, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    for (std::size_t i = 0; i < sizeof data.reserved; ++i) {  // every byte damaged: refused or harmless
-      data = shared.data[0];
-      data.reserved[i] = static_cast<unsigned char>(~data.reserved[i]);
-      if (cuMemPoolImportPointer(&address, pool, &data) == CUDA_SUCCESS) {
-        EXPECT_CU(cuMemFree(address));
-      }
-    }
-    EXPECT_EQ(*bytes_at(shared.import(pool, 0)), 1);
   });
 }
 

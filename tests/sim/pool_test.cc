@@ -1,5 +1,4 @@
 // Memory pools within one process: what they are charged, what they keep, how they end.
-#include <functional>
 #include <vector>
 
 #include "tests/sim/pool_support.h"
@@ -21,33 +20,6 @@ TEST_F(Pools, SmallAllocationsShareChunksOf2MiB) {
     for (const CUdeviceptr one : all) EXPECT_CU(cuMemFreeAsync(one, nullptr));
     EXPECT_EQ(used_in(pool), 0U);
     EXPECT_CU(cuCtxSynchronize());
-    EXPECT_EQ(reserved(pool), 0U);
-    EXPECT_EQ(used(), kContext);
-  });
-}
-
-TEST_F(Pools, EverySynchronisationGivesBackWhatExceedsTheThreshold) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool();
-    ASSERT_CU(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kPage));
-    const CUstream stream = stream_apart();
-    CUevent event = nullptr;
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DEFAULT));
-    const std::function<CUresult()> waits[] = {[&] { return cuStreamSynchronize(stream); },
-                                               [&] { return cuEventSynchronize(event); }, cuCtxSynchronize};
-    for (const auto& wait : waits) {
-      const CUdeviceptr one = allocate(pool, 3 * kPage, stream), other = allocate(pool, 2 * kPage, stream);
-      EXPECT_CU(cuMemFreeAsync(one, stream));
-      EXPECT_CU(cuMemFreeAsync(other, stream));
-      EXPECT_EQ(reserved(pool), 5 * kPage);
-      EXPECT_CU(wait());
-      EXPECT_EQ(reserved(pool), 2 * kPage);
-    }
-    EXPECT_EQ(used(), kContext + 2 * kPage);
-    EXPECT_CU(cuMemPoolTrimTo(pool, kPage + 1));  // a chunk of two pages: nothing can go
-    EXPECT_EQ(reserved(pool), 2 * kPage);
-    EXPECT_CU(cuMemPoolTrimTo(pool, 0));
     EXPECT_EQ(reserved(pool), 0U);
     EXPECT_EQ(used(), kContext);
   });
@@ -83,39 +55,6 @@ TEST_F(Pools, WhatPoolsKeepIsGivenBackBeforeMemoryIsOut) {
     EXPECT_EQ(cuMemAllocAsync(&memory, 40 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemAllocAsync(&memory, ~std::size_t{0}, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_CU(cuMemAllocAsync(&memory, 20 * kMiB, nullptr));
-  });
-}
-
-TEST_F(Pools, DestroyedPoolEndsWithItsLastAllocation) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_pool();
-    keep_all(pool);
-    ASSERT_CU(cuDeviceSetMemPool(0, pool));
-    CUdeviceptr first = 0, second = 0;
-    ASSERT_CU(cuMemAllocAsync(&first, kPage, nullptr));
-    ASSERT_CU(cuMemAllocAsync(&second, kPage, nullptr));
-    EXPECT_EQ(used_in(pool), 2 * kPage);
-    ASSERT_CU(cuMemPoolDestroy(pool));
-    CUmemoryPool current = nullptr;
-    EXPECT_CU(cuDeviceGetMemPool(&current, 0));
-    EXPECT_EQ(current, default_pool());
-    EXPECT_CU(cuMemFreeAsync(first, nullptr));
-    EXPECT_CU(cuMemsetD8(second, 1, kPage));
-    EXPECT_EQ(used(), kContext + 2 * kPage);
-    EXPECT_CU(cuMemFreeAsync(second, nullptr));
-    EXPECT_EQ(used(), kContext);
-
-    CUdeviceptr memory = 0;
-    cuuint64_t value = 0;
-    CUmemAccess_flags flags{};
-    CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, 0};
-    EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 1, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolGetAccess(&flags, pool, &location), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
   });
 }
 

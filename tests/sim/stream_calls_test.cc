@@ -70,19 +70,6 @@ TEST_F(StreamCalls, CallbackOfTheDefaultStreamIsToldTheStreamAsItWasNamed) {
   });
 }
 
-TEST_F(StreamCalls, BadCallbacksAreRefusedAndNeverCalled) {
-  in_process([] {
-    Called called{};
-    EXPECT_EQ(cuStreamAddCallback(nullptr, Called::call, &called, 0), CUDA_ERROR_NOT_INITIALIZED);
-    enter_primary();
-    EXPECT_EQ(cuStreamAddCallback(nullptr, nullptr, &called, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamAddCallback(nullptr, Called::call, &called, 1), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamAddCallback(kNoStream, Called::call, &called, 0), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT_CU(cuCtxSynchronize());
-    EXPECT_EQ(called.times, 0);
-  });
-}
-
 /// The form of cuStreamGetCaptureInfo that a program of CUDA `version` is given.
 template <class Function>
 Function capture_info_of(int version) {
@@ -207,41 +194,6 @@ TEST_F(StreamCalls, IdsAreNeverTheSameTwice) {
   });
 }
 #endif
-
-TEST_F(StreamCalls, EventRecordedWithDefaultFlagsStandsInTheStreamsOrder) {
-  in_process([] {
-    enter_primary();
-    const CUstream queue = stream_apart();
-    CUevent event = nullptr;
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    Barrier barrier;
-    barrier.put_in(queue);
-    EXPECT_CU(cuEventRecordWithFlags(event, queue, CU_EVENT_RECORD_DEFAULT));
-    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    barrier.open();
-    EXPECT_CU(cuEventSynchronize(event));
-    EXPECT_CU(cuEventQuery(event));
-  });
-}
-
-TEST_F(StreamCalls, FlagsThatOnlyACaptureKnowsAreRefused) {
-  in_process([] {
-    enter_primary();
-    CUevent event = nullptr;
-    ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    Barrier barrier;
-    const CUstream queue = stream_apart();
-    barrier.put_in(queue);
-    EXPECT_EQ(cuEventRecordWithFlags(event, queue, CU_EVENT_RECORD_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuEventRecordWithFlags(event, queue, 2), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamWaitEvent(queue, event, CU_EVENT_WAIT_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuEventQuery(event)) << "it was not recorded";
-    barrier.open();
-    EXPECT_EQ(cuEventRecordWithFlags(event, kNoStream, 0), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT_EQ(cuEventRecordWithFlags(nullptr, queue, 0), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT_CU(cuStreamSynchronize(queue));
-  });
-}
 
 }  // namespace
 }  // namespace gpumem::sim::test

@@ -75,35 +75,6 @@ TEST_F(Streams, WorkOnUnmappedMemoryFailsItsContextForGood) {
   });
 }
 
-TEST_F(Streams, HandlesThatAreNoneAreRefused) {
-  in_process([] {
-    enter_primary();
-    const CUstream gone = stream();
-    const CUevent past = event();
-    EXPECT_CU(cuStreamDestroy(gone));
-    EXPECT_CU(cuEventDestroy(past));
-    const auto wild = reinterpret_cast<CUstream>(0x1234);
-    const auto wild_event = reinterpret_cast<CUevent>(0x1234);
-    CUdeviceptr memory = 0;
-    ASSERT_CU(cuMemAlloc(&memory, 4));
-    for (const CUstream bad : {gone, wild}) {
-      EXPECT_EQ(cuStreamSynchronize(bad), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuStreamQuery(bad), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuStreamDestroy(bad), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuMemsetD8Async(memory, 0, 4, bad), CUDA_ERROR_INVALID_HANDLE);
-    }
-    for (const CUevent bad : {past, wild_event, CUevent{}}) {
-      EXPECT_EQ(cuEventQuery(bad), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuEventRecord(bad, nullptr), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuStreamWaitEvent(nullptr, bad, 0), CUDA_ERROR_INVALID_HANDLE);
-      EXPECT_EQ(cuEventDestroy(bad), CUDA_ERROR_INVALID_HANDLE);
-    }
-    EXPECT_EQ(cuLaunchHostFunc(nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-    CUevent never = nullptr;
-    EXPECT_EQ(cuEventCreate(&never, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE) << "needs no timing";
-  });
-}
-
 /// `call` returns only after the barrier was opened, which is not before it has begun and had its chance.
 void expect_to_wait(Barrier& barrier, const std::function<void()>& call) {
   CUcontext context = nullptr;
@@ -164,23 +135,6 @@ TEST_F(Streams, MemoryIsFreedAfterTheWorkOfADestroyedStream) {
     EXPECT_CU(cuStreamDestroy(queue));
     expect_to_wait(barrier, [&] { EXPECT_CU(cuMemFreeHost(words)); });
     EXPECT_CU(cuCtxSynchronize());
-  });
-}
-
-TEST_F(Streams, CopyWhoseMemoryIsGoneFailsItsContext) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr from = mapped(create(kPage), kPage);
-    int* const words = pinned(2);
-    Barrier barrier;
-    const CUstream queue = stream();
-    barrier.put_in(queue);
-    EXPECT_CU(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(words), from, 4, queue));
-    EXPECT_CU(cuMemUnmap(from, kPage));
-    EXPECT_CU(cuMemAddressFree(from, kPage));
-    barrier.open();
-    EXPECT_NE(cuStreamSynchronize(queue), CUDA_SUCCESS);
-    EXPECT_EQ(words[0], 0) << "an address that is unmapped is no host memory";
   });
 }
 

@@ -131,38 +131,6 @@ TEST_F(StreamValues, BatchesAreDoneInOrder) {
   });
 }
 
-TEST_F(StreamValues, OnlyAlignedWordsThatTheDeviceMayTouchAreTaken) {
-  in_process([] {
-    enter();
-    const CUstream queue = stream();
-    const CUdeviceptr word = words();
-    CUdeviceptr managed = 0;
-    ASSERT_CU(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
-    std::uint32_t local = 0;
-    EXPECT_EQ(cuStreamWriteValue32(queue, word + 2, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamWriteValue64(queue, word + 4, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamWriteValue32(queue, managed, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamWaitValue32(queue, reinterpret_cast<CUdeviceptr>(&local), 1, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamWaitValue32(queue, word, 1, 4), CUDA_ERROR_INVALID_VALUE);
-    const CUdeviceptr read_only = mapped(create(kPage), kPage, CU_MEM_ACCESS_FLAGS_PROT_READ);
-    EXPECT_EQ(cuStreamWriteValue32(queue, read_only, 1, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_CU(cuStreamWaitValue32(queue, read_only, 0, CU_STREAM_WAIT_VALUE_EQ));
-    EXPECT_CU(cuStreamSynchronize(queue));
-  });
-}
-
-TEST_F(StreamValues, WaitForMemoryThatGoesAwayFailsTheContext) {
-  in_process([] {
-    enter();
-    const CUstream queue = stream();
-    const CUdeviceptr word = mapped(create(kPage), kPage);
-    EXPECT_CU(cuStreamWaitValue32(queue, word, 1, CU_STREAM_WAIT_VALUE_EQ));
-    EXPECT_CU(cuMemUnmap(word, kPage));
-    EXPECT_NE(cuStreamSynchronize(queue), CUDA_SUCCESS);
-  });
-}
-
 TEST_F(StreamValues, AttributesAreKeptAndCopied) {
   in_process([] {
     enter();

@@ -48,12 +48,6 @@ Answer free(const Json& command, Holdings& holdings) {
   return freed ? Answer{} : failure(freed.error());
 }
 
-Answer extend(const Json& command, Holdings& holdings) {
-  auto extended =
-      holdings.allocator->extend(bytes_of(command, "at").count, bytes_of(command), bytes_of(command, "to"));
-  return extended ? Answer{} : failure(extended.error());
-}
-
 Answer trim(Holdings& holdings) {
   auto trimmed = holdings.allocator->trim();
   if (!trimmed) return failure(trimmed.error());
@@ -163,7 +157,6 @@ std::optional<Answer> allocator_command(const Json& command, Holdings& holdings)
   if (what == "open_allocator") return open_allocator(command, holdings);
   if (what == "allocate") return allocate(command, holdings);
   if (what == "free") return free(command, holdings);
-  if (what == "extend") return extend(command, holdings);
   if (what == "trim") return trim(holdings);
   if (what == "figures") return figures(holdings);
   if (what == "write_block") return write(command);

@@ -70,14 +70,6 @@ TEST_F(CAllocator, FreesOfWhatIsNoBlockAreRefusedAndChangeNothing) {
   }
 }
 
-TEST_F(CAllocator, BlocksOfAnotherAllocatorAreForeign) {
-  gpumem_allocator* other = open_allocator();
-  gpumem_address block = 0;
-  ASSERT_TRUE(ok(gpumem_allocate(other, 4096, nullptr, &block)));
-  EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, free(block, 4096)));
-  EXPECT_TRUE(ok(gpumem_deallocate(other, block, 4096, nullptr)));
-}
-
 TEST_F(CAllocator, ZeroAndHugeSizesAreRefused) {
   gpumem_address address = 7;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocate(allocator_, 0, nullptr, &address)));
@@ -131,11 +123,6 @@ class CWaiting : public CAbiTest {
   gpumem_address held_ = 0;
   std::future<gpumem_status> waiter_;
 };
-
-TEST_F(CWaiting, IsServedByABlockThatAnotherThreadFrees) {
-  free_held();
-  EXPECT_EQ(waiter_.get(), GPUMEM_OK);
-}
 
 TEST_F(CWaiting, DoesNotHoldUpRequestsThatFit) {
   gpumem_address small = 0;

@@ -7,12 +7,11 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "daemon/core/broker.h"
 #include "daemon/core/job.h"
-#include "tests/unit/core/fake_driver.h"
+#include "tests/support/core_world.h"
 #include "tests/unit/core/policies.h"
 
 namespace gpumem::core {
@@ -20,12 +19,11 @@ namespace gpumem::core {
 /// A broker with a driver and clients that behave, unless told otherwise: what is offered to a session is
 /// held by its process until it gives it back or exits. Jobs run at once, or when the test says so. What a
 /// session is asked for it keeps, unless clients are `cooperative`.
-class Machine {
+class Machine : public CoreWorld<> {
  public:
   enum class Start { kReady, kEmpty };
 
-  explicit Machine(Policy policy = small_policy(), Start start = Start::kReady)
-      : broker(policy), driver(totals_of(policy)) {
+  explicit Machine(const Policy& policy = small_policy(), Start start = Start::kReady) : CoreWorld(policy) {
     broker.keep_changes();
     if (start == Start::kEmpty) return;
     broker.tick(now);
@@ -44,9 +42,9 @@ class Machine {
     } while (cooperative && heed_bells());
   }
   bool run_job() {
-    if (jobs.empty()) return false;
-    const JobResult result = driver.run(jobs.pop());
-    broker.job_done(result, now);
+    const auto queue = std::ranges::find_if(jobs, [](const auto& one) { return !one.empty(); });
+    if (queue == jobs.end()) return false;
+    broker.job_done(driver.run(queue->pop()), now);
     absorb();
     return true;
   }
@@ -83,7 +81,7 @@ class Machine {
     for (const DevicePolicy& one : broker.policy().devices) devices.push_back(one.uuid);
     absorb();
     const Checkpoint checkpoint = written;
-    jobs.clear();
+    for (JobQueue<Job>& queue : jobs) queue.clear();
     std::map<LeaseId, ExtentId> kept;
     for (const Grant& grant : keep)
       for (const OfferedLease& one : grant.leases) kept.emplace(one.lease, one.extent.id);
@@ -264,15 +262,11 @@ class Machine {
   bool is_as_new() const {
     const DeviceView view = broker.devices()[0];
     return view.charges.total().is_zero() && view.warm == view.policy.pool &&
-           driver.handled(0) == view.policy.pool && view.free == view.policy.pool && jobs.empty();
+           driver.handled(0) == view.policy.pool && view.free == view.policy.pool && !has_jobs();
   }
 
-  Broker broker;
-  FakeDriver driver;
-  TimePoint now{};
   bool jobs_run_at_once = true;
   bool cooperative = false;
-  JobQueue<Job> jobs;
   std::map<RequestId, Result<Grant, GrowFailure>> answers;
   std::map<RequestId, Result<MappedRegion>> maps;
   std::map<RequestId, NameReserved> reserved;
@@ -295,7 +289,7 @@ class Machine {
     broker.take_changes(changes);
     for (const Checkpoint::Change& change : changes) written.apply(change);
     EXPECT_EQ(written, broker.checkpoint()) << "what a broker writes down is all that the next one needs";
-    for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+    take_effects(*this);
     std::ranges::move(broker.take_events(), std::back_inserter(events));
   }
   // True if a bell was heard.
@@ -321,17 +315,7 @@ class Machine {
     }
     return best;
   }
-  static std::vector<Bytes> totals_of(const Policy& policy) {
-    std::vector<Bytes> totals;
-    for (const DevicePolicy& one : policy.devices) totals.push_back(one.total);
-    return totals;
-  }
-  void take(RunJobs& effect) {
-    for (Job& job : effect.jobs) jobs.push(job.turn, std::move(job));
-  }
-  void take(HurryJob& effect) {
-    jobs.hurry([&effect](const Job& job) { return job.id == effect.job; });
-  }
+  friend CoreWorld<>;
   void take(SendOffer& effect) {
     offers[effect.grant.id] = effect.session;
     for (const OfferedLease& one : effect.grant.leases) {

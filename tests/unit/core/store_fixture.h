@@ -4,19 +4,34 @@
 #include <set>
 
 #include "daemon/core/job.h"
-#include "tests/unit/core/fake_driver.h"
+#include "tests/support/fake_driver.h"
 
 namespace gpumem::core {
 
+inline Bytes total(const std::vector<Extent>& extents) {
+  Bytes sum;
+  for (const Extent& extent : extents) sum += extent.size;
+  return sum;
+}
+
 /// A store of `pool` in pieces of 2 MiB, and its driver.
-class StoreOf : public testing::Test {
- protected:
-  explicit StoreOf(Bytes pool) : store(0, pool, mebibytes(2), extent_ids, job_ids), driver({pool}) {}
+class StoreWorld {
+ public:
+  explicit StoreWorld(Bytes pool) : store(0, pool, mebibytes(2), extent_ids, job_ids), driver({pool}) {}
 
   void advance() {
     Store::Progress progress = store.advance(now);
-    for (auto& one : progress.assembled) assembled[one.request] = std::move(one.extents);
-    for (const RequestId id : progress.unobtainable) unobtainable.insert(id);
+    for (auto& one : progress.assembled) {
+      if (wanted.contains(one.request)) {
+        EXPECT_EQ(total(one.extents), wanted.at(one.request));
+      }
+      wanted.erase(one.request);
+      assembled[one.request] = std::move(one.extents);
+    }
+    for (const RequestId id : progress.unobtainable) {
+      unobtainable.insert(id);
+      wanted.erase(id);
+    }
     for (const LeaseId id : progress.freed) {
       EXPECT_TRUE(freed.insert(id).second) << "freed twice";
       quarantined.erase(id);
@@ -26,6 +41,7 @@ class StoreOf : public testing::Test {
     for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
   }
   void finish_one() {
+    if (jobs.empty()) return;
     const JobResult result = driver.run(jobs.pop());
     store.finish(result, now);
     advance();
@@ -40,6 +56,7 @@ class StoreOf : public testing::Test {
   }
   // Passes time from retry to retry. Answers how many there were.
   std::size_t pass_in_steps(Duration time) {
+    run();
     const TimePoint end = now + time;
     std::size_t steps = 0;
     for (auto next = store.next_deadline(); next && *next <= end; next = store.next_deadline(), ++steps) {
@@ -47,6 +64,19 @@ class StoreOf : public testing::Test {
     }
     now = end;
     return steps;
+  }
+  /// A request of a number of its own.
+  RequestId want(Bytes bytes, Bytes largest = {}) {
+    const RequestId request{++last_request};
+    wanted[request] = bytes;
+    store.want(request, bytes, largest);
+    advance();
+    return request;
+  }
+  void withdraw(RequestId request) {
+    wanted.erase(request);
+    store.withdraw(request);
+    advance();
   }
   std::vector<Extent> lend(RequestId id, Bytes bytes) {
     store.want(id, bytes);
@@ -69,10 +99,17 @@ class StoreOf : public testing::Test {
   FakeDriver driver;
   TimePoint now{};
   JobQueue<Job> jobs;
+  std::uint64_t last_request = 0;
+  std::map<RequestId, Bytes> wanted;  ///< by want(), and not answered
   std::map<RequestId, std::vector<Extent>> assembled;
   std::set<RequestId> unobtainable;
   std::set<LeaseId> freed;
   std::set<LeaseId> quarantined;
+};
+
+class StoreOf : public testing::Test, protected StoreWorld {
+ protected:
+  using StoreWorld::StoreWorld;
 };
 
 class StoreTest : public StoreOf {
@@ -82,11 +119,5 @@ class StoreTest : public StoreOf {
 
   StoreTest() : StoreOf(kPool) {}
 };
-
-inline Bytes total(const std::vector<Extent>& extents) {
-  Bytes sum;
-  for (const Extent& extent : extents) sum += extent.size;
-  return sum;
-}
 
 }  // namespace gpumem::core

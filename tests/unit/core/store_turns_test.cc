@@ -7,93 +7,21 @@
 namespace gpumem::core {
 namespace {
 
-/// A store, its driver, and a ledger that reserves no more than is free.
-class Turns {
- public:
-  explicit Turns(Bytes pool)
-      : pool_(pool), store(0, pool, mebibytes(2), extent_ids, job_ids), driver({pool}) {}
-
-  void advance() {
-    Store::Progress progress = store.advance(now);
-    for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
-    for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
-    for (auto& one : progress.assembled) {
-      EXPECT_EQ(total(one.extents), wanted.at(one.request));
-      wanted.erase(one.request);
-      assembled[one.request] = std::move(one.extents);
-    }
-    for (const RequestId id : progress.unobtainable) {
-      unobtainable.insert(id);
-      wanted.erase(id);
-    }
-    for (const LeaseId id : progress.freed) {
-      EXPECT_TRUE(freed.insert(id).second) << "freed twice";
-      quarantined.erase(id);
-    }
-    quarantined.insert(progress.quarantined.begin(), progress.quarantined.end());
-  }
-  RequestId want(Bytes bytes, Bytes largest = {}) {
-    const RequestId request{++last_request};
-    wanted[request] = bytes;
-    store.want(request, bytes, largest);
-    advance();
-    return request;
-  }
-  void withdraw(RequestId request) {
-    wanted.erase(request);
-    store.withdraw(request);
-    advance();
-  }
-  bool run_job() {
-    if (jobs.empty()) return false;
-    store.finish(driver.run(jobs.pop()), now);
-    advance();
-    return true;
-  }
-  void rest() {
-    advance();
-    while (run_job()) {
-    }
-  }
-  void pass(Duration time) {
-    const TimePoint end = now + time;
-    for (rest(); store.next_deadline() && *store.next_deadline() <= end; rest())
-      now = std::max(now, *store.next_deadline());
-    now = end;
-    rest();
-  }
-
- private:
-  Bytes pool_;
-
- public:
-  IdSource<ExtentId> extent_ids;
-  IdSource<JobId> job_ids;
-  Store store;
-  FakeDriver driver;
-  TimePoint now{};
-  JobQueue<Job> jobs;
-  std::uint64_t last_request = 0;
-  std::map<RequestId, Bytes> wanted;
-  std::map<RequestId, std::vector<Extent>> assembled;
-  std::set<RequestId> unobtainable;
-  std::set<LeaseId> freed;
-  std::set<LeaseId> quarantined;
-};
+using Turns = StoreWorld;
 
 TEST(StoreTurns, ProveNothingByMemoryOfAPoolThatIsNotCreatedYet) {
   Turns at(mebibytes(64));
   at.store.adopt(mebibytes(2));
   ASSERT_EQ(at.driver.steal(0, mebibytes(2)), mebibytes(2)) << "a process holds what was lent before";
   at.driver.fails = [](const Extent& extent) { return extent.size == mebibytes(32); };
-  at.rest();
+  at.run();
   ASSERT_EQ(at.store.missing(), mebibytes(32));
   const RequestId request = at.want(mebibytes(4), kOneExtent);
   at.store.take_back(LeaseId{1}, {{}, mebibytes(2)});
-  at.rest();
+  at.run();
   EXPECT_TRUE(at.assembled.contains(request));
   EXPECT_FALSE(at.freed.contains(LeaseId{1}));
-  at.pass(std::chrono::seconds(1));
+  at.pass_in_steps(std::chrono::seconds(1));
   EXPECT_EQ(at.store.missing(), Bytes{});
   EXPECT_TRUE(at.quarantined.contains(LeaseId{1}));
 }
@@ -127,12 +55,12 @@ class Churn {
 
 TEST(StoreTurns, ServeALargeRequestThoughAnotherAsksAndWithdrawsAllTheTime) {
   Turns at(gibibytes(24));
-  at.rest();
+  at.run();
   Churn other(at, mebibytes(1100));
   for (int i = 0; i < 6; ++i) other.go_on();
   const RequestId large = at.want(gibibytes(24) - mebibytes(1100));
   for (int i = 0; i < 500 && at.wanted.contains(large); ++i) {
-    at.run_job();
+    at.finish_one();
     other.go_on();
   }
   EXPECT_TRUE(at.assembled.contains(large));
@@ -140,15 +68,15 @@ TEST(StoreTurns, ServeALargeRequestThoughAnotherAsksAndWithdrawsAllTheTime) {
 
 TEST(StoreTurns, ProveMemoryFreeThoughAnotherAsksAndWithdrawsAllTheTime) {
   Turns at(gibibytes(24));
-  at.rest();
+  at.run();
   Churn other(at, gibibytes(3));
   for (int i = 0; i < 6; ++i) other.go_on();
   const RequestId mine = at.want(mebibytes(64), kOneExtent);
-  while (!at.assembled.contains(mine)) at.run_job();
+  while (!at.assembled.contains(mine)) at.finish_one();
   at.store.take_back(LeaseId{1}, at.assembled.at(mine).front());
   at.advance();
   for (int i = 0; i < 500 && !at.freed.contains(LeaseId{1}); ++i) {
-    at.run_job();
+    at.finish_one();
     other.go_on();
   }
   EXPECT_TRUE(at.freed.contains(LeaseId{1}));
@@ -157,7 +85,7 @@ TEST(StoreTurns, ProveMemoryFreeThoughAnotherAsksAndWithdrawsAllTheTime) {
 // What anybody may do: ask in any size, withdraw, give back, keep what was given back, let it go.
 class Anything {
  public:
-  Anything(Bytes pool, std::uint64_t seed) : pool_(pool), at_(pool), random_(seed) { at_.rest(); }
+  Anything(Bytes pool, std::uint64_t seed) : pool_(pool), at_(pool), random_(seed) { at_.run(); }
 
   void step() {
     switch (random_() % 6) {
@@ -166,7 +94,7 @@ class Anything {
       case 2: withdraw(); break;
       case 3: give_back(); break;
       case 4: let_go(); break;
-      default: at_.run_job();
+      default: at_.finish_one();
     }
     at_.now += std::chrono::milliseconds(random_() % 3);
     at_.advance();
@@ -176,13 +104,13 @@ class Anything {
   void end() {
     for (auto& [lease, extent] : kept_) at_.driver.let_go(extent.id);
     kept_.clear();
-    at_.pass(std::chrono::seconds(10));
+    at_.pass_in_steps(std::chrono::seconds(10));
     note();
     EXPECT_TRUE(at_.wanted.empty());
     while (!lent_.empty()) give_back();
     for (auto& [lease, extent] : kept_) at_.driver.let_go(extent.id);
     kept_.clear();
-    at_.pass(std::chrono::seconds(10));
+    at_.pass_in_steps(std::chrono::seconds(10));
     note();
     EXPECT_TRUE(returned_.empty());
     EXPECT_EQ(at_.store.warm(), pool_);
@@ -268,10 +196,10 @@ TEST(StoreTurns, ServeAllThatIsFreeAndProveNothingThatIsInUseWhateverAnybodyDoes
 
 TEST(StoreTurns, GiveUpBeforeAllOfThePoolIsBrokenUpForWhatTheDriverDoesNotGive) {
   Turns at(gibibytes(24));
-  at.rest();
+  at.run();
   at.driver.fails = [](const Extent& extent) { return extent.size == mebibytes(20); };
   const RequestId request = at.want(mebibytes(20), kOneExtent);
-  at.rest();
+  at.run();
   EXPECT_TRUE(at.unobtainable.contains(request));
   EXPECT_GE(at.store.warm(), gibibytes(23));
   EXPECT_EQ(at.store.warm() + at.store.missing(), gibibytes(24));
@@ -281,13 +209,13 @@ TEST(StoreTurns, LoseNoByteWhateverTheDriverRefuses) {
   for (const unsigned percent : {2, 10, 50, 90}) {
     std::mt19937_64 random(percent);
     Turns at(gibibytes(2));
-    at.rest();
+    at.run();
     at.driver.fails = [&](const Extent&) { return random() % 100 < percent; };
     std::uint64_t last_lease = 0;
     for (int i = 0; i < 1000; ++i) {
       const RequestId request =
           at.want(mebibytes(2 * (1 + random() % 100)), random() % 2 == 0 ? kOneExtent : Bytes{});
-      for (std::uint64_t jobs = random() % 8; jobs != 0; --jobs) at.run_job();
+      for (std::uint64_t jobs = random() % 8; jobs != 0; --jobs) at.finish_one();
       if (at.wanted.contains(request)) at.withdraw(request);
       for (const auto& [one, extents] : std::exchange(at.assembled, {}))
         for (const Extent& extent : extents) at.store.take_back(LeaseId{++last_lease}, extent);
@@ -295,7 +223,7 @@ TEST(StoreTurns, LoseNoByteWhateverTheDriverRefuses) {
       at.advance();
     }
     at.driver.fails = nullptr;
-    at.pass(std::chrono::seconds(60));
+    at.pass_in_steps(std::chrono::seconds(60));
     EXPECT_EQ(at.store.warm(), gibibytes(2)) << percent;
     EXPECT_EQ(at.store.missing(), Bytes{});
     EXPECT_EQ(at.freed.size(), last_lease);
