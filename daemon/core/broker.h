@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "daemon/core/explainer.h"
-#include "daemon/core/lending.h"
+#include "daemon/core/exports.h"
+#include "daemon/core/growths.h"
+#include "daemon/core/leases.h"
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
+#include "daemon/core/published_regions.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_listing.h"
 #include "daemon/core/sharer.h"
@@ -96,7 +99,7 @@ class Broker {
   /// been asked again. To be used in grow(), at once.
   std::optional<RequestId> place_kept(SessionId session, std::span<const Part> parts, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
-  std::optional<TimePoint> answer_due(RequestId id) const { return lending_.answer_due(id); }
+  std::optional<TimePoint> answer_due(RequestId id) const { return growths_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client: what was not accepted of the grant comes back as
@@ -258,13 +261,19 @@ class Broker {
   // The quotas of each tenant with sessions under a policy, and the tenant that each session then belongs to.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
   void put_in_force(const Tenants::Rules& rules);
+  void move(const std::map<SessionId, TenantId>& owners, TimePoint now);
 
   State state_;
   Reclaimer reclaimer_{state_};
   Explainer explainer_{state_, reclaimer_};
-  Lending lending_{state_, explainer_};
+  Handles handles_{state_.outbox};
+  Regions regions_{state_.outbox};
+  Leases leases_{state_, handles_, regions_};
+  Growths growths_{state_, explainer_, leases_};
+  Exports exports_{state_, leases_, handles_, regions_};
+  PublishedRegions published_regions_{state_, leases_, handles_, regions_};
   Outside outside_{state_};
-  Sharer sharer_{state_, reclaimer_, outside_, lending_};
+  Sharer sharer_{state_, reclaimer_, outside_, exports_, published_regions_};
   Unmanaged unmanaged_{state_, outside_};
   std::uint64_t generation_ = 1;
 };

@@ -39,7 +39,7 @@ Result<Explanation> Broker::with_regions(Result<Explanation> explanation) const 
   const Tenant* tenant = state_.tenants.find(explanation->tenant);
   if (tenant == nullptr) return explanation;
   for (Standing& standing : explanation->devices)
-    standing.regions = lending_.regions().total(tenant->id, standing.device);
+    standing.regions = regions_.total(tenant->id, standing.device);
   return explanation;
 }
 
@@ -74,7 +74,7 @@ std::vector<DeviceView> Broker::devices() const {
   const Ledger& ledger = state_.ledger;
   std::vector<DeviceView> views;
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
-    const Store& store = lending_.store(i);
+    const Store& store = leases_.store(i);
     views.push_back({state_.policy.devices[i], ledger.free(i), ledger.charges(i), store.warm(),
                      store.missing(), ledger.promised(i), state_.arbiter.waiting(i), reclaimer_.asked_back(i),
                      ledger.outside(i), std::nullopt});
@@ -102,7 +102,7 @@ std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t mo
                        .debt = ledger.debt(id, i),
                        .sessions = state_.tenants.at(id).sessions_below,
                        .waiting = state_.arbiter.waiting_below(i, id),
-                       .regions = lending_.regions().total(id, i)});
+                       .regions = regions_.total(id, i)});
     }
   }
   return views;
@@ -145,7 +145,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
 
 RegionPage Broker::regions(const RegionViewer& viewer, const std::string& owner, TimePoint now,
                            RegionId after, std::size_t most) const {
-  return RegionListing(state_, lending_, viewer, now).page(owner, after, most);
+  return RegionListing(state_, published_regions_, viewer, now).page(owner, after, most);
 }
 
 }  // namespace gpumem::core

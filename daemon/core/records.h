@@ -113,6 +113,11 @@ struct Session {
     const auto found = holdings.find(device);
     return found == holdings.end() ? nothing : found->second;
   }
+  /// Nothing: it is closed.
+  Slice* slice(SliceId id) {
+    const auto found = slices.find(id);
+    return found == slices.end() ? nullptr : &found->second;
+  }
   /// What it has itself told to hold outside the pool.
   Bytes declared(DeviceIndex device) const {
     const auto found = outside.find(device);
@@ -120,6 +125,13 @@ struct Session {
   }
 };
 
+inline Checkpoint::Lease checkpoint_of(const Lease& lease) {
+  return {lease.id,     lease.grant,       lease.session,  lease.slice,
+          lease.device, lease.extent.size, lease.in_store, lease.fabric};
+}
+inline Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session) {
+  return {slice.id, session, slice.device, slice.limit, slice.label};
+}
 inline Checkpoint::Session checkpoint_of(const Session& session) {
   return {session.id, session.peer, session.label, session.tenant_name, session.since, session.ended};
 }

@@ -48,8 +48,8 @@ std::vector<const Region*> RegionListing::visible(const std::string& owner, Regi
                                                   std::size_t most) const {
   const Tenant* of = owner.empty() ? nullptr : state_.tenants.find(owner);
   if (!owner.empty() && of == nullptr) return {};
-  if (viewer_.everything && of == nullptr) return lending_.regions().page(after, most);
-  return lending_.regions().page(audiences(of == nullptr ? TenantId{} : of->id), after, most);
+  if (viewer_.everything && of == nullptr) return regions_.regions().page(after, most);
+  return regions_.regions().page(audiences(of == nullptr ? TenantId{} : of->id), after, most);
 }
 
 bool RegionListing::follows(const std::string& tenant) const {
@@ -59,7 +59,7 @@ bool RegionListing::follows(const std::string& tenant) const {
   return one != nullptr && viewer != nullptr && state_.tenants.is_below(one->id, viewer->id);
 }
 
-// As Lending::may_map. A tenant without a session may be one that the ledger does not know yet.
+// As PublishedRegions::may_map. A tenant without a session may be one that the ledger does not know yet.
 std::vector<Audience> RegionListing::audiences(TenantId owner) const {
   if (viewer_.everything) return {{Sharing::kPrivate, owner}};
   if (viewer_.tenant.empty()) return {};
@@ -87,7 +87,7 @@ RegionView RegionListing::view_of(const Region& region) const {
   RegionView view{region, state_.tenants.name(region.owner), {}, {}};
   const bool owners_side = follows(view.owner);
   if (!owners_side) view.region.readers.clear();
-  for (const auto& [id, bytes] : lending_.charges_of(region)) {
+  for (const auto& [id, bytes] : regions_.charges_of(region)) {
     const Session& session = state_.session(id);
     view.charged.push_back({id, session.peer.pid, session.peer.command, bytes});
   }

@@ -17,6 +17,14 @@ std::string words_of(const std::string& name, RegionId version) {
   return "'" + name + "', version " + std::to_string(version.value);
 }
 
+Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
+  Event& event = outbox.note(kind, session, now);
+  event.device = region.device;
+  event.bytes = region.bytes;
+  event.words = words_of(region);
+  return event;
+}
+
 Result<RegionId> Regions::add(Region region, TimePoint now) {
   if (auto room = check_room(region); !room) return room.error();
   region.id = ids_.next();
@@ -187,6 +195,7 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 }
 
 void Regions::add_to(Checkpoint& checkpoint) const {
+  checkpoint.last.region = ids_.last();
   for (const auto& [id, region] : regions_) {
     checkpoint.regions.emplace(id, checkpoint_of(region));
     if (region.sealed) checkpoint.sealed.emplace(id, Checkpoint::RegionSealed{id});

@@ -50,6 +50,8 @@ struct Region {
 /// For people: 'weights', version 3.
 std::string words_of(const std::string& name, RegionId version);
 inline std::string words_of(const Region& region) { return words_of(region.name, region.id); }
+/// Adds an event about the region.
+Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now);
 
 /// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
 /// has any of its leases no more. A kept one ends when nobody has had it for its time, too.
@@ -99,6 +101,13 @@ class Regions {
   std::vector<Region> drop(LeaseId lease, Which which = Which::kAll);
   /// Whether a kept one stands for `lease`.
   bool keeps(LeaseId lease) const { return kept_by_lease_.contains(lease); }
+  /// The lease has passed to another session, or its users have changed.
+  void note_use(LeaseId lease) {
+    const std::set<RegionId>& kept = kept_of(lease);
+    used_.insert(kept.begin(), kept.end());
+  }
+  /// The kept regions of the leases that note_use() was called for since the last call.
+  std::set<RegionId> take_used() { return std::exchange(used_, {}); }
   /// Of a kept one. `left`  max: some process has it.
   void set_left(RegionId id, TimePoint left);
   /// Ends the region with its memory from now on.
@@ -123,7 +132,6 @@ class Regions {
   /// What a tenant has published of a device.
   RegionTotal total(TenantId owner, DeviceIndex device) const;
   void add_to(Checkpoint& checkpoint) const;
-  RegionId last() const { return ids_.last(); }
   /// Regions up to `id` were published before.
   void skip(RegionId id) { ids_.skip(id); }
 
@@ -146,6 +154,7 @@ class Regions {
   std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
+  std::set<RegionId> used_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< only regions that expire
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;

@@ -3,9 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/exports.h"
 #include "daemon/core/last_answers.h"
-#include "daemon/core/lending.h"
 #include "daemon/core/outside.h"
+#include "daemon/core/published_regions.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_reservations.h"
 #include "daemon/core/region_waits.h"
@@ -14,12 +15,19 @@
 namespace gpumem::core {
 
 /// Memory that a session uses and others have: by handles, by regions. It decides who may use it now, who
-/// waits for it, and who is to publish it; Lending has the books. The events are those of the Broker that
-/// have the same names, and their contracts are there. What others get by an event is for serve_waits().
+/// waits for it, and who is to publish it; Exports and PublishedRegions have the books. The events are those
+/// of the Broker that have the same names, and their contracts are there. What others get by an event is for
+/// serve_waits().
 class Sharer {
  public:
-  Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Lending& lending)
-      : state_(state), reclaimer_(reclaimer), outside_(outside), lending_(lending), answers_(state.outbox) {}
+  Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Exports& exports,
+         PublishedRegions& published_regions)
+      : state_(state),
+        reclaimer_(reclaimer),
+        outside_(outside),
+        exports_(exports),
+        published_regions_(published_regions),
+        answers_(state.outbox) {}
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
@@ -77,7 +85,8 @@ class Sharer {
   State& state_;
   const Reclaimer& reclaimer_;
   Outside& outside_;
-  Lending& lending_;
+  Exports& exports_;
+  PublishedRegions& published_regions_;
   RegionWaits region_waits_;
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   RegionReservations reservations_;

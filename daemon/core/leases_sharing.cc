@@ -2,30 +2,24 @@
 #include <array>
 
 #include "base/crash_point.h"
-#include "daemon/core/lending.h"
+#include "daemon/core/leases.h"
 
-// Memory that several sessions of a tenant use: handles of it, imports, and who has it when its session lets
-// go.
+// Leases that several sessions use: imports, and the session that is charged once another lets go.
 
 namespace gpumem::core {
 namespace {
 
-constexpr Duration kLongestLife = std::chrono::hours(24);
-constexpr std::uint64_t kMostUses = 1'000'000;
+// The command of a custodian in listings of processes.
+constexpr const char* kCustodianCommand = "(kept regions)";
 
-// The message is the same for a handle that never existed: trying reveals no foreign handles.
-Error no_handle() {
-  return {Code::kNotFound,
-          "the broker knows no such handle: it has expired, was used up, its memory was given back, or it is "
-          "another tenant's"};
-}
-
-Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now) {
-  if (expires <= now || expires - now > kLongestLife)
-    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
-  if (uses == 0 || uses > kMostUses)
-    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
-  return {};
+// The custodian belongs to the holder's tenant, under any later policy, too.
+Peer peer_of_custodian(const Session& holder) {
+  Peer peer = holder.peer;
+  peer.pid = 0;
+  peer.started = 0;
+  peer.maps = false;
+  peer.command = kCustodianCommand;
+  return peer;
 }
 
 }  // namespace
@@ -37,9 +31,8 @@ Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
                                            " on, in leases of " + to_string(there)};
 }
 
-// The bytes of leases that can be given out.
-Result<Bytes> Lending::check_exported(const Session& session, SliceId slice,
-                                      std::span<const LeaseId> ids) const {
+Result<Bytes> Leases::check_exported(const Session& session, SliceId slice,
+                                     std::span<const LeaseId> ids) const {
   if (!session.slices.contains(slice)) return Error{Code::kNotFound, "the session has no such slice"};
   if (ids.empty() || ids.size() > Handles::kMostLeases) {
     return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(Handles::kMostLeases) +
@@ -48,73 +41,36 @@ Result<Bytes> Lending::check_exported(const Session& session, SliceId slice,
   }
   Bytes there;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto found = leases_.find(ids[i]);
-    const bool is_its_own = found != leases_.end() && found->second->session == session.id &&
-                            found->second->slice == slice && found->second->state == Charge::kActive;
+    const Lease* one = find(ids[i]);
+    const bool is_its_own =
+        one != nullptr && one->session == session.id && one->slice == slice && one->state == Charge::kActive;
     const bool again = std::count(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]) != 0;
     if (!is_its_own || again) {
       return Error{Code::kNotFound, "lease " + std::to_string(ids[i].value) +
                                         " is not on loan to this slice, or not accepted yet"};
     }
-    there += found->second->extent.size;
+    there += one->extent.size;
   }
+  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands.error();
   return there;
 }
 
-// Without it there is nothing to send to whoever imports.
-Result<void> Lending::check_descriptors(std::span<const LeaseId> ids) const {
-  if (std::ranges::all_of(ids, [&](LeaseId id) { return static_cast<bool>(lease(id).extent.id); })) return {};
+// An importer is sent the descriptors.
+Result<void> Leases::check_descriptors(std::span<const LeaseId> ids) const {
+  if (std::ranges::all_of(ids, [&](LeaseId id) { return static_cast<bool>(at(id).extent.id); })) return {};
   return Error{
       Code::kFailedPrecondition,
       "some of this memory was granted before the broker was restarted: the broker cannot hand it on "
       "any more; what a new allocator or slice is granted can be shared"};
 }
 
-Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
-                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
-  const auto there = check_exported(session, slice, ids);
-  if (!there) return there.error();
-  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands;
-  if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
-    return Error{Code::kFailedPrecondition,
-                 "some of this memory was given out by fabric handles: others import it by those"};
-  }
-  if (std::ranges::any_of(ids, [this](LeaseId id) { return regions_.is_sealed(id); })) {
-    return Error{Code::kFailedPrecondition,
-                 "some of this memory is sealed: who imports a handle of it could write to it; others map "
-                 "the region by its name"};
-  }
-  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
-  if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
-  return handles_.add(bytes,
-                      {session.id,
-                       session.slices.at(slice).device,
-                       {ids.begin(), ids.end()},
-                       terms.offset,
-                       terms.bytes,
-                       terms.expires,
-                       terms.uses},
-                      now);
+Result<void> Leases::check_no_fabric(std::span<const LeaseId> ids) const {
+  if (std::ranges::none_of(ids, [&](LeaseId id) { return at(id).fabric; })) return {};
+  return Error{Code::kFailedPrecondition,
+               "some of this memory was given out by fabric handles: others import it by those"};
 }
 
-Result<void> Lending::revoke_handle(const Session& session, const HandleBytes& bytes) {
-  if (handles_.revoke(session.id, bytes)) return {};
-  return Error{Code::kNotFound,
-               "the session has no such handle: it has expired, was used up, or its memory was given back"};
-}
-
-Result<const Handle*> Lending::redeemable(const Session& session, const HandleBytes& bytes,
-                                          TimePoint now) const {
-  const Handle* handle = handles_.find(bytes, now);
-  if (handle == nullptr) return no_handle();
-  const Session& holder = state_.session(handle->holder);
-  if (holder.tenant != session.tenant) return no_handle();
-  if (auto able = check_importer(session, holder); !able) return able.error();
-  return handle;
-}
-
-Result<void> Lending::check_importer(const Session& session, const Session& holder) const {
+Result<void> Leases::check_importer(const Session& session, const Session& holder) const {
   if (holder.peer.can_be_ended && !session.peer.can_be_ended) {
     return Error{Code::kPermissionDenied,
                  "the kernel does not let the broker signal this process, so it may not use others' memory"};
@@ -122,26 +78,28 @@ Result<void> Lending::check_importer(const Session& session, const Session& hold
   return state_.imports.check_room(session.id);
 }
 
-Imported Lending::import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle) {
-  Imported imported = import(session, handle.device, handle.leases, handle.offset, handle.bytes);
-  handles_.use(bytes);
-  return imported;
-}
-
-Imported Lending::import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
-                         Bytes offset, Bytes bytes) {
+Imported Leases::import(Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
+                        Bytes offset, Bytes bytes) {
   Imported imported{{}, device, {}, offset, bytes};
   for (const LeaseId id : leases) {
-    const Lease& one = lease(id);
-    state_.imports.share(id, {one.session, one.device, one.extent.size});
-    imported.leases.emplace_back(id, one.extent);
+    share(at(id));
+    imported.leases.emplace_back(id, at(id).extent);
   }
   imported.id = state_.imports.add(session.id, leases);
   state_.outbox.record(Checkpoint::Import{imported.id, session.id, leases});
+  for (const LeaseId id : leases) {
+    const Session& holder = state_.session(at(id).session);
+    if (holder.custodian && holder.tenant == session.tenant) pass(lease(id), session);
+    regions_.note_use(id);
+  }
   return imported;
 }
 
-Result<void> Lending::release_import(Session& session, ImportId import, TimePoint now) {
+void Leases::share(const Lease& lease) {
+  state_.imports.share(lease.id, {lease.session, lease.device, lease.extent.size});
+}
+
+Result<void> Leases::release_import(Session& session, ImportId import, TimePoint now) {
   const auto unused = state_.imports.release(session.id, import);
   if (!unused) return unused.error();
   state_.outbox.record(Checkpoint::ImportGone{import});
@@ -149,27 +107,36 @@ Result<void> Lending::release_import(Session& session, ImportId import, TimePoin
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
     if (one.session == session.id && !one.slice) let_go(one, now);
-    note_use(id);
+    regions_.note_use(id);
   }
   return {};
 }
 
-// For the next broker. What is free already has nobody who may keep it.
-void Lending::note_suspect(SessionId session, std::span<const LeaseId> leases) {
+// Records for the next broker which of the leases the session may still keep.
+void Leases::note_suspect(SessionId session, std::span<const LeaseId> leases) {
   Checkpoint::Suspect suspect{session, {}};
   for (const LeaseId id : leases)
     if (state_.imports.suspects(id, session)) suspect.leases.push_back(id);
   if (!suspect.leases.empty()) state_.outbox.record(std::move(suspect));
 }
 
-void Lending::remember_with(SessionId from, SessionId to) {
+void Leases::remember_with(SessionId from, SessionId to) {
   const std::vector<LeaseId> leases = state_.imports.suspected_of(from);
   state_.imports.remember_with(from, to);
   for (const LeaseId id : leases) note_suspect(to, std::array{id});
 }
 
+void Leases::give_by_fabric(LeaseId id) {
+  Lease& one = lease(id);
+  if (std::exchange(one.fabric, true)) return;
+  handles_.drop(id);
+  state_.outbox.record(checkpoint_of(one));
+  state_.session(one.session).holdings[one.device].fabric[one.state] += one.extent.size;
+  state_.outbox.touch(one.session);
+}
+
 // The session no longer uses the lease. A session that has imported it holds it now.
-void Lending::let_go(Lease& lease, TimePoint now) {
+void Leases::let_go(Lease& lease, TimePoint now) {
   if (lease.in_store) return;
   handles_.drop(lease.id);
   Session* successor = successor_of(lease);
@@ -177,11 +144,15 @@ void Lending::let_go(Lease& lease, TimePoint now) {
   // A region stays with its tenant.
   if (successor == nullptr || successor->tenant != holder.tenant) {
     const bool kept = keeps(lease);
-    drop_regions(lease, kept ? Regions::Which::kNotKept : Regions::Which::kAll, now);
+    for (const Region& region :
+         regions_.drop(lease.id, kept ? Regions::Which::kNotKept : Regions::Which::kAll)) {
+      note(state_.outbox, Event::Kind::kRegionLost, holder, region, now);
+      let_go_unkept(region, now);
+    }
     if (kept) {
       successor = &custodian_for(holder, now);
       crash_at(CrashPoint::kRegionKept);
-      state_.imports.share(lease.id, {holder.id, lease.device, lease.extent.size});  // so it may keep it
+      share(lease);  // its session may still keep it
     }
   }
   if (successor != nullptr) {
@@ -191,18 +162,45 @@ void Lending::let_go(Lease& lease, TimePoint now) {
   } else {
     take_back(lease);
   }
-  note_use(lease.id);
+  regions_.note_use(lease.id);
 }
 
-// A lease that is not proved free although its process is gone passes to a session that ever used it.
-void Lending::pass_unproved(Lease& lease) {
-  const Session& holder = state_.session(lease.session);
-  if (!lease.unproved || !(holder.exited || holder.custodian)) return;
-  if (Session* successor = successor_of(lease)) pass(lease, *successor);
+void Leases::let_go_unkept(const Region& removed, TimePoint now) {
+  if (!removed.kept) return;
+  for (const LeaseId id : removed.leases) {
+    const Lease* one = find(id);
+    if (one == nullptr || one->in_store || keeps(*one)) continue;
+    if (state_.session(one->session).custodian) let_go(lease(id), now);
+  }
+}
+
+// Its record is that of a stream, which ends with its broker: at the next one another custodian takes over
+// what is still kept.
+Session& Leases::custodian_for(const Session& holder, TimePoint now) {
+  Peer peer = peer_of_custodian(holder);
+  for (const SessionId id : state_.custodians) {
+    Session& known = state_.session(id);
+    if (known.tenant == holder.tenant && known.peer == peer) return known;
+  }
+  const SessionId id = state_.session_ids.next();
+  auto made = std::make_unique<Session>();
+  made->id = id;
+  made->tenant = holder.tenant;
+  made->tenant_name = holder.tenant_name;
+  made->peer = std::move(peer);
+  made->since = now;
+  made->custodian = true;
+  Session& custodian = *made;
+  state_.outbox.record(checkpoint_of(custodian));
+  state_.sessions.emplace(id, std::move(made));
+  state_.session_order.insert(id);
+  state_.custodians.insert(id);
+  state_.tenants.join(custodian.tenant, id);
+  return custodian;
 }
 
 // Its own tenant comes first, and of that who can still be asked.
-Session* Lending::successor_of(const Lease& lease) {
+Session* Leases::successor_of(const Lease& lease) {
   const Imports::Shared* shared = state_.imports.find(lease.id);
   if (shared == nullptr) return nullptr;
   const TenantId owner = state_.session(lease.session).tenant;
@@ -218,11 +216,11 @@ Session* Lending::successor_of(const Lease& lease) {
   return successor;
 }
 
-void Lending::pass(Lease& lease, Session& successor) {
+void Leases::pass(Lease& lease, Session& successor) {
   Session& before = state_.session(lease.session);
   const Bytes size = lease.extent.size;
   if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant
-  if (Slice* slice = slice_of(before, lease.slice)) slice->charged -= size;
+  if (Slice* slice = before.slice(lease.slice)) slice->charged -= size;
   Holding& from = before.holdings[lease.device];
   Holding& to = successor.holdings[lease.device];
   from.charges[lease.state] -= size;
