@@ -71,8 +71,7 @@ Imported Exports::import_handle(Session& session, const HandleBytes& bytes, cons
   return imported;
 }
 
-// A handle ends with any of its leases, and with the holder's part in it; without descriptors it is of no
-// use.
+// A handle needs all of its leases with its holder, and their descriptors.
 void Exports::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePoint now) {
   Bytes there;
   for (const LeaseId id : from.leases) {
@@ -126,7 +125,7 @@ Result<std::vector<FabricPart>> Exports::export_fabric(const Session& session, S
   return parts;
 }
 
-// Memory within a guarantee is nobody else's to claim, whoever keeps it for however long.
+// No other tenant can claim memory within the guarantee, however long an importer keeps it.
 Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
                                    const std::vector<FabricPart>& parts) const {
   const DevicePolicy& device = state_.policy.devices[index];

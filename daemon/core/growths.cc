@@ -102,8 +102,8 @@ Result<Request::Part> Growths::part_of(const Session& session, const GrowthPart&
   return Request::Part{one.slice, device, *wanted, *least, one.largest};
 }
 
-// Even a request that may not wait is given the time that memory on its way back needs, and, for what it is
-// promised but is lent to others, the time that they have to give it back.
+// A request that may not wait still gets the time that memory on its way back needs. For a guarantee that is
+// lent to others, it gets the time that they have to give it back.
 TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
   const Policy& policy = state_.policy;
   Duration patience = request.wait;
@@ -255,7 +255,7 @@ void Growths::unobtainable(DeviceIndex device, RequestId id) {
                                       " of its pool; see `gpumem reconcile`"});
 }
 
-// A granted request that comes to nothing: its bytes are nobody's charge again.
+// Releases the bytes of a granted request that is not delivered.
 void Growths::undo(const Assembly& assembly) {
   const Request& request = assembly.granted.request;
   Session& session = state_.session(request.session);

@@ -137,7 +137,7 @@ void Leases::end(Session& session, bool may_be_in_use, TimePoint now) {
     state_.imports.release_all(session.id, session.exited);
     for (const auto& [id, leases] : imports) {
       state_.outbox.record(Checkpoint::ImportGone{id});
-      for (const LeaseId lease : leases) regions_.note_use(lease);
+      for (const LeaseId lease : leases) regions_.note_change(lease);
       if (!session.exited) note_suspect(session.id, leases);
     }
     if (session.exited && was_known) state_.outbox.record(Checkpoint::Suspect{session.id, {}});
@@ -180,8 +180,7 @@ void Leases::set_state(Lease& lease, Charge state) {
   }
 }
 
-// Memory that a fabric handle stands for may be mapped anywhere: nobody may count on it before it is proved
-// free.
+// Memory with a fabric handle may be mapped anywhere: its return is not expected before it is proved free.
 void Leases::take_back(Lease& lease) {
   if (lease.in_store) return;
   lease.in_store = true;
@@ -207,14 +206,13 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
     holding.unproved -= size;
   holding.freed += size;
   state_.outbox.touch(session.id);
-  // Nothing, once the slice is closed: its last leases may be on their way back still.
+  // A closed slice may still have leases on their way back.
   if (Slice* slice = session.slice(lease.slice)) slice->charged -= size;
   state_.note_bytes(Event::Kind::kFreed, session, lease.device, size, now);
   freed_of.push_back(session.id);
   for (const SessionId user : state_.imports.forget(id)) freed_of.push_back(user);
 }
 
-// Answers whose it was.
 SessionId Leases::unproved(LeaseId id, TimePoint now) {
   const auto found = leases_.find(id);
   if (found == leases_.end()) return {};
@@ -231,8 +229,8 @@ SessionId Leases::unproved(LeaseId id, TimePoint now) {
   return session.id;
 }
 
-// A process that may be why the driver did not prove it free is gone: nobody else answers for it before the
-// driver was asked again.
+// The process that has ended may have kept the memory in use. No other session answers for the memory until
+// the driver was asked again.
 void Leases::prove_anew(Lease& lease, TimePoint now) {
   if (!lease.in_store) return;
   if (std::exchange(lease.unproved, false)) {
@@ -342,7 +340,7 @@ Result<void> Leases::check_claim(const Session& session, const Claim& claim) con
   return {};
 }
 
-// A lease that the client does not claim never reached it, or is one that it gave back last.
+// A lease that the client does not claim has never reached it, or was given back just before.
 void Leases::settle_claim(Session& session, const Claim& claim, TimePoint now) {
   for (auto next = session.leases.begin(); next != session.leases.end();) {
     Lease& one = *next++;  // the lease may pass to another session

@@ -23,8 +23,8 @@ Result<void> check_range(Bytes offset, Bytes bytes, Bytes there);
 /// Invariants
 ///  - every lease is charged to its session's tenant, in the ledger, in exactly one state;
 ///  - an extent that was lent never comes back into a pool;
-///  - a lease that its session lets go of passes to a session that has imported it, and is freed after the
-///  last; unless a kept region stands for it, which a custodian has then.
+///  - a lease that its session lets go of passes to a session that has imported it. Without such a session it
+///    passes to a custodian if a kept region stands for it, and else is freed.
 class Leases {
  public:
   /// All outlive it. A handle or a region ends with a lease that it stands for.
@@ -70,7 +70,7 @@ class Leases {
   /// Whether the session may import leases of `holder`.
   /// Errors  kPermissionDenied (the broker cannot end it), kResourceExhausted (too many imports).
   Result<void> check_importer(const Session& session, const Session& holder) const;
-  /// The session uses the leases from now on. Those that a custodian of its tenant has pass to it.
+  /// The session uses the leases from now on. A custodian of its tenant passes its leases to it.
   Imported import(Session& session, DeviceIndex device, const std::vector<LeaseId>& leases, Bytes offset,
                   Bytes bytes);
   Result<void> release_import(Session& session, ImportId import, TimePoint now);

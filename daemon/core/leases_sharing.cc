@@ -90,7 +90,7 @@ Imported Leases::import(Session& session, DeviceIndex device, const std::vector<
   for (const LeaseId id : leases) {
     const Session& holder = state_.session(at(id).session);
     if (holder.custodian && holder.tenant == session.tenant) pass(lease(id), session);
-    regions_.note_use(id);
+    regions_.note_change(id);
   }
   return imported;
 }
@@ -107,7 +107,7 @@ Result<void> Leases::release_import(Session& session, ImportId import, TimePoint
   for (const LeaseId id : *unused) {
     Lease& one = lease(id);
     if (one.session == session.id && !one.slice) let_go(one, now);
-    regions_.note_use(id);
+    regions_.note_change(id);
   }
   return {};
 }
@@ -162,7 +162,7 @@ void Leases::let_go(Lease& lease, TimePoint now) {
   } else {
     take_back(lease);
   }
-  regions_.note_use(lease.id);
+  regions_.note_change(lease.id);
 }
 
 void Leases::let_go_unkept(const Region& removed, TimePoint now) {
@@ -174,8 +174,8 @@ void Leases::let_go_unkept(const Region& removed, TimePoint now) {
   }
 }
 
-// Its record is that of a stream, which ends with its broker: at the next one another custodian takes over
-// what is still kept.
+// A custodian is recorded as a stream, which ends with its broker. At the next broker another custodian takes
+// over the regions that are still kept.
 Session& Leases::custodian_for(const Session& holder, TimePoint now) {
   Peer peer = peer_of_custodian(holder);
   for (const SessionId id : state_.custodians) {
@@ -199,7 +199,7 @@ Session& Leases::custodian_for(const Session& holder, TimePoint now) {
   return custodian;
 }
 
-// Its own tenant comes first, and of that who can still be asked.
+// Sessions of the lease's tenant come first, and among them sessions that can still be asked.
 Session* Leases::successor_of(const Lease& lease) {
   const Imports::Shared* shared = state_.imports.find(lease.id);
   if (shared == nullptr) return nullptr;

@@ -25,7 +25,7 @@ Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
   return {};
 }
 
-// The message is the same for a region that never existed: trying names reveals no foreign regions.
+// The message is the same for a region that never existed: trying names reveals no regions of others.
 Error no_region(const std::string& owner, const std::string& name, std::uint64_t version) {
   return {Code::kNotFound, "there is no region '" + name + "'" +
                                (version == 0 ? "" : " of version " + std::to_string(version)) +
@@ -131,9 +131,9 @@ std::optional<RegionId> PublishedRegions::newest_for(TenantId tenant, const MapT
   return region == nullptr ? std::nullopt : std::optional(region->id);
 }
 
-// As may_map, the newest of all that the tenant may map. Another tenant's are looked up among those that are
-// for this one, by the same steps whether there is such a tenant, or a region that is not for this one: the
-// time of an answer tells nothing of it.
+// The newest region that may_map() allows. Regions of another tenant are looked up among the audiences of
+// this one. The steps are the same if the tenant does not exist or has such a region for others alone, so the
+// time of an answer reveals neither.
 const Region* PublishedRegions::find_for(TenantId tenant, const MapTerms& terms) const {
   const Tenant* const known = state_.tenants.find(terms.owner);
   const TenantId owner = known == nullptr ? TenantId{} : known->id;
@@ -248,9 +248,6 @@ void PublishedRegions::drop_expired(TimePoint now) {
   }
 }
 
-// A region goes along with its memory. It ends if those who have parts of it come to belong to several
-// tenants: nobody gets the name, and the bytes, of a tenant that he does not belong to. Answers those that
-// end.
 std::vector<Region> PublishedRegions::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
   std::map<RegionId, SessionId> concerned;
   for (const auto& [session, owner] : owners) {
@@ -276,19 +273,18 @@ std::vector<Region> PublishedRegions::move(const std::map<SessionId, TenantId>& 
 
 // ---- Kept regions ----
 
-// They outlive the processes that have their memory. A region that no process has any more is charged to a
-// custodian of its tenant, a session without a process.
+// A kept region outlives the processes that have its memory. Once no process has it, its memory is charged
+// to a custodian of its tenant, a session without a process.
 bool PublishedRegions::has_left(const Region& region) const {
   return std::ranges::all_of(region.leases, [this](LeaseId id) {
     return state_.session(leases_.at(id).session).custodian && !is_used(state_.imports.find(id));
   });
 }
 
-// Once for each event, whatever leases of it have changed hands.
 void PublishedRegions::note_left(TimePoint now) {
-  const std::set<RegionId> used = regions_.take_used();
-  if (!used.empty()) nothing_to_give_up_.clear();
-  for (const RegionId id : used) {
+  const std::set<RegionId> changed = regions_.take_changed();
+  if (!changed.empty()) nothing_to_give_up_.clear();
+  for (const RegionId id : changed) {
     const Region* region = regions_.find(id);
     if (region == nullptr || !region->kept) continue;
     const TimePoint since = region->left == TimePoint::max() ? now : region->left;
@@ -357,8 +353,8 @@ bool PublishedRegions::give_up_kept(const Session& custodian, DeviceIndex device
 
 // ---- The restart ----
 
-// A region needs all of its leases with one tenant, and their descriptors. None stands for what was given out
-// by fabric handles, though a journal may have one.
+// A region needs all of its leases with one tenant, and their descriptors. A journal may have a region of
+// memory that was given out by fabric handles; such a region is left out.
 void PublishedRegions::restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now) {
   Bytes there;
   TenantId owner;

@@ -70,7 +70,7 @@ class PublishedRegions {
   std::map<SessionId, Bytes> charges_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired(TimePoint now);
-  /// Notes which kept regions no process has any more. Once for each event, however many leases have passed.
+  /// Sets when the last process has left each kept region whose holders or users have changed.
   void note_left(TimePoint now);
   /// Ends kept regions for what their custodians are asked for. True: some.
   bool give_up_kept(TimePoint now);

@@ -101,13 +101,13 @@ class Regions {
   std::vector<Region> drop(LeaseId lease, Which which = Which::kAll);
   /// Whether a kept one stands for `lease`.
   bool keeps(LeaseId lease) const { return kept_by_lease_.contains(lease); }
-  /// The lease has passed to another session, or its users have changed.
-  void note_use(LeaseId lease) {
+  /// The holder or the users of the lease have changed.
+  void note_change(LeaseId lease) {
     const std::set<RegionId>& kept = kept_of(lease);
-    used_.insert(kept.begin(), kept.end());
+    changed_.insert(kept.begin(), kept.end());
   }
-  /// The kept regions of the leases that note_use() was called for since the last call.
-  std::set<RegionId> take_used() { return std::exchange(used_, {}); }
+  /// Kept regions of leases that note_change() has named since the last call.
+  std::set<RegionId> take_changed() { return std::exchange(changed_, {}); }
   /// Of a kept one. `left`  max: some process has it.
   void set_left(RegionId id, TimePoint left);
   /// Ends the region with its memory from now on.
@@ -154,7 +154,7 @@ class Regions {
   std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
-  std::set<RegionId> used_;
+  std::set<RegionId> changed_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< only regions that expire
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;
