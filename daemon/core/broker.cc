@@ -221,7 +221,7 @@ void Broker::job_done(const JobResult& result, TimePoint now) {
 void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   growths_.refuse_expired(now);
-  published_regions_.drop_expired(now);
+  published_.drop_expired(now);
   sharer_.tick(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
@@ -251,7 +251,7 @@ void Broker::settle(TimePoint now) {
   for (;;) {
     progress(now);
     const std::vector<RequestId> refused = reclaimer_.update(now);
-    const bool gave_up = published_regions_.give_up_kept(now);
+    const bool gave_up = published_.give_up_kept(now);
     if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) growths_.refuse_waiting(id, now);  // which makes room for others
   }
@@ -263,7 +263,7 @@ void Broker::serve(TimePoint now) {
 }
 
 void Broker::progress(TimePoint now) {
-  published_regions_.note_left(now);
+  published_.note_left(now);
   for (auto freed = growths_.progress(now); !freed.empty(); freed = growths_.progress(now)) {
     for (const SessionId id : freed) forget_if_done(id);
   }

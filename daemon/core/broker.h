@@ -9,7 +9,6 @@
 #include "daemon/core/explainer.h"
 #include "daemon/core/exports.h"
 #include "daemon/core/growths.h"
-#include "daemon/core/leases.h"
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
 #include "daemon/core/published_regions.h"
@@ -271,9 +270,9 @@ class Broker {
   Leases leases_{state_, handles_, regions_};
   Growths growths_{state_, explainer_, leases_};
   Exports exports_{state_, leases_, handles_, regions_};
-  PublishedRegions published_regions_{state_, leases_, handles_, regions_};
+  PublishedRegions published_{state_, leases_, handles_, regions_};
   Outside outside_{state_};
-  Sharer sharer_{state_, reclaimer_, outside_, exports_, published_regions_};
+  Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};
   Unmanaged unmanaged_{state_, outside_};
   std::uint64_t generation_ = 1;
 };

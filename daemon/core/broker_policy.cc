@@ -65,7 +65,7 @@ Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, s
 
 // The sessions are charged to other tenants from now on.
 void Broker::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
-  const std::vector<Region> lost = published_regions_.move(owners, now);
+  const std::vector<Region> lost = published_.move(owners, now);
   for (const auto& [id, to] : owners) {
     Session& session = state_.session(id);
     for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {

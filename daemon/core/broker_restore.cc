@@ -25,7 +25,7 @@ Checkpoint Broker::checkpoint() const {
   }
   leases_.add_to(checkpoint);
   exports_.add_to(checkpoint);
-  published_regions_.add_to(checkpoint);
+  published_.add_to(checkpoint);
   growths_.add_to(checkpoint);
   sharer_.add_to(checkpoint);
   return checkpoint;
@@ -36,7 +36,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   Restored restored;
   state_.session_ids.skip(from.last.session);
   leases_.skip(from.last);
-  published_regions_.skip(from.last);
+  published_.skip(from.last);
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     if (const auto index = state_.find_device(devices[i])) leases_.adopt(*index, from.lent(i));
   }
@@ -69,8 +69,8 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   });
   for (const auto& [id, region] : from.regions)
     if (const auto index = state_.find_device(devices[region.device]))
-      published_regions_.restore(region, *index, now);
-  for (const auto& [id, sealed] : from.sealed) published_regions_.restore(sealed);
+      published_.restore(region, *index, now);
+  for (const auto& [id, sealed] : from.sealed) published_.restore(sealed);
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;
     for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);

@@ -40,7 +40,7 @@ void Broker::map_or_wait(RequestId id, SessionId session, MapTerms terms, Durati
 }
 
 void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {
-  if (mapped.adopted) published_regions_.keep_again(mapped.version, *mapped.adopted);
+  if (mapped.adopted) published_.keep_again(mapped.version, *mapped.adopted);
   static_cast<void>(release_import(session, mapped.imported.id, now));
 }
 
@@ -53,7 +53,7 @@ Result<void> Broker::remove_region(SessionId session, const std::string& name, s
 
 Result<void> Broker::remove_region_of(const std::string& owner, const std::string& name,
                                       std::uint64_t version, TimePoint now) {
-  auto removed = published_regions_.remove_region_of(owner, name, version, now);
+  auto removed = published_.remove_region_of(owner, name, version, now);
   settle(now);
   return removed;
 }

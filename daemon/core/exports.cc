@@ -38,15 +38,11 @@ Result<void> Exports::export_handle(const Session& session, SliceId slice, std::
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
   if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
-  return handles_.add(bytes,
-                      {session.id,
-                       session.slices.at(slice).device,
-                       {ids.begin(), ids.end()},
-                       terms.offset,
-                       terms.bytes,
-                       terms.expires,
-                       terms.uses},
-                      now);
+  const DeviceIndex device = session.slices.at(slice).device;
+  std::vector<LeaseId> leases(ids.begin(), ids.end());
+  return handles_.add(
+      bytes, {session.id, device, std::move(leases), terms.offset, terms.bytes, terms.expires, terms.uses},
+      now);
 }
 
 Result<void> Exports::revoke_handle(const Session& session, const HandleBytes& bytes) {
@@ -142,21 +138,22 @@ Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
   }
   Bytes more;
   for (const FabricPart& part : parts) {
+    const std::string which = "lease " + std::to_string(part.lease.value);
     if (state_.imports.find(part.lease) != nullptr) {
       return Error{Code::kFailedPrecondition,
-                   "lease " + std::to_string(part.lease.value) +
-                       " has been imported by an IPC handle: a lease is given out in "
-                       "one of both ways"};
+                   which + " has been imported by an IPC handle: a lease is given out in one of both ways"};
     }
     if (regions_.has(part.lease)) {
       return Error{Code::kFailedPrecondition,
-                   "lease " + std::to_string(part.lease.value) +
-                       " has been published: a region is mapped by its name, and stays with the broker; give "
-                       "other memory out by fabric handles, or remove the region"};
+                   which +
+                       " has been published: a region is mapped by its name, and stays with the broker; "
+                       "give other memory out by fabric handles, or remove the region"};
     }
     if (!leases_.at(part.lease).fabric) more += part.size;
   }
-  const Bytes given = given_by_fabric(session.tenant, index);
+  Bytes given;
+  for (const SessionId id : state_.tenants.at(session.tenant).sessions)
+    given += state_.session(id).holding(index).fabric.total();
   const Bytes guarantee = state_.ledger.quota(session.tenant, index).guarantee;
   if (more <= guarantee.minus(given)) return {};
   return Error{Code::kResourceExhausted,
@@ -164,13 +161,6 @@ Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
                    ", is more than the " + to_string(guarantee) + " that " + who + " is guaranteed on " +
                    device.uuid +
                    ": what is beyond may be claimed by others, and nobody could be ended for it"};
-}
-
-Bytes Exports::given_by_fabric(TenantId tenant, DeviceIndex device) const {
-  Bytes sum;
-  for (const SessionId id : state_.tenants.at(tenant).sessions)
-    sum += state_.session(id).holding(device).fabric.total();
-  return sum;
 }
 
 }  // namespace gpumem::core

@@ -53,7 +53,6 @@ class Exports {
  private:
   Result<void> check_fabric(const Session& session, DeviceIndex device,
                             const std::vector<FabricPart>& parts) const;
-  Bytes given_by_fabric(TenantId tenant, DeviceIndex device) const;
 
   State& state_;
   Leases& leases_;

@@ -161,18 +161,14 @@ void Leases::set_state(Lease& lease, Charge state) {
   Session& session = state_.session(lease.session);
   const Bytes size = lease.extent.size;
   state_.ledger.move(session.tenant, lease.device, size, lease.state, state);
-  Charges& charges = session.holdings[lease.device].charges;
-  charges[lease.state] -= size;
-  charges[state] += size;
-  if (lease.fabric) {
-    session.holdings[lease.device].fabric[lease.state] -= size;
-    session.holdings[lease.device].fabric[state] += size;
-  }
+  Holding& holding = session.holdings[lease.device];
   const bool was_held = lease.state <= Charge::kActive;
+  holding.remove(lease);
   lease.state = state;
+  holding.add(lease);
   state_.outbox.touch(session.id);
   if (!was_held || state <= Charge::kActive) return;
-  if (!lease.slice) session.holdings[lease.device].inherited -= size;
+  if (!lease.slice) holding.inherited -= size;
   if (Slice* slice = session.slice(lease.slice)) slice->held -= size;
   if (const auto offer = offered_.find(lease.grant); offer != offered_.end()) {
     std::erase(offer->second, lease.id);
@@ -182,7 +178,6 @@ void Leases::set_state(Lease& lease, Charge state) {
 
 // Memory with a fabric handle may be mapped anywhere: its return is not expected before it is proved free.
 void Leases::take_back(Lease& lease) {
-  if (lease.in_store) return;
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
@@ -199,11 +194,7 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
   Session& session = state_.session(lease.session);
   state_.ledger.release(session.tenant, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
-  holding.charges[lease.state] -= size;
-  if (lease.fabric)
-    holding.fabric[lease.state] -= size;
-  else if (lease.unproved)
-    holding.unproved -= size;
+  holding.remove(lease);
   holding.freed += size;
   state_.outbox.touch(session.id);
   // A closed slice may still have leases on their way back.
@@ -214,9 +205,8 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
 }
 
 SessionId Leases::unproved(LeaseId id, TimePoint now) {
-  const auto found = leases_.find(id);
-  if (found == leases_.end()) return {};
-  Lease& lease = *found->second;
+  if (!leases_.contains(id)) return {};
+  Lease& lease = this->lease(id);
   Session& session = state_.session(lease.session);
   if (!std::exchange(lease.unproved, true) && !lease.fabric)
     session.holdings[lease.device].unproved += lease.extent.size;
@@ -295,8 +285,7 @@ Extent Leases::restore(Session& session, const Checkpoint::Lease& from, DeviceIn
   lease.fabric = from.fabric;
   state_.ledger.adopt(session.tenant, device, from.size, state);
   Holding& holding = session.holdings[device];
-  holding.charges[state] += from.size;
-  if (from.fabric) holding.fabric[state] += from.size;
+  holding.add(lease);
   if (Slice* slice = session.slice(from.slice)) {
     slice->charged += from.size;
     if (state == Charge::kActive) slice->held += from.size;

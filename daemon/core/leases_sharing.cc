@@ -7,22 +7,6 @@
 // Leases that several sessions use: imports, and the session that is charged once another lets go.
 
 namespace gpumem::core {
-namespace {
-
-// The command of a custodian in listings of processes.
-constexpr const char* kCustodianCommand = "(kept regions)";
-
-// The custodian belongs to the holder's tenant, under any later policy, too.
-Peer peer_of_custodian(const Session& holder) {
-  Peer peer = holder.peer;
-  peer.pid = 0;
-  peer.started = 0;
-  peer.maps = false;
-  peer.command = kCustodianCommand;
-  return peer;
-}
-
-}  // namespace
 
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
   const auto end = offset.plus(bytes);
@@ -146,7 +130,7 @@ void Leases::let_go(Lease& lease, TimePoint now) {
     const bool kept = keeps(lease);
     for (const Region& region :
          regions_.drop(lease.id, kept ? Regions::Which::kNotKept : Regions::Which::kAll)) {
-      note(state_.outbox, Event::Kind::kRegionLost, holder, region, now);
+      describe(region, state_.note(Event::Kind::kRegionLost, holder, now));
       let_go_unkept(region, now);
     }
     if (kept) {
@@ -174,10 +158,15 @@ void Leases::let_go_unkept(const Region& removed, TimePoint now) {
   }
 }
 
-// A custodian is recorded as a stream, which ends with its broker. At the next broker another custodian takes
-// over the regions that are still kept.
+// A custodian has the holder's peer, so any later policy gives both the same tenant. It is recorded as a
+// stream, which ends with its broker. At the next broker another custodian takes over the regions that are
+// still kept.
 Session& Leases::custodian_for(const Session& holder, TimePoint now) {
-  Peer peer = peer_of_custodian(holder);
+  Peer peer = holder.peer;
+  peer.pid = 0;
+  peer.started = 0;
+  peer.maps = false;
+  peer.command = "(kept regions)";
   for (const SessionId id : state_.custodians) {
     Session& known = state_.session(id);
     if (known.tenant == holder.tenant && known.peer == peer) return known;
@@ -223,16 +212,9 @@ void Leases::pass(Lease& lease, Session& successor) {
   if (Slice* slice = before.slice(lease.slice)) slice->charged -= size;
   Holding& from = before.holdings[lease.device];
   Holding& to = successor.holdings[lease.device];
-  from.charges[lease.state] -= size;
+  from.remove(lease);
   if (&before != &successor) from.freed += size;
-  to.charges[lease.state] += size;
-  if (lease.fabric) {
-    from.fabric[lease.state] -= size;
-    to.fabric[lease.state] += size;
-  } else if (lease.unproved) {
-    from.unproved -= size;
-    to.unproved += size;
-  }
+  to.add(lease);
   if (before.tenant != successor.tenant) {  // the successor maps a region, or a reload has separated the two
     Charges moved;
     moved[lease.state] = size;

@@ -145,7 +145,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
 
 RegionPage Broker::regions(const RegionViewer& viewer, const std::string& owner, TimePoint now,
                            RegionId after, std::size_t most) const {
-  return RegionListing(state_, published_regions_, viewer, now).page(owner, after, most);
+  return RegionListing(state_, published_, viewer, now).page(owner, after, most);
 }
 
 }  // namespace gpumem::core

@@ -74,7 +74,7 @@ Result<RegionId> PublishedRegions::publish(const Session& session, SliceId slice
   if (terms.sealed) {
     for (const LeaseId id : ids) handles_.drop(id);
   }
-  note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
+  describe(regions_.at(*published), state_.note(Event::Kind::kPublished, session, now));
   return published;
 }
 
@@ -126,11 +126,6 @@ bool PublishedRegions::is_shared_with(TenantId tenant, const MapTerms& terms) co
   return region != nullptr && region->id.value > terms.newer_than;
 }
 
-std::optional<RegionId> PublishedRegions::newest_for(TenantId tenant, const MapTerms& terms) const {
-  const Region* const region = find_for(tenant, terms);
-  return region == nullptr ? std::nullopt : std::optional(region->id);
-}
-
 // The newest region that may_map() allows. Regions of another tenant are looked up among the audiences of
 // this one. The steps are the same if the tenant does not exist or has such a region for others alone, so the
 // time of an answer reveals neither.
@@ -168,7 +163,10 @@ Result<const Region*> PublishedRegions::mappable(const Session& session, const M
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
   const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
   if (region != nullptr && region->id.value > terms.newer_than) {
-    if (auto able = check_mapping(session, *region); !able) return able.error();
+    if (auto in_hands = leases_.check_descriptors(region->leases); !in_hands) return in_hands.error();
+    for (const auto& [holder, bytes] : holders_of(*region)) {
+      if (auto able = leases_.check_importer(session, state_.session(holder)); !able) return able.error();
+    }
     return region;
   }
   const std::string& owner = is_own ? session.tenant_name : terms.owner;
@@ -178,28 +176,14 @@ Result<const Region*> PublishedRegions::mappable(const Session& session, const M
   return none;
 }
 
-Result<void> PublishedRegions::check_mapping(const Session& session, const Region& region) const {
-  if (auto in_hands = leases_.check_descriptors(region.leases); !in_hands) return in_hands;
-  for (const SessionId holder : holders_of(region)) {
-    if (auto able = leases_.check_importer(session, state_.session(holder)); !able) return able;
-  }
-  return {};
-}
-
-std::set<SessionId> PublishedRegions::holders_of(const Region& region) const {
-  std::set<SessionId> holders;
-  for (const LeaseId id : region.leases) holders.insert(leases_.at(id).session);
+std::map<SessionId, Bytes> PublishedRegions::holders_of(const Region& region) const {
+  std::map<SessionId, Bytes> holders;
+  for (const LeaseId id : region.leases) holders[leases_.at(id).session] += leases_.at(id).extent.size;
   return holders;
 }
 
-std::map<SessionId, Bytes> PublishedRegions::charges_of(const Region& region) const {
-  std::map<SessionId, Bytes> charges;
-  for (const LeaseId id : region.leases) charges[leases_.at(id).session] += leases_.at(id).extent.size;
-  return charges;
-}
-
 Imported PublishedRegions::map_region(Session& session, const Region& region, TimePoint now) {
-  Event& event = note(state_.outbox, Event::Kind::kMapped, session, region, now);
+  Event& event = describe(region, state_.note(Event::Kind::kMapped, session, now));
   event.words += ", of tenant '" + state_.tenants.name(region.owner) + "'";
   return leases_.import(session, region.device, region.leases, region.offset, region.bytes);
 }
@@ -209,7 +193,8 @@ Result<void> PublishedRegions::remove_region(const Session& session, const std::
   drop_expired(now);
   const Region* region = regions_.find(session.tenant, name, version);
   if (region == nullptr) return no_region(session.tenant_name, name, version);
-  note(state_.outbox, Event::Kind::kRemoved, session, remove(region->id, now), now);
+  const Region removed = remove(region->id, now);
+  describe(removed, state_.note(Event::Kind::kRemoved, session, now));
   return {};
 }
 
@@ -223,11 +208,9 @@ Result<void> PublishedRegions::remove_region_of(const std::string& owner, const 
                                       (version == 0 ? "" : " of version " + std::to_string(version))};
   }
   const Region removed = remove(region->id, now);
-  Event& event = state_.outbox.note(Event::Kind::kRemoved, now);
+  Event& event = describe(removed, state_.outbox.note(Event::Kind::kRemoved, now));
   event.tenant = owner;
-  event.device = removed.device;
-  event.bytes = removed.bytes;
-  event.words = words_of(removed) + ", by an administrator";
+  event.words += ", by an administrator";
   return {};
 }
 
@@ -240,11 +223,8 @@ Region PublishedRegions::remove(RegionId id, TimePoint now) {
 void PublishedRegions::drop_expired(TimePoint now) {
   for (const Region& region : regions_.drop_expired(now)) {
     leases_.let_go_unkept(region, now);
-    Event& event = state_.outbox.note(Event::Kind::kExpired, now);
+    Event& event = describe(region, state_.outbox.note(Event::Kind::kExpired, now));
     event.tenant = state_.tenants.name(region.owner);
-    event.device = region.device;
-    event.bytes = region.bytes;
-    event.words = words_of(region);
   }
 }
 
@@ -257,15 +237,15 @@ std::vector<Region> PublishedRegions::move(const std::map<SessionId, TenantId>& 
   std::vector<Region> lost;
   for (const auto& [id, session] : concerned) {
     const TenantId to = owners.at(session);
-    const bool go_together = std::ranges::all_of(holders_of(regions_.at(id)), [&](SessionId holder) {
-      const auto moved = owners.find(holder);
-      return (moved == owners.end() ? state_.session(holder).tenant : moved->second) == to;
+    const bool go_together = std::ranges::all_of(holders_of(regions_.at(id)), [&](const auto& holder) {
+      const auto moved = owners.find(holder.first);
+      return (moved == owners.end() ? state_.session(holder.first).tenant : moved->second) == to;
     });
     if (go_together) {
       regions_.set_owner(id, to);
     } else {
       lost.push_back(regions_.remove(id));
-      note(state_.outbox, Event::Kind::kRegionLost, state_.session(session), lost.back(), now);
+      describe(lost.back(), state_.note(Event::Kind::kRegionLost, state_.session(session), now));
     }
   }
   return lost;
@@ -275,20 +255,17 @@ std::vector<Region> PublishedRegions::move(const std::map<SessionId, TenantId>& 
 
 // A kept region outlives the processes that have its memory. Once no process has it, its memory is charged
 // to a custodian of its tenant, a session without a process.
-bool PublishedRegions::has_left(const Region& region) const {
-  return std::ranges::all_of(region.leases, [this](LeaseId id) {
-    return state_.session(leases_.at(id).session).custodian && !is_used(state_.imports.find(id));
-  });
-}
-
 void PublishedRegions::note_left(TimePoint now) {
   const std::set<RegionId> changed = regions_.take_changed();
   if (!changed.empty()) nothing_to_give_up_.clear();
   for (const RegionId id : changed) {
     const Region* region = regions_.find(id);
     if (region == nullptr || !region->kept) continue;
+    const bool has_left = std::ranges::all_of(region->leases, [this](LeaseId lease) {
+      return state_.session(leases_.at(lease).session).custodian && !is_used(state_.imports.find(lease));
+    });
     const TimePoint since = region->left == TimePoint::max() ? now : region->left;
-    regions_.set_left(id, has_left(*region) ? since : TimePoint::max());
+    regions_.set_left(id, has_left ? since : TimePoint::max());
   }
 }
 
@@ -297,7 +274,7 @@ Result<void> PublishedRegions::check_adoption(const Session& session, const Regi
     return Error{Code::kFailedPrecondition,
                  "region '" + region.name + "' is not a kept one: it lives as long as its memory already"};
   }
-  for (const SessionId id : holders_of(region)) {
+  for (const auto& [id, bytes] : holders_of(region)) {
     const Session& holder = state_.session(id);
     if (holder.custodian || id == session.id) continue;
     return Error{Code::kFailedPrecondition, "session " + std::to_string(id.value) + " (pid " +
@@ -342,11 +319,8 @@ bool PublishedRegions::give_up_kept(const Session& custodian, DeviceIndex device
   for (const auto& [used, left, id] : ranks) {
     if (before - custodian.holding(device).held() >= asked) break;
     const Region removed = remove(id, now);
-    Event& event = state_.outbox.note(Event::Kind::kRegionLost, custodian, now);
-    event.device = device;
-    event.bytes = removed.bytes;
-    event.words =
-        words_of(removed) + ", was kept beyond what its tenant is guaranteed, and others need the memory";
+    describe(removed, state_.note(Event::Kind::kRegionLost, custodian, now)).words +=
+        ", was kept beyond what its tenant is guaranteed, and others need the memory";
   }
   return !ranks.empty();
 }

@@ -1,6 +1,5 @@
 #pragma once
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -22,11 +21,10 @@ struct RegionTerms {
   Sharing sharing = Sharing::kPrivate;
   std::vector<std::string> readers;
   TimePoint expires = TimePoint::max();
-  bool keep = false;  ///< the region outlives the processes that have its memory
-  Duration linger =
-      Duration::max();        ///< of a kept one: so long after the last of them has left; max: for ever
-  bool sealed = false;        ///< nobody writes to it
-  std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
+  bool keep = false;                  ///< the region outlives the processes that have its memory
+  Duration linger = Duration::max();  ///< of a kept one, after the last process has left; max: for ever
+  bool sealed = false;                ///< nobody writes to it
+  std::uint64_t request = 0;          ///< the client's own number of this one; 0: it is not made again
 };
 
 /// Named memory that sessions of other tenants map, too: who may map it, and when it ends. Events of the
@@ -44,7 +42,7 @@ class PublishedRegions {
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
   bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
   /// The newest version that the tenant may map, whether or not it is newer than the terms ask for.
-  std::optional<RegionId> newest_for(TenantId tenant, const MapTerms& terms) const;
+  const Region* find_for(TenantId tenant, const MapTerms& terms) const;
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -64,10 +62,9 @@ class PublishedRegions {
   /// Ends a region of any tenant.
   Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
                                 TimePoint now);
-  /// Sessions that hold the region's leases: one, unless some leases were inherited.
-  std::set<SessionId> holders_of(const Region& region) const;
-  /// The bytes that each holder is charged for the region: its leases as a whole.
-  std::map<SessionId, Bytes> charges_of(const Region& region) const;
+  /// The sessions that hold the region's leases, and the bytes that each is charged for them as a whole.
+  /// There is one holder, unless some leases were inherited.
+  std::map<SessionId, Bytes> holders_of(const Region& region) const;
   /// Ends the regions whose time is over.
   void drop_expired(TimePoint now);
   /// Sets when the last process has left each kept region whose holders or users have changed.
@@ -90,10 +87,7 @@ class PublishedRegions {
   Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
   bool may_map(TenantId tenant, const Region& region) const;
   const Region* find(TenantId owner, const MapTerms& terms) const;
-  const Region* find_for(TenantId tenant, const MapTerms& terms) const;
-  Result<void> check_mapping(const Session& session, const Region& region) const;
   Region remove(RegionId id, TimePoint now);
-  bool has_left(const Region& region) const;
   bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);
 

@@ -72,6 +72,22 @@ struct Holding {
   Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
+  /// Counts the lease, as it is.
+  void add(const Lease& lease) {
+    charges[lease.state] += lease.extent.size;
+    if (lease.fabric)
+      fabric[lease.state] += lease.extent.size;
+    else if (lease.unproved)
+      unproved += lease.extent.size;
+  }
+  /// Undoes add().
+  void remove(const Lease& lease) {
+    charges[lease.state] -= lease.extent.size;
+    if (lease.fabric)
+      fabric[lease.state] -= lease.extent.size;
+    else if (lease.unproved)
+      unproved -= lease.extent.size;
+  }
   /// What the end of its process brings back.
   Bytes leaving() const { return charges.total() - charges[Charge::kReturning] - fabric.total(); }
 };

@@ -87,7 +87,7 @@ RegionView RegionListing::view_of(const Region& region) const {
   RegionView view{region, state_.tenants.name(region.owner), {}, {}};
   const bool owners_side = follows(view.owner);
   if (!owners_side) view.region.readers.clear();
-  for (const auto& [id, bytes] : regions_.charges_of(region)) {
+  for (const auto& [id, bytes] : regions_.holders_of(region)) {
     const Session& session = state_.session(id);
     view.charged.push_back({id, session.peer.pid, session.peer.command, bytes});
   }

@@ -17,8 +17,7 @@ std::string words_of(const std::string& name, RegionId version) {
   return "'" + name + "', version " + std::to_string(version.value);
 }
 
-Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now) {
-  Event& event = outbox.note(kind, session, now);
+Event& describe(const Region& region, Event& event) {
   event.device = region.device;
   event.bytes = region.bytes;
   event.words = words_of(region);

@@ -34,9 +34,8 @@ struct Region {
   std::vector<std::string> readers;  ///< the tenants that are named
   TimePoint since{};
   TimePoint expires = TimePoint::max();
-  bool kept = false;  ///< the region outlives the processes that have its memory
-  Duration linger =
-      Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
+  bool kept = false;                  ///< the region outlives the processes that have its memory
+  Duration linger = Duration::max();  ///< of a kept one, after the last process has left; max: for ever
   TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
   bool sealed = false;                ///< nobody writes to it
 
@@ -50,8 +49,8 @@ struct Region {
 /// For people: 'weights', version 3.
 std::string words_of(const std::string& name, RegionId version);
 inline std::string words_of(const Region& region) { return words_of(region.name, region.id); }
-/// Adds an event about the region.
-Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Region& region, TimePoint now);
+/// Returns the event, which is about the region.
+Event& describe(const Region& region, Event& event);
 
 /// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
 /// has any of its leases no more. A kept one ends when nobody has had it for its time, too.

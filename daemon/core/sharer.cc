@@ -11,10 +11,10 @@ Result<RegionId> Sharer::publish(SessionId id, SliceId slice, std::span<const Le
   const auto session = state_.borrower(id);
   if (!session) return session.error();
   const auto made = answers_.find(id, terms.request);
-  const Region* const region = made ? published_regions_.regions().find(RegionId{*made}) : nullptr;
+  const Region* const region = made ? published_.regions().find(RegionId{*made}) : nullptr;
   if (region != nullptr && region->owner == (*session)->tenant && region->name == terms.name)
     return region->id;
-  auto published = published_regions_.publish(**session, slice, leases, terms, now);
+  auto published = published_.publish(**session, slice, leases, terms, now);
   if (!published) return published;
   answers_.note(id, terms.request, published->value);
   note_published(**session, terms.name, *published);
@@ -26,15 +26,14 @@ Result<void> Sharer::remove_region(SessionId id, const std::string& name, std::u
   const auto session = state_.live(id);
   if (!session) return session.error();
   if (answers_.find(id, request)) return {};
-  auto removed = published_regions_.remove_region(**session, name, version, now);
+  auto removed = published_.remove_region(**session, name, version, now);
   if (removed) answers_.note(id, request, version);
   return removed;
 }
 
 void Sharer::note_published(const Session& session, const std::string& name, RegionId published) {
   reservations_.fulfil(session.id, session.tenant_name, name);
-  note_due(session.tenant_name, name,
-           state_.policy.devices[published_regions_.regions().at(published).device].uuid);
+  note_due(session.tenant_name, name, state_.policy.devices[published_.regions().at(published).device].uuid);
 }
 
 Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, TimePoint now) {
@@ -45,7 +44,7 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
     return Error{Code::kPermissionDenied,
                  "a region is taken over, or mapped writable, by its own tenant alone"};
   }
-  const auto found = published_regions_.mappable(**session, terms, now);
+  const auto found = published_.mappable(**session, terms, now);
   if (!found) return found.error();
   return map(**session, **found, now, terms.how);
 }
@@ -53,20 +52,20 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
 // `region`  is mappable by the session.
 Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoint now, MapAs how) {
   if (how == MapAs::kOwner) {
-    if (auto able = published_regions_.check_adoption(session, region); !able) return able.error();
+    if (auto able = published_.check_adoption(session, region); !able) return able.error();
   }
   if (how == MapAs::kWriter) {
-    if (auto able = published_regions_.check_writing(session, region); !able) return able.error();
+    if (auto able = published_.check_writing(session, region); !able) return able.error();
   }
-  for (const SessionId holder : published_regions_.holders_of(region)) {
+  for (const auto& [holder, bytes] : published_.holders_of(region)) {
     if (holder == session.id) continue;  // who has the memory is no new user of it
     if (auto ready = begin_import(session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;
-  mapped.imported = published_regions_.map_region(session, region, now);
-  if (mapped.adopted) published_regions_.adopt_region(mapped.version);
+  mapped.imported = published_.map_region(session, region, now);
+  if (mapped.adopted) published_.adopt_region(mapped.version);
   return mapped;
 }
 

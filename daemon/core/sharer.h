@@ -21,12 +21,12 @@ namespace gpumem::core {
 class Sharer {
  public:
   Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Exports& exports,
-         PublishedRegions& published_regions)
+         PublishedRegions& published)
       : state_(state),
         reclaimer_(reclaimer),
         outside_(outside),
         exports_(exports),
-        published_regions_(published_regions),
+        published_(published),
         answers_(state.outbox) {}
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
@@ -86,7 +86,7 @@ class Sharer {
   const Reclaimer& reclaimer_;
   Outside& outside_;
   Exports& exports_;
-  PublishedRegions& published_regions_;
+  PublishedRegions& published_;
   RegionWaits region_waits_;
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   RegionReservations reservations_;
