@@ -68,8 +68,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     if (!session.ended) exports_.restore(handle, device, now);
   });
   for (const auto& [id, region] : from.regions)
-    if (const auto index = state_.find_device(devices[region.device]))
-      published_.restore(region, *index, now);
+    if (const auto at = state_.find_device(devices[region.device])) published_.restore(region, *at, now);
   for (const auto& [id, sealed] : from.sealed) published_.restore(sealed);
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;

@@ -15,14 +15,6 @@ Error no_handle() {
           "another tenant's"};
 }
 
-Result<void> check_handle(TimePoint expires, std::uint64_t uses, TimePoint now) {
-  if (expires <= now || expires - now > kLongestLife)
-    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
-  if (uses == 0 || uses > kMostUses)
-    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
-  return {};
-}
-
 }  // namespace
 
 Result<void> Exports::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
@@ -37,7 +29,10 @@ Result<void> Exports::export_handle(const Session& session, SliceId slice, std::
   }
   if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
   if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
-  if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
+  if (terms.expires <= now || terms.expires - now > kLongestLife)
+    return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
+  if (terms.uses == 0 || terms.uses > kMostUses)
+    return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
   const DeviceIndex device = session.slices.at(slice).device;
   std::vector<LeaseId> leases(ids.begin(), ids.end());
   return handles_.add(

@@ -170,10 +170,6 @@ void Growths::leave_to_next() {
   }
 }
 
-void Growths::answer(RequestId id, Error error) {
-  state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
-}
-
 void Growths::end(Session& session) {
   for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
@@ -243,7 +239,14 @@ void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
   const auto& parts = found->second.granted.request.parts;
   const auto part = std::ranges::find(parts, device, &Request::Part::device) - parts.begin();
   found->second.extents[static_cast<std::size_t>(part)] = std::move(one.extents);
-  if (found->second.complete()) deliver(assemblies_.extract(found).mapped());
+  if (!found->second.complete()) return;
+  const Assembly assembly = std::move(assemblies_.extract(found).mapped());
+  const Request& request = assembly.granted.request;
+  state_.session(request.session).assemblies.erase(request.id);
+  places_.forget(request);
+  Grant grant = leases_.offer(assembly);
+  state_.outbox.emit(SendOffer{request.session, grant});
+  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
 void Growths::unobtainable(DeviceIndex device, RequestId id) {
@@ -275,15 +278,6 @@ void Growths::undo(const Assembly& assembly) {
   session.assemblies.erase(request.id);
   places_.forget(request);
   state_.outbox.touch(session.id);
-}
-
-void Growths::deliver(const Assembly& assembly) {
-  const Request& request = assembly.granted.request;
-  state_.session(request.session).assemblies.erase(request.id);
-  places_.forget(request);
-  Grant grant = leases_.offer(assembly);
-  state_.outbox.emit(SendOffer{request.session, grant});
-  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
 std::optional<TimePoint> Growths::answer_due(RequestId id) const {

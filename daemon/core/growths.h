@@ -40,7 +40,9 @@ class Growths {
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
   void refuse_waiting(RequestId id, TimePoint now);
   void refuse_expired(TimePoint now);
-  void answer(RequestId id, Error error);
+  void answer(RequestId id, Error error) {
+    state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+  }
   /// The broker is stopping: answers all that waits. The next broker keeps their places.
   void leave_to_next();
 
@@ -71,7 +73,6 @@ class Growths {
   bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
   void unobtainable(DeviceIndex device, RequestId id);
-  void deliver(const Assembly& assembly);
 
   State& state_;
   const Explainer& explainer_;

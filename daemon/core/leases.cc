@@ -108,6 +108,7 @@ Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const 
   boost::container::small_vector<LeaseId, 8> sorted(ids.begin(), ids.end());
   std::ranges::sort(sorted);
   LeaseId before;
+  Bytes returned;
   for (const LeaseId id : sorted) {
     const Lease* one = find(id);
     const bool its_own = one != nullptr && one->session == session.id && slice && one->slice == slice &&
@@ -115,10 +116,9 @@ Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const 
     if (!its_own || id == std::exchange(before, id)) {
       return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
     }
+    returned += one->extent.size;
   }
   if (ids.empty()) return {};
-  Bytes returned;
-  for (const LeaseId id : ids) returned += lease(id).extent.size;
   Event& event = state_.note(Event::Kind::kReturned, session, now);  // until the next one is noted
   event.device = lease(ids.front()).device;
   event.bytes = returned;

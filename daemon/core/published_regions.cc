@@ -105,30 +105,13 @@ Result<void> PublishedRegions::check_writing(const Session& session, const Regio
                words_of(region) + " is sealed: its content does not change; publish a new version"};
 }
 
-bool PublishedRegions::may_map(TenantId tenant, const Region& region) const {
-  if (tenant == region.owner) return true;
-  const auto is_below = [&](TenantId above) { return above && state_.tenants.is_below(tenant, above); };
-  switch (region.sharing) {
-    case Sharing::kPrivate: return false;
-    case Sharing::kGroup: return is_below(state_.ledger.parent(region.owner));
-    case Sharing::kPublic: return true;
-    case Sharing::kNamed:
-      return std::ranges::any_of(region.readers, [&](const std::string& name) {
-        const Tenant* reader = state_.tenants.find(name);
-        return reader != nullptr && is_below(reader->id);
-      });
-  }
-  return false;
-}
-
 bool PublishedRegions::is_shared_with(TenantId tenant, const MapTerms& terms) const {
   const Region* const region = find_for(tenant, terms);
   return region != nullptr && region->id.value > terms.newer_than;
 }
 
-// The newest region that may_map() allows. Regions of another tenant are looked up among the audiences of
-// this one. The steps are the same if the tenant does not exist or has such a region for others alone, so the
-// time of an answer reveals neither.
+// A region of another tenant is looked up among the audiences of this one. The steps are the same if that
+// tenant does not exist, or has such a region for others alone: the time of an answer reveals neither.
 const Region* PublishedRegions::find_for(TenantId tenant, const MapTerms& terms) const {
   const Tenant* const known = state_.tenants.find(terms.owner);
   const TenantId owner = known == nullptr ? TenantId{} : known->id;
@@ -347,22 +330,18 @@ void PublishedRegions::restore(const Checkpoint::Region& from, DeviceIndex devic
   if (!owner || from.expires <= now || !has_time || !is_known_sharing ||
       !check_range(from.offset, from.bytes, there))
     return;
-  if (!is_in_hands) {
-    Event& event = state_.outbox.note(Event::Kind::kRegionLost, now);
-    event.tenant = state_.tenants.name(owner);
-    event.device = device;
-    event.bytes = from.bytes;
-    event.words = words_of(from.name, from.id) +
-                  ", since the broker was started without the descriptors of its memory: publish it again";
-    return;
-  }
-  regions_.restore({from.id, owner, from.name, device, from.leases, from.offset, from.bytes, from.layout,
-                    from.digest, static_cast<Sharing>(from.sharing), from.readers, from.since, from.expires,
-                    from.kept, from.linger, from.kept ? from.left : TimePoint::max()});
-}
-
-void PublishedRegions::restore(const Checkpoint::RegionSealed& from) {
-  if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
+  Region region{from.id,      owner,
+                from.name,    device,
+                from.leases,  from.offset,
+                from.bytes,   from.layout,
+                from.digest,  static_cast<Sharing>(from.sharing),
+                from.readers, from.since,
+                from.expires, from.kept,
+                from.linger,  from.kept ? from.left : TimePoint::max()};
+  if (is_in_hands) return regions_.restore(std::move(region));
+  Event& event = describe(region, state_.outbox.note(Event::Kind::kRegionLost, now));
+  event.tenant = state_.tenants.name(owner);
+  event.words += ", since the broker was started without the descriptors of its memory: publish it again";
 }
 
 }  // namespace gpumem::core

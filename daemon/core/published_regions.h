@@ -79,13 +79,14 @@ class PublishedRegions {
 
   /// After another broker, and after the leases. A region that cannot be mapped any more is left out.
   void restore(const Checkpoint::Region& from, DeviceIndex device, TimePoint now);
-  void restore(const Checkpoint::RegionSealed& from);
+  void restore(const Checkpoint::RegionSealed& from) {
+    if (regions_.find(from.id) != nullptr) regions_.restore_sealed(from.id);
+  }
   void skip(const Checkpoint::Numbers& last) { regions_.skip(last.region); }
   void add_to(Checkpoint& checkpoint) const { regions_.add_to(checkpoint); }
 
  private:
   Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
-  bool may_map(TenantId tenant, const Region& region) const;
   const Region* find(TenantId owner, const MapTerms& terms) const;
   Region remove(RegionId id, TimePoint now);
   bool give_up_kept(const Session& custodian, DeviceIndex device, const ReclaimRequest& request,

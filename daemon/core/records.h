@@ -3,6 +3,7 @@
 #include <boost/container/flat_set.hpp>
 #include <boost/container/small_vector.hpp>
 #include <boost/intrusive/list.hpp>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,24 +73,20 @@ struct Holding {
   Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
-  /// Counts the lease, as it is.
-  void add(const Lease& lease) {
-    charges[lease.state] += lease.extent.size;
-    if (lease.fabric)
-      fabric[lease.state] += lease.extent.size;
-    else if (lease.unproved)
-      unproved += lease.extent.size;
-  }
+  /// Counts the lease in its present state.
+  void add(const Lease& lease) { change(lease, std::plus<>{}); }
   /// Undoes add().
-  void remove(const Lease& lease) {
-    charges[lease.state] -= lease.extent.size;
-    if (lease.fabric)
-      fabric[lease.state] -= lease.extent.size;
-    else if (lease.unproved)
-      unproved -= lease.extent.size;
-  }
+  void remove(const Lease& lease) { change(lease, std::minus<>{}); }
   /// What the end of its process brings back.
   Bytes leaving() const { return charges.total() - charges[Charge::kReturning] - fabric.total(); }
+
+ private:
+  template <class Operation>
+  void change(const Lease& lease, Operation operation) {
+    Bytes& part = lease.fabric ? fabric[lease.state] : unproved;
+    charges[lease.state] = operation(charges[lease.state], lease.extent.size);
+    if (lease.fabric || lease.unproved) part = operation(part, lease.extent.size);
+  }
 };
 
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.

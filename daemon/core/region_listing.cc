@@ -59,7 +59,7 @@ bool RegionListing::follows(const std::string& tenant) const {
   return one != nullptr && viewer != nullptr && state_.tenants.is_below(one->id, viewer->id);
 }
 
-// As PublishedRegions::may_map. A tenant without a session may be one that the ledger does not know yet.
+// As PublishedRegions::find_for(). A tenant without a session may be one that the ledger does not know yet.
 std::vector<Audience> RegionListing::audiences(TenantId owner) const {
   if (viewer_.everything) return {{Sharing::kPrivate, owner}};
   if (viewer_.tenant.empty()) return {};

@@ -13,8 +13,8 @@ Checkpoint::Region checkpoint_of(const Region& region) {
           region.kept,    region.linger, region.left};
 }
 
-std::string words_of(const std::string& name, RegionId version) {
-  return "'" + name + "', version " + std::to_string(version.value);
+std::string words_of(const Region& region) {
+  return "'" + region.name + "', version " + std::to_string(region.id.value);
 }
 
 Event& describe(const Region& region, Event& event) {

@@ -47,8 +47,7 @@ struct Region {
 };
 
 /// For people: 'weights', version 3.
-std::string words_of(const std::string& name, RegionId version);
-inline std::string words_of(const Region& region) { return words_of(region.name, region.id); }
+std::string words_of(const Region& region);
 /// Returns the event, which is about the region.
 Event& describe(const Region& region, Event& event);
 

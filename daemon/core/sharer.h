@@ -14,20 +14,14 @@
 
 namespace gpumem::core {
 
-/// Memory that a session uses and others have: by handles, by regions. It decides who may use it now, who
-/// waits for it, and who is to publish it; Exports and PublishedRegions have the books. The events are those
-/// of the Broker that have the same names, and their contracts are there. What others get by an event is for
-/// serve_waits().
+/// Memory of other sessions that a session uses, by handles of Exports and by PublishedRegions. It decides
+/// who may use it now, who waits for it, and who is to publish it. Events of the Broker that have the same
+/// names have their contracts there. What others get by an event is for serve_waits().
 class Sharer {
  public:
   Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Exports& exports,
          PublishedRegions& published)
-      : state_(state),
-        reclaimer_(reclaimer),
-        outside_(outside),
-        exports_(exports),
-        published_(published),
-        answers_(state.outbox) {}
+      : state_(state), reclaimer_(reclaimer), outside_(outside), exports_(exports), published_(published) {}
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
@@ -90,7 +84,7 @@ class Sharer {
   RegionWaits region_waits_;
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   RegionReservations reservations_;
-  LastAnswers answers_;
+  LastAnswers answers_{state_.outbox};
 };
 
 }  // namespace gpumem::core
