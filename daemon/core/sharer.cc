@@ -1,6 +1,6 @@
 #include "daemon/core/sharer.h"
 
-// Memory that others have: published, mapped, imported. Who waits for it is in sharer_waits.cc.
+// Memory of others: published, mapped, imported. sharer_waits.cc has the sessions that wait for it.
 
 namespace gpumem::core {
 
@@ -58,7 +58,7 @@ Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoi
     if (auto able = published_.check_writing(session, region); !able) return able.error();
   }
   for (const auto& [holder, bytes] : published_.holders_of(region)) {
-    if (holder == session.id) continue;  // who has the memory is no new user of it
+    if (holder == session.id) continue;  // the holder is no new user of the memory
     if (auto ready = begin_import(session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
@@ -79,7 +79,7 @@ Result<Imported> Sharer::import_handle(SessionId id, const HandleBytes& bytes, T
   return exports_.import_handle(**session, bytes, **handle);
 }
 
-// What is asked back by force gets no new users: nobody else would have been asked for it in time.
+// Memory that is asked back by force gets no new users: there would be no time left to ask them for it.
 Result<void> Sharer::begin_import(Session& session, const Session& holder, DeviceIndex device) {
   if (reclaimer_.presses(holder, device))
     return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};

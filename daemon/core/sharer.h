@@ -44,7 +44,7 @@ class Sharer {
   void end(SessionId session);
   /// The session belongs to another tenant now.
   void follow(const Session& session);
-  /// Who belongs together has changed: others' regions may be mapped.
+  /// Tenants have moved in the tree, so other regions may be mapped.
   void note_all_due();
   /// Time has passed.
   void tick(TimePoint now);

@@ -23,7 +23,7 @@ void Sharer::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
   if (is_pressed) wait_for_pressure(id, now);
 }
 
-// It is not published yet; or its memory is being asked back, which passes.
+// The region is not published yet, or its memory is being asked back, which passes.
 bool Sharer::may_come(const Result<MapOutcome>& outcome) const {
   if (outcome) return false;
   const bool lends = !state_.draining && state_.stopped_lending.empty();
