@@ -80,7 +80,8 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
   sharer_.end(id);
-  lending_.end(session, end == SessionEnd::kLost, now);
+  growths_.end(session);
+  leases_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   serve(now);
 }
@@ -94,7 +95,7 @@ void Broker::forget_if_done(SessionId id) {
   if (state_.imports.knows(id)) {  // its import may keep memory in use that another session gave back
     const Session* other = other_of_process(session);
     if (other == nullptr) return;
-    lending_.remember_with(id, other->id);
+    leases_.remember_with(id, other->id);
   }
   const TenantId tenant = session.tenant;
   outside_.end(session);
@@ -128,17 +129,17 @@ Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes 
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
   const auto index = state_.find_device(device);
   if (!index) return index.error();
-  const auto size = lending_.check_slice(**session, *index, limit);
+  const auto size = leases_.check_slice(**session, *index, limit);
   if (!size) return size.error();
   if (auto room = outside_.check_context(**session, *index); !room) return room.error();
   outside_.begin_context(**session, *index);
-  return lending_.open_slice(**session, *index, *size, std::move(label));
+  return leases_.open_slice(**session, *index, *size, std::move(label));
 }
 
 Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
-  auto closed = lending_.close_slice(**session, slice);
+  auto closed = leases_.close_slice(**session, slice);
   if (closed) settle(now);
   return closed;
 }
@@ -148,27 +149,27 @@ Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
 std::optional<RequestId> Broker::place_kept(SessionId id, std::span<const Part> parts, TimePoint now) {
   const auto session = state_.borrower(id);
   if (!session) return std::nullopt;
-  return lending_.place_kept(**session, parts, now);
+  return growths_.place_kept(**session, parts, now);
 }
 
 void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
                   TimePoint now) {
   const auto session = state_.borrower(session_id);
-  if (!session) return lending_.answer(id, session.error());
-  if (!lending_.ask(id, **session, parts, wait, now)) return;
+  if (!session) return growths_.answer(id, session.error());
+  if (!growths_.ask(id, **session, parts, wait, now)) return;
   progress(now);
-  lending_.wait_or_refuse(id, now);
+  growths_.wait_or_refuse(id, now);
   settle(now);
 }
 
 void Broker::cancel(RequestId id, TimePoint now) {
   sharer_.cancel(id);
-  lending_.cancel(id, now);
+  growths_.cancel(id, now);
   settle(now);
 }
 
 void Broker::abandon(GrantId grant, TimePoint now) {
-  lending_.abandon(grant, now);
+  leases_.abandon(grant, now);
   settle(now);
 }
 
@@ -177,7 +178,7 @@ Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const Leas
   if (!session) return session.error();
   const auto of = (*session)->slices.find(slice);
   if (of != (*session)->slices.end()) reclaimer_.note_pinned(**session, of->second.device);
-  auto given = lending_.give_back(**session, slice, leases, now);
+  auto given = leases_.give_back(**session, slice, leases, now);
   if (given) settle(now);
   return given;
 }
@@ -207,14 +208,14 @@ void Broker::observe(const Observation& observation, TimePoint now) {
 }
 
 void Broker::job_done(const JobResult& result, TimePoint now) {
-  lending_.job_done(result, now);
+  leases_.store(result.device).finish(result, now);
   settle(now);
 }
 
 void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
-  lending_.refuse_expired(now);
-  lending_.drop_expired_regions(now);
+  growths_.refuse_expired(now);
+  published_.drop_expired(now);
   sharer_.tick(now);
   reclaimer_.tick(now);
   unmanaged_.tick(now);
@@ -224,8 +225,9 @@ void Broker::tick(TimePoint now) {
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
-                         unmanaged_.next_deadline(), lending_.next_deadline(), sharer_.next_deadline()}) {
+  for (const auto one :
+       {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
+        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;
@@ -233,7 +235,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
 
 void Broker::drain() {
   state_.draining = true;
-  lending_.leave_to_next();
+  growths_.leave_to_next();
   sharer_.refuse_all({Code::kUnavailable, "the broker is stopping"});
 }
 
@@ -243,9 +245,9 @@ void Broker::settle(TimePoint now) {
   for (;;) {
     progress(now);
     const std::vector<RequestId> refused = reclaimer_.update(now);
-    const bool gave_up = lending_.give_up_kept(now);
+    const bool gave_up = published_.give_up_kept(now);
     if (refused.empty() && !gave_up) break;
-    for (const RequestId id : refused) lending_.refuse_waiting(id, now);  // which makes room for others
+    for (const RequestId id : refused) growths_.refuse_waiting(id, now);  // which makes room for others
   }
 }
 
@@ -255,7 +257,8 @@ void Broker::serve(TimePoint now) {
 }
 
 void Broker::progress(TimePoint now) {
-  for (auto freed = lending_.progress(now); !freed.empty(); freed = lending_.progress(now)) {
+  published_.note_left(now);
+  for (auto freed = growths_.progress(now); !freed.empty(); freed = growths_.progress(now)) {
     for (const SessionId id : freed) forget_if_done(id);
   }
   for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end()))

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "daemon/core/explainer.h"
-#include "daemon/core/lending.h"
+#include "daemon/core/exports.h"
+#include "daemon/core/growths.h"
 #include "daemon/core/listings.h"
 #include "daemon/core/observation.h"
 #include "daemon/core/outside.h"
+#include "daemon/core/published_regions.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/sharer.h"
 #include "daemon/core/state.h"
@@ -96,14 +98,14 @@ class Broker {
   /// been asked again. To be used in grow(), at once.
   std::optional<RequestId> place_kept(SessionId session, std::span<const Part> parts, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
-  std::optional<TimePoint> answer_due(RequestId id) const { return lending_.answer_due(id); }
+  std::optional<TimePoint> answer_due(RequestId id) const { return growths_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client: what was not accepted of the grant comes back as
   /// soon as the client lets go of it. Unknown grants are ignored.
   void abandon(GrantId grant, TimePoint now);
   /// The client has mapped all of the grant. Errors  kNotFound.
-  Result<void> accept(SessionId session, GrantId grant) { return lending_.accept(session, grant); }
+  Result<void> accept(SessionId session, GrantId grant) { return leases_.accept(session, grant); }
   /// The client has let go of the leases. All or nothing. Errors  kNotFound: not leases of this slice.
   Result<void> give_back(SessionId session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
 
@@ -201,7 +203,7 @@ class Broker {
   void stop_lending(std::string why) { state_.stopped_lending = std::move(why); }
   void go_on_lending() { state_.stopped_lending.clear(); }
   /// Every device has its pool and its stock.
-  bool settled() const { return lending_.settled(); }
+  bool settled() const { return leases_.settled(); }
 
   std::vector<Effect> take_effects();
   /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
@@ -257,13 +259,19 @@ class Broker {
   const Session* other_of_process(const Session& session) const;
   // The quotas of each tenant with sessions under a policy, and the tenant that each session then belongs to.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
+  void move(const std::map<SessionId, TenantId>& owners, TimePoint now);
 
   State state_;
   Reclaimer reclaimer_{state_};
   Explainer explainer_{state_, reclaimer_};
-  Lending lending_{state_, explainer_};
+  Handles handles_{state_.outbox};
+  Regions regions_{state_.outbox};
+  Leases leases_{state_, handles_, regions_};
+  Growths growths_{state_, explainer_, leases_};
+  Exports exports_{state_, leases_, handles_, regions_};
+  PublishedRegions published_{state_, leases_, handles_, regions_};
   Outside outside_{state_};
-  Sharer sharer_{state_, reclaimer_, outside_, lending_};
+  Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};
   Unmanaged unmanaged_{state_, outside_};
   std::uint64_t generation_ = 1;
 };

@@ -32,8 +32,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   std::map<SessionId, TenantId> others;
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
-  lending_.move(others, now);
-  for (const auto& [id, owner] : others) sharer_.follow(state_.session(id));
+  move(others, now);
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();
@@ -61,6 +60,30 @@ Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, s
         TenantRule{.name = match.name, .parent = match.parent, .uid = {}, .gid = {}, .quotas = match.quotas});
   }
   return members;
+}
+
+// The sessions are charged to other tenants from now on.
+void Broker::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
+  const std::vector<Region> lost = published_.move(owners, now);
+  for (const auto& [id, to] : owners) {
+    Session& session = state_.session(id);
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+      const auto found = session.outside.find(device);
+      const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
+      state_.ledger.transfer(session.tenant, to, device, session.holding(device).charges, outside.total());
+      state_.charge_unasked(session.tenant, device, outside.unasked(), {});
+      state_.charge_unasked(to, device, {}, outside.unasked());
+    }
+    growths_.set_tenant(session, to);
+    state_.tenants.leave(session.tenant, id);
+    session.tenant = to;
+    session.tenant_name = state_.tenants.name(to);
+    state_.outbox.record(checkpoint_of(session));
+    state_.tenants.join(to, id);
+    state_.outbox.touch(id);
+  }
+  for (const Region& region : lost) leases_.let_go_unkept(region, now);
+  for (const auto& [id, owner] : owners) sharer_.follow(state_.session(id));
 }
 
 }  // namespace gpumem::core

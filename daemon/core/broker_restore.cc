@@ -23,7 +23,10 @@ Checkpoint Broker::checkpoint() const {
         checkpoint.declarations.emplace(std::pair(id, device),
                                         Checkpoint::Declaration{id, device, outside.declared});
   }
-  lending_.add_to(checkpoint);
+  leases_.add_to(checkpoint);
+  exports_.add_to(checkpoint);
+  published_.add_to(checkpoint);
+  growths_.add_to(checkpoint);
   sharer_.add_to(checkpoint);
   return checkpoint;
 }
@@ -32,9 +35,10 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                          const std::set<LeaseId>& kept, TimePoint now) {
   Restored restored;
   state_.session_ids.skip(from.last.session);
-  lending_.skip(from.last);
+  leases_.skip(from.last);
+  published_.skip(from.last);
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
-    if (const auto index = state_.find_device(devices[i])) lending_.adopt(*index, from.lent(i));
+    if (const auto index = state_.find_device(devices[i])) leases_.adopt(*index, from.lent(i));
   }
   for (const auto& [id, session] : from.sessions) restore(session);
   const auto restore_each = [&](const auto& entries, auto take) {
@@ -45,11 +49,11 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     }
   };
   restore_each(from.slices, [this](Session& session, const Checkpoint::Slice& slice, DeviceIndex device) {
-    lending_.restore(session, slice, device);
+    leases_.restore(session, slice, device);
     outside_.begin_context(session, device);
   });
   restore_each(from.leases, [&](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
-    const Extent extent = lending_.restore(session, lease, device, kept.contains(lease.id));
+    const Extent extent = leases_.restore(session, lease, device, kept.contains(lease.id));
     if (extent.id) restored.extents.push_back({lease.id, device, extent});
   });
   restore_each(from.declarations,
@@ -57,22 +61,22 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
                });
   for (const auto& [id, import] : from.imports)
-    if (state_.find(import.session) != nullptr) lending_.restore(import);
+    if (state_.find(import.session) != nullptr) leases_.restore(import);
   for (const auto& [lease, session] : from.suspects)
-    if (state_.find(session) != nullptr) lending_.restore_suspect(lease, session);
+    if (state_.find(session) != nullptr) leases_.restore_suspect(lease, session);
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
-    if (!session.ended) lending_.restore(handle, device, now);
+    if (!session.ended) exports_.restore(handle, device, now);
   });
   for (const auto& [id, region] : from.regions)
-    if (const auto index = state_.find_device(devices[region.device])) lending_.restore(region, *index, now);
-  for (const auto& [id, sealed] : from.sealed) lending_.restore(sealed);
+    if (const auto at = state_.find_device(devices[region.device])) published_.restore(region, *at, now);
+  for (const auto& [id, sealed] : from.sealed) published_.restore(sealed);
   for (const auto& [id, answers] : from.answers) {
     if (!awaits(id)) continue;
     for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);
   }
   for (const auto& [key, waiting] : from.waiting) {
     if (!awaits(waiting.session)) continue;
-    lending_.restore(waiting);
+    growths_.restore(waiting);
     restored.last_request = std::max(restored.last_request, waiting.id);
   }
   restored.sessions = settle_restored(now);
@@ -136,10 +140,10 @@ Result<void> Broker::resume(SessionId id, const Inventory& inventory, TimePoint 
   Session* session = state_.find(id);
   if (session == nullptr || !session->awaited)
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
-  if (auto right = lending_.check_inventory(*session, inventory); !right) return right;
+  if (auto right = leases_.check_inventory(*session, inventory); !right) return right;
   session->awaited = false;
-  lending_.settle_inventory(*session, inventory, now);
-  lending_.keep_places_until(id, now + kToAskAgain);
+  leases_.settle_inventory(*session, inventory, now);
+  growths_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);
   state_.outbox.touch(id);
   settle(now);

@@ -40,7 +40,7 @@ void Broker::map_or_wait(RequestId id, SessionId session, MapTerms terms, Durati
 }
 
 void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {
-  if (mapped.adopted) lending_.keep_again(mapped.version, *mapped.adopted);
+  if (mapped.adopted) published_.keep_again(mapped.version, *mapped.adopted);
   static_cast<void>(release_import(session, mapped.imported.id, now));
 }
 
@@ -53,7 +53,7 @@ Result<void> Broker::remove_region(SessionId session, const std::string& name, s
 
 Result<void> Broker::remove_region_of(const std::string& owner, const std::string& name,
                                       std::uint64_t version, TimePoint now) {
-  auto removed = lending_.remove_region_of(owner, name, version, now);
+  auto removed = published_.remove_region_of(owner, name, version, now);
   settle(now);
   return removed;
 }
@@ -62,7 +62,7 @@ Result<void> Broker::export_handle(SessionId id, SliceId slice, std::span<const 
                                    const HandleTerms& terms, const HandleBytes& bytes, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
-  return lending_.export_handle(**session, slice, leases, terms, bytes, now);
+  return exports_.export_handle(**session, slice, leases, terms, bytes, now);
 }
 
 Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slice,
@@ -75,7 +75,7 @@ Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slic
   // Memory under a forced reclaim must stay returnable: other borrowers would be asked for it too late.
   if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
     return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
-  auto parts = lending_.export_fabric(**session, slice, leases, offset, bytes, handle_of, now);
+  auto parts = exports_.export_fabric(**session, slice, leases, offset, bytes, handle_of, now);
   if (!parts) return parts;
   reclaimer_.replan();
   settle(now);
@@ -85,14 +85,14 @@ Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, SliceId slic
 Result<void> Broker::revoke_handle(SessionId id, const HandleBytes& bytes) {
   auto session = state_.live(id);
   if (!session) return session.error();
-  return lending_.revoke_handle(**session, bytes);
+  return exports_.revoke_handle(**session, bytes);
 }
 
 Result<void> Broker::release_import(SessionId id, ImportId import, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
   for (const auto& [device, request] : (*session)->asked) reclaimer_.note_pinned(**session, device);
-  auto released = lending_.release_import(**session, import, now);
+  auto released = leases_.release_import(**session, import, now);
   if (!released) return released;
   reclaimer_.replan();
   settle(now);

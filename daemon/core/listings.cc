@@ -52,8 +52,8 @@ std::vector<const Region*> RegionListing::visible(const std::string& owner, Regi
                                                   std::size_t most) const {
   const Tenant* of = owner.empty() ? nullptr : state_.tenants.find(owner);
   if (!owner.empty() && of == nullptr) return {};
-  if (viewer_.everything && of == nullptr) return lending_.regions().page(after, most);
-  return lending_.regions().page(audiences(of == nullptr ? TenantId{} : of->id), after, most);
+  if (viewer_.everything && of == nullptr) return regions_.regions().page(after, most);
+  return regions_.regions().page(audiences(of == nullptr ? TenantId{} : of->id), after, most);
 }
 
 bool RegionListing::follows(const std::string& tenant) const {
@@ -63,7 +63,7 @@ bool RegionListing::follows(const std::string& tenant) const {
   return one != nullptr && viewer != nullptr && state_.tenants.is_below(one->id, viewer->id);
 }
 
-// As Lending::may_map. A tenant without a session may be one that the ledger does not know yet.
+// As PublishedRegions::find_for(). A tenant without a session may be one that the ledger does not know yet.
 std::vector<Audience> RegionListing::audiences(TenantId owner) const {
   if (viewer_.everything) return {{Sharing::kPrivate, owner}};
   if (viewer_.tenant.empty()) return {};
@@ -91,7 +91,7 @@ RegionView RegionListing::view_of(const Region& region) const {
   RegionView view{region, state_.tenants.name(region.owner), {}, {}};
   const bool owners_side = follows(view.owner);
   if (!owners_side) view.region.readers.clear();
-  for (const auto& [id, bytes] : lending_.charges_of(region)) {
+  for (const auto& [id, bytes] : regions_.holders_of(region)) {
     const Session& session = state_.session(id);
     view.charged.push_back({id, session.peer.pid, session.peer.command, bytes});
   }
@@ -142,7 +142,7 @@ Result<Explanation> Broker::with_regions(Result<Explanation> explanation) const 
   const Tenant* tenant = state_.tenants.find(explanation->tenant);
   if (tenant == nullptr) return explanation;
   for (Standing& standing : explanation->devices)
-    standing.regions = lending_.regions().total(tenant->id, standing.device);
+    standing.regions = regions_.total(tenant->id, standing.device);
   return explanation;
 }
 
@@ -177,7 +177,7 @@ std::vector<DeviceView> Broker::devices() const {
   const Ledger& ledger = state_.ledger;
   std::vector<DeviceView> views;
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
-    const Store& store = lending_.store(i);
+    const Store& store = leases_.store(i);
     views.push_back({state_.policy.devices[i], ledger.free(i), ledger.charges(i), store.warm(),
                      store.missing(), ledger.promised(i), state_.arbiter.waiting(i), reclaimer_.asked_back(i),
                      ledger.outside(i), std::nullopt});
@@ -205,7 +205,7 @@ std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t mo
                        .debt = ledger.debt(id, i),
                        .sessions = state_.tenants.at(id).sessions_below,
                        .waiting = state_.arbiter.waiting_below(i, id),
-                       .regions = lending_.regions().total(id, i)});
+                       .regions = regions_.total(id, i)});
     }
   }
   return views;
@@ -248,7 +248,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
 
 RegionPage Broker::regions(const RegionViewer& viewer, const std::string& owner, TimePoint now,
                            RegionId after, std::size_t most) const {
-  return RegionListing(state_, lending_, viewer, now).page(owner, after, most);
+  return RegionListing(state_, published_, viewer, now).page(owner, after, most);
 }
 
 }  // namespace gpumem::core

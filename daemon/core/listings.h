@@ -2,8 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/lending.h"
-#include "daemon/core/regions.h"
+#include "daemon/core/published_regions.h"
 
 namespace gpumem::core {
 
@@ -47,8 +46,9 @@ struct RegionPage {
 class RegionListing {
  public:
   /// All outlive it.
-  RegionListing(const State& state, const Lending& lending, const RegionViewer& viewer, TimePoint now)
-      : state_(state), lending_(lending), viewer_(viewer), now_(now) {}
+  RegionListing(const State& state, const PublishedRegions& regions, const RegionViewer& viewer,
+                TimePoint now)
+      : state_(state), regions_(regions), viewer_(viewer), now_(now) {}
 
   /// Behind `after`, in the order of their ids, `most` of them, or fewer where many have mapped them.
   /// `owner`  a tenant, whose only; empty: all.
@@ -62,7 +62,7 @@ class RegionListing {
   std::vector<RegionView::Mapping> mappings_of(const Region& region, bool all) const;
 
   const State& state_;
-  const Lending& lending_;
+  const PublishedRegions& regions_;
   const RegionViewer& viewer_;
   const TimePoint now_;
 };

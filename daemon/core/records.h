@@ -3,6 +3,7 @@
 #include <boost/container/flat_set.hpp>
 #include <boost/container/small_vector.hpp>
 #include <boost/intrusive/list.hpp>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,8 +73,20 @@ struct Holding {
   Bytes freed_before;  ///< of `freed`: when the latest observation began
 
   Bytes held() const { return charges.held(); }
+  /// Counts the lease in its present state.
+  void add(const Lease& lease) { change(lease, std::plus<>{}); }
+  /// Undoes add().
+  void remove(const Lease& lease) { change(lease, std::minus<>{}); }
   /// What the end of its process brings back.
   Bytes leaving() const { return charges.total() - charges[Charge::kReturning] - fabric.total(); }
+
+ private:
+  template <class Operation>
+  void change(const Lease& lease, Operation operation) {
+    Bytes& part = lease.fabric ? fabric[lease.state] : unproved;
+    charges[lease.state] = operation(charges[lease.state], lease.extent.size);
+    if (lease.fabric || lease.unproved) part = operation(part, lease.extent.size);
+  }
 };
 
 /// One client process. `ended` once its lane is gone; it stays as long as it is charged for something.
@@ -113,6 +126,11 @@ struct Session {
     const auto found = holdings.find(device);
     return found == holdings.end() ? nothing : found->second;
   }
+  /// Nothing: it is closed.
+  Slice* slice(SliceId id) {
+    const auto found = slices.find(id);
+    return found == slices.end() ? nullptr : &found->second;
+  }
   /// What it has itself told to hold outside the pool.
   Bytes declared(DeviceIndex device) const {
     const auto found = outside.find(device);
@@ -120,6 +138,13 @@ struct Session {
   }
 };
 
+inline Checkpoint::Lease checkpoint_of(const Lease& lease) {
+  return {lease.id,     lease.grant,       lease.session,  lease.slice,
+          lease.device, lease.extent.size, lease.in_store, lease.fabric};
+}
+inline Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session) {
+  return {slice.id, session, slice.device, slice.limit, slice.label};
+}
 inline Checkpoint::Session checkpoint_of(const Session& session) {
   return {session.id, session.peer, session.label, session.tenant_name, session.since, session.ended};
 }

@@ -89,8 +89,15 @@ Checkpoint::Region checkpoint_of(const Region& region) {
           region.kept,    region.linger, region.left};
 }
 
-std::string words_of(const std::string& name, RegionId version) {
-  return "'" + name + "', version " + std::to_string(version.value);
+std::string words_of(const Region& region) {
+  return "'" + region.name + "', version " + std::to_string(region.id.value);
+}
+
+Event& describe(const Region& region, Event& event) {
+  event.device = region.device;
+  event.bytes = region.bytes;
+  event.words = words_of(region);
+  return event;
 }
 
 Result<RegionId> Regions::add(Region region, TimePoint now) {
@@ -263,6 +270,7 @@ RegionTotal Regions::total(TenantId owner, DeviceIndex device) const {
 }
 
 void Regions::add_to(Checkpoint& checkpoint) const {
+  checkpoint.last.region = ids_.last();
   for (const auto& [id, region] : regions_) {
     checkpoint.regions.emplace(id, checkpoint_of(region));
     if (region.sealed) checkpoint.sealed.emplace(id, Checkpoint::RegionSealed{id});

@@ -78,9 +78,8 @@ struct Region {
   std::vector<std::string> readers;  ///< the tenants that are named
   TimePoint since{};
   TimePoint expires = TimePoint::max();
-  bool kept = false;  ///< the region outlives the processes that have its memory
-  Duration linger =
-      Duration::max();  ///< of a kept one: so long after the last of them has left; max: for ever
+  bool kept = false;                  ///< the region outlives the processes that have its memory
+  Duration linger = Duration::max();  ///< of a kept one, after the last process has left; max: for ever
   TimePoint left = TimePoint::max();  ///< of a kept one: when the last of them left; max: there is one
   bool sealed = false;                ///< nobody writes to it
 
@@ -92,8 +91,9 @@ struct Region {
 };
 
 /// For people: 'weights', version 3.
-std::string words_of(const std::string& name, RegionId version);
-inline std::string words_of(const Region& region) { return words_of(region.name, region.id); }
+std::string words_of(const Region& region);
+/// Returns the event, which is about the region.
+Event& describe(const Region& region, Event& event);
 
 /// The regions by owner, name and version. A region ends when it is removed or expires, and when its owner
 /// has any of its leases no more. A kept one ends when nobody has had it for its time, too.
@@ -143,6 +143,13 @@ class Regions {
   std::vector<Region> drop(LeaseId lease, Which which = Which::kAll);
   /// Whether a kept one stands for `lease`.
   bool keeps(LeaseId lease) const { return kept_by_lease_.contains(lease); }
+  /// The holder or the users of the lease have changed.
+  void note_change(LeaseId lease) {
+    const std::set<RegionId>& kept = kept_of(lease);
+    changed_.insert(kept.begin(), kept.end());
+  }
+  /// Kept regions of leases that note_change() has named since the last call.
+  std::set<RegionId> take_changed() { return std::exchange(changed_, {}); }
   /// Of a kept one. `left`  max: some process has it.
   void set_left(RegionId id, TimePoint left);
   /// Ends the region with its memory from now on.
@@ -167,7 +174,6 @@ class Regions {
   /// What a tenant has published of a device.
   RegionTotal total(TenantId owner, DeviceIndex device) const;
   void add_to(Checkpoint& checkpoint) const;
-  RegionId last() const { return ids_.last(); }
   /// Regions up to `id` were published before.
   void skip(RegionId id) { ids_.skip(id); }
 
@@ -190,6 +196,7 @@ class Regions {
   std::map<std::pair<Name, DeviceIndex>, std::set<RegionId>> replicas_;  ///< by name and device
   ByLease by_lease_;
   ByLease kept_by_lease_;
+  std::set<RegionId> changed_;
   std::set<std::pair<TimePoint, RegionId>> by_expiry_;  ///< only regions that expire
   RegionAudiences audiences_;
   std::map<TenantId, Count> count_of_;

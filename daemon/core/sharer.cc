@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Memory that others have: published, mapped, imported. Who waits for it is in sharer_waits.cc.
+// Memory of others: published, mapped, imported. sharer_waits.cc has the sessions that wait for it.
 
 namespace gpumem::core {
 
@@ -45,10 +45,10 @@ Result<RegionId> Sharer::publish(SessionId id, SliceId slice, std::span<const Le
   const auto session = state_.borrower(id);
   if (!session) return session.error();
   const auto made = answers_.find(id, terms.request);
-  const Region* const region = made ? lending_.regions().find(RegionId{*made}) : nullptr;
+  const Region* const region = made ? published_.regions().find(RegionId{*made}) : nullptr;
   if (region != nullptr && region->owner == (*session)->tenant && region->name == terms.name)
     return region->id;
-  auto published = lending_.publish(**session, slice, leases, terms, now);
+  auto published = published_.publish(**session, slice, leases, terms, now);
   if (!published) return published;
   answers_.note(id, terms.request, published->value);
   note_published(**session, terms.name, *published);
@@ -60,14 +60,14 @@ Result<void> Sharer::remove_region(SessionId id, const std::string& name, std::u
   const auto session = state_.live(id);
   if (!session) return session.error();
   if (answers_.find(id, request)) return {};
-  auto removed = lending_.remove_region(**session, name, version, now);
+  auto removed = published_.remove_region(**session, name, version, now);
   if (removed) answers_.note(id, request, version);
   return removed;
 }
 
 void Sharer::note_published(const Session& session, const std::string& name, RegionId published) {
   reservations_.fulfil(session.id, session.tenant_name, name);
-  note_due(session.tenant_name, name, state_.policy.devices[lending_.regions().at(published).device].uuid);
+  note_due(session.tenant_name, name, state_.policy.devices[published_.regions().at(published).device].uuid);
 }
 
 Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, TimePoint now) {
@@ -78,7 +78,7 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
     return Error{Code::kPermissionDenied,
                  "a region is taken over, or mapped writable, by its own tenant alone"};
   }
-  const auto found = lending_.mappable(**session, terms, now);
+  const auto found = published_.mappable(**session, terms, now);
   if (!found) return found.error();
   return map(**session, **found, now, terms.how);
 }
@@ -86,34 +86,34 @@ Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, Tim
 // `region`  is mappable by the session.
 Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoint now, MapAs how) {
   if (how == MapAs::kOwner) {
-    if (auto able = lending_.check_adoption(session, region); !able) return able.error();
+    if (auto able = published_.check_adoption(session, region); !able) return able.error();
   }
   if (how == MapAs::kWriter) {
-    if (auto able = lending_.check_writing(session, region); !able) return able.error();
+    if (auto able = published_.check_writing(session, region); !able) return able.error();
   }
-  for (const SessionId holder : lending_.holders_of(region)) {
-    if (holder == session.id) continue;  // who has the memory is no new user of it
+  for (const auto& [holder, bytes] : published_.holders_of(region)) {
+    if (holder == session.id) continue;  // the holder is no new user of the memory
     if (auto ready = begin_import(session, state_.session(holder), region.device); !ready)
       return ready.error();
   }
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;
-  mapped.imported = lending_.map_region(session, region, now);
-  if (mapped.adopted) lending_.adopt_region(mapped.version);
+  mapped.imported = published_.map_region(session, region, now);
+  if (mapped.adopted) published_.adopt_region(mapped.version);
   return mapped;
 }
 
 Result<Imported> Sharer::import_handle(SessionId id, const HandleBytes& bytes, TimePoint now) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
-  const auto handle = lending_.redeemable(**session, bytes, now);
+  const auto handle = exports_.redeemable(**session, bytes, now);
   if (!handle) return handle.error();
   if (auto ready = begin_import(**session, state_.session((*handle)->holder), (*handle)->device); !ready)
     return ready.error();
-  return lending_.import_handle(**session, bytes, **handle);
+  return exports_.import_handle(**session, bytes, **handle);
 }
 
-// What is asked back by force gets no new users: nobody else would have been asked for it in time.
+// Memory that is asked back by force gets no new users: there would be no time left to ask them for it.
 Result<void> Sharer::begin_import(Session& session, const Session& holder, DeviceIndex device) {
   if (reclaimer_.presses(holder, device))
     return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};

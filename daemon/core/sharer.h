@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/lending.h"
+#include "daemon/core/exports.h"
 #include "daemon/core/outbox.h"
 #include "daemon/core/outside.h"
+#include "daemon/core/published_regions.h"
 #include "daemon/core/reclaimer.h"
 #include "daemon/core/region_waits.h"
 #include "daemon/core/state.h"
@@ -46,13 +47,14 @@ class LastAnswers {
   std::map<SessionId, std::deque<Entry>> by_session_;  ///< the latest last
 };
 
-/// Memory that a session uses and others have: by handles, by regions. It decides who may use it now, who
-/// waits for it, and who is to publish it; Lending has the books. The events are those of the Broker that
-/// have the same names, and their contracts are there. What others get by an event is for serve_waits().
+/// Memory of other sessions that a session uses, by handles of Exports and by PublishedRegions. It decides
+/// who may use it now, who waits for it, and who is to publish it. Events of the Broker that have the same
+/// names have their contracts there. What others get by an event is for serve_waits().
 class Sharer {
  public:
-  Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Lending& lending)
-      : state_(state), reclaimer_(reclaimer), outside_(outside), lending_(lending), answers_(state.outbox) {}
+  Sharer(State& state, const Reclaimer& reclaimer, Outside& outside, Exports& exports,
+         PublishedRegions& published)
+      : state_(state), reclaimer_(reclaimer), outside_(outside), exports_(exports), published_(published) {}
 
   Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
                            RegionTerms terms, TimePoint now);
@@ -75,7 +77,7 @@ class Sharer {
   void end(SessionId session);
   /// The session belongs to another tenant now.
   void follow(const Session& session);
-  /// Who belongs together has changed: others' regions may be mapped.
+  /// Tenants have moved in the tree, so other regions may be mapped.
   void note_all_due();
   /// Time has passed.
   void tick(TimePoint now);
@@ -110,11 +112,12 @@ class Sharer {
   State& state_;
   const Reclaimer& reclaimer_;
   Outside& outside_;
-  Lending& lending_;
+  Exports& exports_;
+  PublishedRegions& published_;
   RegionWaits region_waits_;
   TimePoint pressed_again_ = TimePoint::max();  ///< when those of them are looked at whose region is pressed
   RegionReservations reservations_;
-  LastAnswers answers_;
+  LastAnswers answers_{state_.outbox};
 };
 
 }  // namespace gpumem::core

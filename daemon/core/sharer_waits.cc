@@ -23,7 +23,7 @@ void Sharer::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Dur
   if (is_pressed) wait_for_pressure(id, now);
 }
 
-// It is not published yet; or its memory is being asked back, which passes.
+// The region is not published yet, or its memory is being asked back, which passes.
 bool Sharer::may_come(const Result<MapOutcome>& outcome) const {
   if (outcome) return false;
   const bool lends = !state_.draining && state_.stopped_lending.empty();
@@ -94,7 +94,7 @@ void Sharer::note_due(const std::vector<Reservation>& ended) {
 void Sharer::note_due(const std::string& owner, const std::string& name, const std::string& device) {
   for (const TenantId tenant : region_waits_.tenants_for(owner, name)) {
     const bool reserves = state_.tenants.name(tenant) == owner && reservations_.find(owner, name) == nullptr;
-    if (!reserves && !lending_.is_shared_with(tenant, {.owner = owner, .name = name})) continue;
+    if (!reserves && !published_.is_shared_with(tenant, {.owner = owner, .name = name})) continue;
     for (const RequestId id : region_waits_.of({owner, name, tenant})) {
       const MapTerms& terms = region_waits_.find(id)->terms;
       if (device.empty() || terms.device.empty() || terms.device == device || terms.reserves())
@@ -106,7 +106,7 @@ void Sharer::note_due(const std::string& owner, const std::string& name, const s
 // Another version may be published and removed again before all are served, or the name reserved.
 bool Sharer::is_due(const RegionWait& wait) const {
   const MapTerms& terms = wait.terms;
-  if (lending_.is_shared_with(wait.tenant, terms)) return true;
+  if (published_.is_shared_with(wait.tenant, terms)) return true;
   return terms.reserves() && reservations_.find(terms.owner, terms.name) == nullptr;
 }
 
@@ -137,11 +137,11 @@ void Sharer::refuse_expired(TimePoint now) {
     const Reservation* const reserved =
         wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
     const MapTerms& terms = wait->terms;
-    const auto newest = lending_.newest_for(wait->tenant, terms);
+    const Region* const newest = published_.find_for(wait->tenant, terms);
     const std::string why = wait->is_pressed      ? "its memory is being asked back"
                             : reserved != nullptr ? words_of(*reserved)
-                            : newest              ? "the newest is version " + std::to_string(newest->value)
-                                                  : "none was published that is shared with this tenant";
+                            : newest ? "the newest is version " + std::to_string(newest->id.value)
+                                     : "none was published that is shared with this tenant";
     const std::string sought =
         terms.newer_than == 0 ? "a region"
                               : "a version newer than " + std::to_string(terms.newer_than) + " of region";

@@ -34,7 +34,7 @@ class World : private CoreWorld<> {
 
   /// One random event.
   void step();
-  /// Every process ends, the thief too, and time passes until nothing is left to do.
+  /// Every process ends, a process past the broker too, and time passes until nothing is left to do.
   void finish();
 
   const std::string& fault() const { return fault_; }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/core/broker.h"
-#include "daemon/core/job_queue.h"
+#include "daemon/core/job.h"
 #include "tests/support/fake_driver.h"
 
 namespace gpumem::core {

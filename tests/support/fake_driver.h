@@ -82,7 +82,7 @@ class FakeDriver {
     }
     return sum;
   }
-  /// Bytes that no extent and no thief uses.
+  /// Bytes that no extent uses and steal() has not taken.
   Bytes room(DeviceIndex device) const {
     const Device& one = devices_[device];
     return one.total - one.used - one.stolen;

@@ -208,19 +208,19 @@ TEST_F(BrokerPressure, IsPutOnWhoDeclaresMoreThanItsLimitLeaves) {
 }
 
 TEST_F(BrokerPressure, GrantsWhatComesBackOfMissingMemoryAsWell) {
-  Machine thief(policy(), Machine::Start::kEmpty);
-  thief.driver.steal(0, mebibytes(20));
-  thief.pass({});
-  thief.pass_in_steps(seconds(10));
-  const SessionId other = thief.connect(2);
-  thief.get(other, thief.slice(other), mebibytes(44));
-  const SessionId rightful = thief.connect(1);
-  const RequestId id = thief.grow(rightful, thief.slice(rightful), mebibytes(16), seconds(60));
-  EXPECT_EQ(thief.asked_of(other), mebibytes(16));
-  thief.driver.restore(0);
-  thief.pass_in_steps(seconds(10));
-  EXPECT_TRUE(thief.is_granted(id));
-  EXPECT_EQ(thief.asked_of(other), Bytes{0});
+  Machine starved(policy(), Machine::Start::kEmpty);
+  starved.driver.steal(0, mebibytes(20));
+  starved.pass({});
+  starved.pass_in_steps(seconds(10));
+  const SessionId other = starved.connect(2);
+  starved.get(other, starved.slice(other), mebibytes(44));
+  const SessionId claimant = starved.connect(1);
+  const RequestId id = starved.grow(claimant, starved.slice(claimant), mebibytes(16), seconds(60));
+  EXPECT_EQ(starved.asked_of(other), mebibytes(16));
+  starved.driver.restore(0);
+  starved.pass_in_steps(seconds(10));
+  EXPECT_TRUE(starved.is_granted(id));
+  EXPECT_EQ(starved.asked_of(other), Bytes{0});
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(HostileHolder, ThatSaysGoodbyeStaysChargedUntilItDies) {
   EXPECT_EQ(machine.forgotten, std::vector{bob});
 }
 
-TEST(Thief, ThatTakesMemoryWhileItIsReshapedMakesTheGrowthUnavailable) {
+TEST(MemoryPastTheBroker, TakenDuringAReshapeMakesTheGrowthUnavailable) {
   Machine machine;
   machine.jobs_run_at_once = false;
   const SessionId ann = machine.connect(1);

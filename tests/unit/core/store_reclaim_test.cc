@@ -86,7 +86,7 @@ TEST_F(StoreTest, TriesProofsAgainSoonAndBeforeItLooksForMissingMemory) {
   EXPECT_EQ(store.missing(), mebibytes(32));
 }
 
-TEST_F(StoreTest, CountsAThiefAgainstWhoeverCannotProveHisMemoryFree) {
+TEST_F(StoreTest, KeepsALeaseChargedThatCannotBeProvedFreeForMemoryTakenPastTheBroker) {
   run();
   const auto lent = lend(RequestId{1}, mebibytes(8));
   let_go(lent);

@@ -101,7 +101,7 @@ TEST_F(StoreTest, GivesOneExtentThatWasPutBackToOthers) {
   EXPECT_EQ(total(lend(RequestId{2}, kPool)), kPool);
 }
 
-TEST_F(StoreTest, CallsOneExtentUnobtainableThatAThiefTookAndFindsItInPiecesLater) {
+TEST_F(StoreTest, CallsOneExtentUnobtainableThatWasTakenPastTheBrokerAndFindsItInPiecesLater) {
   run();
   store.want(RequestId{1}, kPool, kOneExtent);
   driver.fails = [](const Extent& extent) { return extent.size > mebibytes(2); };
@@ -265,7 +265,7 @@ TEST_F(StoreTest, KeepsWhatWasBrokenForAWishThatIsWithdrawnMeanwhile) {
   EXPECT_EQ(driver.handled(0), kPool);
 }
 
-TEST_F(StoreTest, CallsUnobtainableWhatAThiefTookWhileItWasReshaped) {
+TEST_F(StoreTest, CallsMemoryUnobtainableThatWasTakenPastTheBrokerDuringAReshape) {
   advance();
   finish_one();
   store.want(RequestId{1}, mebibytes(62));
@@ -280,7 +280,7 @@ TEST_F(StoreTest, CallsUnobtainableWhatAThiefTookWhileItWasReshaped) {
   EXPECT_EQ(store.warm(), kPool);
 }
 
-TEST_F(StoreTest, FindsTheRestOfThePoolInSmallerPiecesAndTheThiefsShareLater) {
+TEST_F(StoreTest, FindsTheRestOfThePoolInSmallerPiecesAndTheMemoryTakenPastTheBrokerLater) {
   ASSERT_EQ(driver.steal(0, mebibytes(6)), mebibytes(6));
   run();
   EXPECT_LT(store.warm(), kPool);

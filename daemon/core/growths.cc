@@ -1,84 +1,21 @@
-#include "daemon/core/lending.h"
+#include "daemon/core/growths.h"
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "daemon/core/refusals.h"
-
-// Slices, and the way of memory to a client. The way back is in lending_return.cc.
 
 namespace gpumem::core {
 
-Lending::Lending(State& state, const Explainer& explainer)
-    : state_(state),
-      explainer_(explainer),
-      handles_(state.outbox),
-      regions_(state.outbox),
-      places_(state.outbox) {
-  const auto& devices = state_.policy.devices;
-  for (DeviceIndex i = 0; i < devices.size(); ++i) {
-    stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);
-    state_.ledger.set_missing(i, stores_[i].missing());
-  }
-}
-
-// ---- Slices ----
-
-Result<Bytes> Lending::check_slice(const Session& session, DeviceIndex index, Bytes limit) const {
-  const DevicePolicy& device = state_.policy.devices[index];
-  // A slice without a limit of its own has as much room as the device: its tenant's limit may change.
-  const bool may_have_some = !state_.ledger.quota(session.tenant, index).limit.is_zero();
-  const auto rounded = (limit.is_zero() ? device.pool : limit).rounded_up(device.granularity);
-  if (!rounded || *rounded > device.pool) {
-    return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
-                                             to_string(device.pool) + " on " + device.uuid};
-  }
-  if (limit.is_zero() && !may_have_some) {
-    return Error{Code::kPermissionDenied, "tenant '" + session.tenant_name + "' may have no memory of " +
-                                              device.uuid + " (its limit is 0)"};
-  }
-  if (session.slices.size() >= state_.policy.max_slices_per_session) {
-    return refusal(Bound::kSlices,
-                   "the session has " + std::to_string(session.slices.size()) + " slices, as many as it may");
-  }
-  return *rounded;
-}
-
-Slice Lending::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
-  Slice slice{slice_ids_.next(), device, limit, {}, {}, std::move(label)};
-  session.slices.emplace(slice.id, slice);
-  state_.outbox.record(checkpoint_of(slice, session.id));
-  return slice;
-}
-
-Result<void> Lending::close_slice(Session& session, SliceId id) {
-  const auto slice = session.slices.find(id);
-  if (slice == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
-  if (!slice->second.held.is_zero() || !state_.arbiter.waiting_bytes(id).is_zero()) {
-    return Error{Code::kFailedPrecondition,
-                 "the slice still holds or awaits memory; return its leases first"};
-  }
-  // Leases on their way back outlive the slice: they are charged to the session's tenant.
-  session.slices.erase(slice);
-  state_.outbox.record(Checkpoint::SliceGone{id});
-  return {};
-}
-
-Slice* Lending::slice_of(Session& session, SliceId slice) {
-  const auto found = session.slices.find(slice);
-  return found == session.slices.end() ? nullptr : &found->second;
-}
-
 // ---- Asked for ----
 
-std::optional<RequestId> Lending::place_kept(const Session& session, std::span<const GrowthPart> asked,
+std::optional<RequestId> Growths::place_kept(const Session& session, std::span<const GrowthPart> asked,
                                              TimePoint now) {
   if (!places_.keeps_any()) return std::nullopt;
   const auto parts = parts_of(session, asked);
   return parts ? places_.take(session.id, *parts, now) : std::nullopt;
 }
 
-bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
+bool Growths::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
                   TimePoint now) {
   auto parts = parts_of(session, asked);
   if (!parts) return answer(id, parts.error()), false;
@@ -98,7 +35,7 @@ bool Lending::ask(RequestId id, Session& session, std::span<const GrowthPart> as
   return false;
 }
 
-bool Lending::join(Request request, TimePoint now) {
+bool Growths::join(Request request, TimePoint now) {
   const Session& session = state_.session(request.session);
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
   if (const auto room = check_room(request); !room) return answer(request.id, room.error()), false;
@@ -115,7 +52,7 @@ bool Lending::join(Request request, TimePoint now) {
 }
 
 // Whether one more request may wait.
-Result<void> Lending::check_room(const Request& request) const {
+Result<void> Growths::check_room(const Request& request) const {
   const Policy& policy = state_.policy;
   const Arbiter& arbiter = state_.arbiter;
   const auto full = [](const std::string& who, std::size_t most) {
@@ -132,7 +69,7 @@ Result<void> Lending::check_room(const Request& request) const {
   return {};
 }
 
-Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const GrowthPart> asked) const {
+Result<Request::Parts> Growths::parts_of(const Session& session, std::span<const GrowthPart> asked) const {
   if (asked.empty()) return Error{Code::kInvalidArgument, "a growth of nothing cannot be asked for"};
   Request::Parts parts;
   for (const GrowthPart& one : asked) {
@@ -148,7 +85,7 @@ Result<Request::Parts> Lending::parts_of(const Session& session, std::span<const
   return parts;
 }
 
-Result<Request::Part> Lending::part_of(const Session& session, const GrowthPart& one) const {
+Result<Request::Part> Growths::part_of(const Session& session, const GrowthPart& one) const {
   const auto found = session.slices.find(one.slice);
   if (found == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
   const DeviceIndex device = found->second.device;
@@ -165,9 +102,9 @@ Result<Request::Part> Lending::part_of(const Session& session, const GrowthPart&
   return Request::Part{one.slice, device, *wanted, *least, one.largest};
 }
 
-// Even a request that may not wait is given the time that memory on its way back needs, and, for what it is
-// promised but is lent to others, the time that they have to give it back.
-TimePoint Lending::deadline_of(const Request& request, TimePoint now) const {
+// A request that may not wait still gets the time that memory on its way back needs. For a guarantee that is
+// lent to others, it gets the time that they have to give it back.
+TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
   const Policy& policy = state_.policy;
   Duration patience = request.wait;
   for (const Request::Part& part : request.parts) {
@@ -180,7 +117,7 @@ TimePoint Lending::deadline_of(const Request& request, TimePoint now) const {
   return now + patience;
 }
 
-void Lending::wait_or_refuse(RequestId id, TimePoint now) {
+void Growths::wait_or_refuse(RequestId id, TimePoint now) {
   const Request* waiting = state_.arbiter.find(id);
   if (waiting == nullptr) return;
   if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
@@ -193,7 +130,7 @@ void Lending::wait_or_refuse(RequestId id, TimePoint now) {
   event.deadline = waiting->deadline;
 }
 
-void Lending::cancel(RequestId id, TimePoint now) {
+void Growths::cancel(RequestId id, TimePoint now) {
   if (const auto removed = state_.arbiter.remove(id)) {
     state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
     places_.forget(*removed);
@@ -201,7 +138,7 @@ void Lending::cancel(RequestId id, TimePoint now) {
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
 }
 
-void Lending::refuse(const Request& request, const Refusal& refusal, TimePoint now) {
+void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint now) {
   Denial denial = explainer_.denial_of(request, refusal, now);
   Error error{code_of(denial), explain(denial)};
   Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
@@ -214,17 +151,17 @@ void Lending::refuse(const Request& request, const Refusal& refusal, TimePoint n
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
-void Lending::refuse_waiting(RequestId id, TimePoint now) {
+void Growths::refuse_waiting(RequestId id, TimePoint now) {
   const Request request = *state_.arbiter.remove(id);
   refuse(request, explainer_.obstacle(request), now);
 }
 
-void Lending::refuse_expired(TimePoint now) {
+void Growths::refuse_expired(TimePoint now) {
   for (const Request& request : state_.arbiter.remove_expired(now))
     refuse(request, explainer_.obstacle(request), now);
 }
 
-void Lending::leave_to_next() {
+void Growths::leave_to_next() {
   for (const auto& [id, session] : state_.sessions) {
     for (const Request& request : state_.arbiter.remove_all_of(id)) {
       places_.leave_to_next(request);
@@ -233,24 +170,32 @@ void Lending::leave_to_next() {
   }
 }
 
-void Lending::answer(RequestId id, Error error) {
-  state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+void Growths::end(Session& session) {
+  for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
+  for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
+    undo(assemblies_.extract(id).mapped());
+  places_.release_all_of(session.id);
 }
 
-// ---- Granted, brought together, offered, accepted ----
+void Growths::set_tenant(const Session& session, TenantId to) {
+  for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
+  state_.arbiter.set_tenant(session.id, to);
+}
 
-std::vector<SessionId> Lending::progress(TimePoint now) {
-  note_left(now);
+// ---- Granted, brought together, delivered ----
+
+std::vector<SessionId> Growths::progress(TimePoint now) {
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;
     for (Granted& granted : state_.arbiter.admit()) begin(std::move(granted), now);
-    for (DeviceIndex device = 0; device < stores_.size(); ++device) changed |= advance(device, now, freed);
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
+      changed |= advance(device, now, freed);
   }
   return freed;
 }
 
-void Lending::begin(Granted granted, TimePoint now) {
+void Growths::begin(Granted granted, TimePoint now) {
   const Request& request = granted.request;
   Session& session = state_.session(request.session);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
@@ -259,7 +204,7 @@ void Lending::begin(Granted granted, TimePoint now) {
     slice.charged += granted.bytes[i];
     slice.held += granted.bytes[i];
     session.holdings[part.device].charges[Charge::kOffered] += granted.bytes[i];
-    stores_[part.device].want(request.id, granted.bytes[i], part.largest);
+    leases_.store(part.device).want(request.id, granted.bytes[i], part.largest);
     Event& event = state_.note(Event::Kind::kGranted, session, now);
     event.request = request.id;
     event.device = part.device;
@@ -274,34 +219,56 @@ void Lending::begin(Granted granted, TimePoint now) {
                       Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
 }
 
-void Lending::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
+// One round of physical progress; true if something changed that may allow more grants.
+bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed_of) {
+  Store& store = leases_.store(device);
+  Store::Progress progress = store.advance(now);
+  const bool found = store.missing() < state_.ledger.missing(device);
+  state_.ledger.set_missing(device, store.missing());
+  for (auto& one : progress.assembled) assembled(device, std::move(one));
+  for (const RequestId id : progress.unobtainable) unobtainable(device, id);
+  for (const LeaseId id : progress.quarantined) freed_of.push_back(leases_.unproved(id, now));
+  for (const LeaseId id : progress.freed) leases_.freed(id, now, freed_of);
+  if (!progress.jobs.empty()) state_.outbox.emit(RunJobs{device, std::move(progress.jobs)});
+  for (const JobId job : progress.hurried) state_.outbox.emit(HurryJob{device, job});
+  return found || !progress.freed.empty() || !progress.unobtainable.empty();
+}
+
+void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
   const auto found = assemblies_.find(one.request);
   const auto& parts = found->second.granted.request.parts;
   const auto part = std::ranges::find(parts, device, &Request::Part::device) - parts.begin();
   found->second.extents[static_cast<std::size_t>(part)] = std::move(one.extents);
-  if (found->second.complete()) deliver(std::move(assemblies_.extract(found).mapped()));
+  if (!found->second.complete()) return;
+  const Assembly assembly = std::move(assemblies_.extract(found).mapped());
+  const Request& request = assembly.granted.request;
+  state_.session(request.session).assemblies.erase(request.id);
+  places_.forget(request);
+  Grant grant = leases_.offer(assembly);
+  state_.outbox.emit(SendOffer{request.session, grant});
+  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
-void Lending::unobtainable(DeviceIndex device, RequestId id) {
+void Growths::unobtainable(DeviceIndex device, RequestId id) {
   auto assembly = assemblies_.extract(id);
   if (assembly.empty()) return;  // undone already, for another of its parts
   undo(assembly.mapped());
   answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
-                                      to_string(stores_[device].missing()) +
+                                      to_string(leases_.store(device).missing()) +
                                       " of its pool; see `gpumem reconcile`"});
 }
 
-// A granted request that comes to nothing: its bytes are nobody's charge again.
-void Lending::undo(const Assembly& assembly) {
+// Releases the bytes of a granted request that is not delivered.
+void Growths::undo(const Assembly& assembly) {
   const Request& request = assembly.granted.request;
   Session& session = state_.session(request.session);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
     const Bytes bytes = assembly.granted.bytes[i];
     if (assembly.extents[i])
-      stores_[part.device].put_back(*assembly.extents[i]);
+      leases_.store(part.device).put_back(*assembly.extents[i]);
     else
-      stores_[part.device].withdraw(request.id);
+      leases_.store(part.device).withdraw(request.id);
     state_.ledger.release(request.tenant, part.device, bytes, Charge::kOffered);
     session.holdings[part.device].charges[Charge::kOffered] -= bytes;
     Slice& slice = session.slices.at(part.slice);
@@ -313,43 +280,19 @@ void Lending::undo(const Assembly& assembly) {
   state_.outbox.touch(session.id);
 }
 
-void Lending::deliver(Assembly assembly) {
-  const Request& request = assembly.granted.request;
-  Session& session = state_.session(request.session);
-  session.assemblies.erase(request.id);
-  places_.forget(request);
-  Grant grant{grant_ids_.next(), {}};
-  std::vector<LeaseId>& ids = offered_[grant.id];
-  for (std::size_t i = 0; i < request.parts.size(); ++i) {
-    const Request::Part& part = request.parts[i];
-    for (const Extent& extent : *assembly.extents[i]) {
-      const LeaseId id = lease_ids_.next();
-      auto lease =
-          std::unique_ptr<Lease>(new Lease{id, grant.id, extent, session.id, part.slice, part.device});
-      session.leases.push_back(*lease);
-      state_.outbox.record(checkpoint_of(*lease));
-      leases_.emplace(id, std::move(lease));
-      ids.push_back(id);
-      grant.leases.push_back({id, extent, part.slice, part.device});
-    }
-  }
-  state_.outbox.emit(SendOffer{session.id, grant});
-  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
-}
-
-std::optional<TimePoint> Lending::answer_due(RequestId id) const {
+std::optional<TimePoint> Growths::answer_due(RequestId id) const {
   if (const Request* waiting = state_.arbiter.find(id)) return waiting->deadline;
   return assemblies_.contains(id) ? std::optional(TimePoint::max()) : std::nullopt;
 }
 
-Result<void> Lending::accept(SessionId session, GrantId grant) {
-  const auto offered = offered_.find(grant);
-  if (offered == offered_.end() || lease(offered->second.front()).session != session) {
-    return Error{Code::kNotFound, "no such grant is offered to the session"};
-  }
-  for (const LeaseId id : offered->second) set_state(lease(id), Charge::kActive);
-  offered_.erase(offered);
-  return {};
+void Growths::add_to(Checkpoint& checkpoint) const {
+  places_.add_to(checkpoint);
+  const auto add = [&](const Request& request) {
+    if (request.is_recorded)
+      checkpoint.waiting.emplace(std::pair(request.session, request.id), checkpoint_of(request));
+  };
+  state_.arbiter.for_each(add);
+  for (const auto& [id, assembly] : assemblies_) add(assembly.granted.request);
 }
 
 }  // namespace gpumem::core
