@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "daemon/api/denial_numbers.h"
-
 namespace gpumem::lane {
 namespace {
 
@@ -25,7 +23,7 @@ Holder holder_of(const core::Denial::Holder& holder) {
 
 Denial denial_of(const core::Denial& denial) {
   Denial body{};
-  body.reason = api::reason_number(denial.reason);
+  body.reason = static_cast<std::uint64_t>(denial.reason);
   body.asked = denial.asked.count;
   body.asked_least = denial.asked_min.count;
   body.tenant_limit = denial.quota.limit.count;
@@ -36,14 +34,14 @@ Denial denial_of(const core::Denial& denial) {
   body.kept_for_others = denial.kept_for_others.count;
   body.charged_to_others = denial.charged_to_others.count;
   body.waiters_ahead = denial.waiters_ahead;
-  body.waited = api::milliseconds(denial.waited);
-  body.wait_limit = api::milliseconds(denial.wait_limit);
+  body.waited = core::to_milliseconds(denial.waited);
+  body.wait_limit = core::to_milliseconds(denial.wait_limit);
   body.limiting_limit = denial.limiting_limit.count;
   body.limiting_charged = denial.limiting_charged.count;
   body.returning = denial.returning.count;
   body.asked_back = denial.asked_back.count;
   body.soonest_known = denial.soonest.within ? 1 : 0;
-  body.soonest = api::milliseconds(denial.soonest.within.value_or(core::Duration{}));
+  body.soonest = core::to_milliseconds(denial.soonest.within.value_or(core::Duration{}));
   body.device = decltype(body.device)::of(denial.device);
   body.tenant = decltype(body.tenant)::of(denial.tenant);
   body.limiting_tenant = decltype(body.limiting_tenant)::of(denial.limiting_tenant);
@@ -202,12 +200,18 @@ Explained to_body(const core::Explanation& explanation, core::TimePoint now) {
   for (const core::Standing& one : explanation.devices) {
     if (body.count == body.devices.size()) break;
     body.devices[body.count++] = {
-        one.quota.guarantee.count, one.quota.limit.count,
-        one.quota.weight,          one.quota.priority,
-        one.charged.count,         one.declared.count,
-        one.overhead.count,        one.available.count,
-        one.burst.count,           one.debt.count,
-        one.asked_back.count,      one.asked_back_until ? api::milliseconds(*one.asked_back_until - now) : 0};
+        one.quota.guarantee.count,
+        one.quota.limit.count,
+        one.quota.weight,
+        one.quota.priority,
+        one.charged.count,
+        one.declared.count,
+        one.overhead.count,
+        one.available.count,
+        one.burst.count,
+        one.debt.count,
+        one.asked_back.count,
+        one.asked_back_until ? core::to_milliseconds(*one.asked_back_until - now) : 0};
   }
   return body;
 }

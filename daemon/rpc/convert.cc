@@ -4,14 +4,11 @@
 #include <string>
 
 #include "base/rfc3339.h"
-#include "daemon/api/denial_numbers.h"
 #include "daemon/core/event_kinds.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
 namespace {
-
-using api::milliseconds;
 
 v1::Holder holder_of(const core::Denial::Holder& holder) {
   v1::Holder message;
@@ -106,7 +103,7 @@ grpc::Status to_status(const core::GrowFailure& failure) {
 
 v1::Denial to_proto(const core::Denial& denial) {
   v1::Denial message;
-  message.set_reason(static_cast<v1::Denial::Reason>(api::reason_number(denial.reason)));
+  message.set_reason(static_cast<v1::Denial::Reason>(denial.reason));
   message.set_device(denial.device);
   message.set_tenant(denial.tenant);
   message.set_asked(denial.asked.count);
@@ -118,8 +115,8 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_kept_for_others(denial.kept_for_others.count);
   message.set_charged_to_others(denial.charged_to_others.count);
   message.set_waiters_ahead(denial.waiters_ahead);
-  message.set_waited_ms(milliseconds(denial.waited));
-  message.set_wait_limit_ms(milliseconds(denial.wait_limit));
+  message.set_waited_ms(core::to_milliseconds(denial.waited));
+  message.set_wait_limit_ms(core::to_milliseconds(denial.wait_limit));
   message.set_asked_min(denial.asked_min.count);
   message.set_limiting_tenant(denial.limiting_tenant);
   message.set_limiting_limit(denial.limiting_limit.count);
@@ -129,7 +126,8 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_request(denial.request.value);
   message.set_session(denial.session.value);
   message.mutable_soonest()->set_known(denial.soonest.within.has_value());
-  message.mutable_soonest()->set_within_ms(milliseconds(denial.soonest.within.value_or(core::Duration{})));
+  message.mutable_soonest()->set_within_ms(
+      core::to_milliseconds(denial.soonest.within.value_or(core::Duration{})));
   message.mutable_soonest()->set_why(denial.soonest.why);
   for (const core::Denial::Holder& holder : denial.holders) *message.add_holders() = holder_of(holder);
   for (const core::Denial::Holder& holder : denial.other_tenants)
@@ -247,7 +245,7 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_sealed(region.sealed);
   info.set_memory(region.leases.front().value);
   info.set_offset(region.offset.count);
-  if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));
+  if (region.linger != core::Duration::max()) info.set_linger_ms(core::to_milliseconds(region.linger));
   if (region.left != core::TimePoint::max()) info.set_left(to_date(region.left, now));
   return info;
 }
@@ -297,7 +295,7 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_kept_bytes(standing.regions.kept.count);
   message.set_past_broker(standing.past_broker.count);
   if (standing.asked_back_until)
-    message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
+    message.set_asked_back_within_ms(core::to_milliseconds(*standing.asked_back_until - now));
   return message;
 }
 
@@ -312,8 +310,9 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
   if (event.device) message.set_device(devices.at(*event.device));
   message.set_bytes(event.bytes.count);
   message.set_request(event.request.value);
-  message.set_waited_ms(milliseconds(event.waited));
-  if (event.deadline != core::TimePoint{}) message.set_within_ms(milliseconds(event.deadline - event.at));
+  message.set_waited_ms(core::to_milliseconds(event.waited));
+  if (event.deadline != core::TimePoint{})
+    message.set_within_ms(core::to_milliseconds(event.deadline - event.at));
   message.set_pid(event.pid);
   message.set_words(event.words);
   return message;

@@ -1,6 +1,5 @@
 #include "daemon/rpc/session_calls.h"
 
-#include "daemon/api/denial_numbers.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
@@ -145,7 +144,7 @@ void SessionCalls::tell_of_waiting(const Call& call) {
     answer.set_id(number);
     v1::GrowthWaiting& waiting = *answer.mutable_waiting();
     waiting.set_granted(*due == core::TimePoint::max());
-    if (!waiting.granted()) waiting.set_within_ms(api::milliseconds(*due - now));
+    if (!waiting.granted()) waiting.set_within_ms(core::to_milliseconds(*due - now));
     self->writer_->write(std::move(answer));
   });
 }
@@ -171,7 +170,7 @@ void SessionCalls::answer_exported(const Call& call, const api::HandleExported& 
   v1::SessionAnswer answer;
   v1::ExportHandleResponse& body = *answer.mutable_handle_exported();
   body.set_handle(exported.handle.data(), exported.handle.size());
-  body.set_within_ms(api::milliseconds(exported.expires - call.now));
+  body.set_within_ms(core::to_milliseconds(exported.expires - call.now));
   answer_later(call, std::move(answer));
 }
 
@@ -249,7 +248,7 @@ void SessionCalls::pressed(const BrokerFigures& figures) {
     one.set_device(devices_.at(i));
     one.set_bytes(device.pressure);
     const auto deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(device.pressure_deadline));
-    one.set_within_ms(api::milliseconds(std::chrono::duration_cast<core::Duration>(deadline - now)));
+    one.set_within_ms(core::to_milliseconds(std::chrono::duration_cast<core::Duration>(deadline - now)));
   }
   if (answer.has_pressure()) writer_->write(std::move(answer));
 }

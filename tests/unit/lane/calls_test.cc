@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "daemon/api/denial_numbers.h"
 #include "daemon/lane/session_calls.h"
 #include "gpumem/v1/broker.pb.h"
 #include "tests/support/no_executor.h"
@@ -230,7 +229,7 @@ TEST(LaneConvert, KeepsEveryFigureOfADenial) {
   EXPECT_EQ(body.holders[7].command.view(), "python");
 }
 
-TEST(DenialNumbers, AreThoseOfTheProtobufDenial) {
+TEST(DenialReasons, AreThoseOfTheProtobufDenial) {
   using Reason = core::Denial::Reason;
   const std::pair<Reason, v1::Denial::Reason> reasons[] = {
       {Reason::kSliceLimit, v1::Denial::REASON_SLICE_LIMIT},
@@ -240,7 +239,7 @@ TEST(DenialNumbers, AreThoseOfTheProtobufDenial) {
       {Reason::kDebt, v1::Denial::REASON_DEBT},
       {Reason::kTurn, v1::Denial::REASON_TURN}};
   for (const auto& [reason, number] : reasons)
-    EXPECT_EQ(api::reason_number(reason), static_cast<std::uint64_t>(number)) << number;
+    EXPECT_EQ(static_cast<int>(reason), static_cast<int>(number)) << number;
 }
 
 TEST(LaneConvert, CutsAGrantIntoFrames) {
