@@ -39,7 +39,7 @@ class FullBroker {
     const Client& newcomer = clients_[shuffle_.below(clients_.size())];
     const std::size_t before = holdings_.size();
     const auto took = timed([&] {
-      must(broker_.give_back(old.session, old.slice, {&old.lease, 1}, now_), "give back");
+      must(broker_.give_back(old.session, {old.slice, {old.lease}}, now_), "give back");
       finish();
       ask(newcomer);
     });
@@ -72,12 +72,12 @@ class FullBroker {
   void open(std::uint32_t uid) {
     const core::Peer peer{.pid = 1000 + uid, .uid = uid, .gids = {uid}, .command = "train"};
     Client client{must(broker_.open_session(peer, "", now_), "session"), {}};
-    client.slice = must(broker_.open_slice(client.session, "GPU-0", {}, ""), "slice").id;
+    client.slice = must(broker_.open_slice(client.session, {"GPU-0", {}, ""}), "slice").id;
     clients_.push_back(client);
   }
   void ask(const Client& client) {
-    const Broker::Part part{client.slice, kExtent, kExtent};
-    broker_.grow(ids_.next(), client.session, {&part, 1}, std::chrono::hours(1), now_);
+    broker_.grow(ids_.next(), client.session, {{{client.slice, kExtent, kExtent}}, std::chrono::hours(1)},
+                 now_);
     finish();
   }
   void finish() {

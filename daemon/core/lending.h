@@ -20,22 +20,6 @@
 
 namespace gpumem::core {
 
-/// One part of a growth. Bytes are rounded up to the granularity.
-struct GrowthPart {
-  SliceId slice;
-  Bytes wanted;
-  Bytes least{};    ///< less is of no use; zero: `wanted`
-  Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
-};
-
-/// The range that a handle stands for, and its lifetime.
-struct HandleTerms {
-  Bytes offset;  ///< of the range, in its leases one after the other
-  Bytes bytes;   ///< zero: all the rest
-  TimePoint expires;
-  std::uint64_t uses = 1;
-};
-
 /// One extent of a range that is given out by fabric handles.
 struct FabricPart {
   LeaseId lease;
@@ -48,23 +32,6 @@ struct FabricPart {
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there);
 /// The fabric handle of an extent; none: the driver gave none.
 using FabricHandleOf = std::function<std::optional<HandleBytes>(ExtentId)>;
-
-/// What is to be published.
-struct RegionTerms {
-  std::string name;
-  Bytes offset;  ///< of the range, in its leases one after the other
-  Bytes bytes;   ///< zero: all the rest
-  Bytes layout;  ///< of `bytes`, the last
-  LayoutDigest digest{};
-  Sharing sharing = Sharing::kPrivate;
-  std::vector<std::string> readers;
-  TimePoint expires = TimePoint::max();
-  bool keep = false;  ///< the region outlives the processes that have its memory
-  Duration linger =
-      Duration::max();        ///< of a kept one: so long after the last of them has left; max: for ever
-  bool sealed = false;        ///< nobody writes to it
-  std::uint64_t request = 0;  ///< the client's own number of this one; 0: it is not made again
-};
 
 Checkpoint::Lease checkpoint_of(const Lease& lease);
 Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session);
@@ -108,10 +75,9 @@ class Lending {
   Result<void> give_back(Session& session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
 
   /// As Broker's.
-  Result<void> export_handle(const Session& session, SliceId slice, std::span<const LeaseId> leases,
-                             HandleTerms terms, const HandleBytes& bytes, TimePoint now);
-  Result<std::vector<FabricPart>> export_fabric(Session& session, SliceId slice,
-                                                std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
+  Result<void> export_handle(const Session& session, ExportHandle request, const HandleBytes& bytes,
+                             TimePoint now);
+  Result<std::vector<FabricPart>> export_fabric(Session& session, ExportHandle request,
                                                 const FabricHandleOf& handle_of, TimePoint now);
   Result<void> revoke_handle(const Session& session, const HandleBytes& bytes);
   /// The handle, if the session may redeem it. Errors  as Broker::import_handle.
@@ -119,14 +85,13 @@ class Lending {
   /// `handle`  is redeemable by the session; not to be used afterwards.
   Imported import_handle(const Session& session, const HandleBytes& bytes, const Handle& handle);
   /// As Broker's.
-  Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
-                           RegionTerms terms, TimePoint now);
+  Result<RegionId> publish(const Session& session, Publish request, TimePoint now);
   /// The region, if the session may map it. Errors  as Broker::map_region.
-  Result<const Region*> mappable(const Session& session, const MapTerms& terms, TimePoint now);
+  Result<const Region*> mappable(const Session& session, const MapRegion& terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
-  bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
+  bool is_shared_with(TenantId tenant, const MapRegion& terms) const;
   /// The newest version that the tenant may map, whether or not it is newer than the terms ask for.
-  std::optional<RegionId> newest_for(TenantId tenant, const MapTerms& terms) const;
+  std::optional<RegionId> newest_for(TenantId tenant, const MapRegion& terms) const;
   /// `region`  is mappable by the session, which takes over what a custodian of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -212,10 +177,10 @@ class Lending {
   Result<Bytes> check_exported(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
   Result<void> check_descriptors(std::span<const LeaseId> leases) const;
   Result<void> check_importer(const Session& session, const Session& holder) const;
-  Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
+  Result<void> check_sealing(std::span<const LeaseId> leases, const Publish& terms) const;
   bool may_map(TenantId tenant, const Region& region) const;
-  const Region* find(TenantId owner, const MapTerms& terms) const;
-  const Region* find_for(TenantId tenant, const MapTerms& terms) const;
+  const Region* find(TenantId owner, const MapRegion& terms) const;
+  const Region* find_for(TenantId tenant, const MapRegion& terms) const;
   Result<void> check_mapping(const Session& session, const Region& region) const;
   Imported import(const Session& session, DeviceIndex device, const std::vector<LeaseId>& leases,
                   Bytes offset, Bytes bytes);

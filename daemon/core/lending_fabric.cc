@@ -8,26 +8,24 @@
 
 namespace gpumem::core {
 
-Result<std::vector<FabricPart>> Lending::export_fabric(Session& session, SliceId slice,
-                                                       std::span<const LeaseId> ids, Bytes offset,
-                                                       Bytes bytes, const FabricHandleOf& handle_of,
-                                                       TimePoint now) {
-  const auto there = check_exported(session, slice, ids);
+Result<std::vector<FabricPart>> Lending::export_fabric(Session& session, ExportHandle request,
+                                                       const FabricHandleOf& handle_of, TimePoint now) {
+  const auto there = check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands.error();
-  if (bytes.is_zero()) bytes = there->minus(offset);
-  if (auto range = check_range(offset, bytes, *there); !range) return range.error();
+  if (auto in_hands = check_descriptors(request.leases); !in_hands) return in_hands.error();
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto range = check_range(request.offset, request.bytes, *there); !range) return range.error();
   std::vector<FabricPart> parts;
-  const Bytes end = offset + bytes;
+  const Bytes end = request.offset + request.bytes;
   Bytes at;  // where the lease begins
-  for (const LeaseId id : ids) {
+  for (const LeaseId id : request.leases) {
     const Bytes size = lease(id).extent.size;
-    const Bytes from = std::max(at, offset);
+    const Bytes from = std::max(at, request.offset);
     const Bytes to = std::min(at + size, end);
     if (from < to) parts.push_back({id, {}, size, from - at, to - from});
     at += size;
   }
-  const DeviceIndex device = session.slices.at(slice).device;
+  const DeviceIndex device = session.slices.at(request.slice).device;
   if (auto allowed = check_fabric(session, device, parts); !allowed) return allowed.error();
   for (FabricPart& part : parts) {
     const auto handle = handle_of(lease(part.lease).extent.id);

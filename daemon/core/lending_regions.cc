@@ -7,15 +7,15 @@
 namespace gpumem::core {
 namespace {
 
-Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
+Result<void> check_terms(const Publish& terms, Bytes there) {
   if (auto range = check_range(terms.offset, terms.bytes, there); !range) return range;
   if (terms.layout > terms.bytes) {
     return Error{Code::kInvalidArgument,
                  "a layout of " + to_string(terms.layout) + " in a region of " + to_string(terms.bytes)};
   }
-  if (terms.expires <= now || terms.linger <= Duration::zero())
+  if (std::min(terms.life, terms.linger) < Duration::zero())
     return Error{Code::kInvalidArgument, "a region lives for some time"};
-  if (!terms.keep && terms.linger != Duration::max())
+  if (!terms.keep && terms.linger != Duration::zero())
     return Error{Code::kInvalidArgument, "only a kept region has a time after its last process"};
   if (terms.readers.size() > Regions::kMostReaders) {
     return Error{Code::kInvalidArgument, "a region names " + std::to_string(Regions::kMostReaders) +
@@ -50,38 +50,37 @@ Event& note(Outbox& outbox, Event::Kind kind, const Session& session, const Regi
 
 }  // namespace
 
-Result<RegionId> Lending::publish(const Session& session, SliceId slice, std::span<const LeaseId> ids,
-                                  RegionTerms terms, TimePoint now) {
-  const auto there = check_exported(session, slice, ids);
+Result<RegionId> Lending::publish(const Session& session, Publish request, TimePoint now) {
+  const auto there = check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands.error();
-  if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
+  if (auto in_hands = check_descriptors(request.leases); !in_hands) return in_hands.error();
+  if (std::ranges::any_of(request.leases, [&](LeaseId id) { return lease(id).fabric; })) {
     return Error{Code::kFailedPrecondition,
                  "some of this memory was given out by fabric handles: others import it by those"};
   }
-  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto right = check_terms(terms, *there, now); !right) return right.error();
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto right = check_terms(request, *there); !right) return right.error();
   drop_expired_regions(now);
-  if (auto able = check_sealing(ids, terms); !able) return able.error();
+  if (auto able = check_sealing(request.leases, request); !able) return able.error();
   auto published = regions_.add({.id = {},
                                  .owner = session.tenant,
-                                 .name = std::move(terms.name),
-                                 .device = session.slices.at(slice).device,
-                                 .leases = {ids.begin(), ids.end()},
-                                 .offset = terms.offset,
-                                 .bytes = terms.bytes,
-                                 .layout = terms.layout,
-                                 .digest = terms.digest,
-                                 .sharing = terms.sharing,
-                                 .readers = std::move(terms.readers),
-                                 .expires = terms.expires,
-                                 .kept = terms.keep,
-                                 .linger = terms.linger,
-                                 .sealed = terms.sealed},
+                                 .name = std::move(request.name),
+                                 .device = session.slices.at(request.slice).device,
+                                 .leases = request.leases,
+                                 .offset = request.offset,
+                                 .bytes = request.bytes,
+                                 .layout = request.layout,
+                                 .digest = request.digest,
+                                 .sharing = request.sharing,
+                                 .readers = std::move(request.readers),
+                                 .expires = request.expires(now),
+                                 .kept = request.keep,
+                                 .linger = request.lingers(),
+                                 .sealed = request.sealed},
                                 now);
   if (!published) return published;
-  if (terms.sealed) {
-    for (const LeaseId id : ids) handles_.drop(id);
+  if (request.sealed) {
+    for (const LeaseId id : request.leases) handles_.drop(id);
   }
   note(state_.outbox, Event::Kind::kPublished, session, regions_.at(*published), now);
   return published;
@@ -103,12 +102,12 @@ bool Lending::may_map(TenantId tenant, const Region& region) const {
   return false;
 }
 
-bool Lending::is_shared_with(TenantId tenant, const MapTerms& terms) const {
+bool Lending::is_shared_with(TenantId tenant, const MapRegion& terms) const {
   const Region* const region = find_for(tenant, terms);
   return region != nullptr && region->id.value > terms.newer_than;
 }
 
-std::optional<RegionId> Lending::newest_for(TenantId tenant, const MapTerms& terms) const {
+std::optional<RegionId> Lending::newest_for(TenantId tenant, const MapRegion& terms) const {
   const Region* const region = find_for(tenant, terms);
   return region == nullptr ? std::nullopt : std::optional(region->id);
 }
@@ -116,7 +115,7 @@ std::optional<RegionId> Lending::newest_for(TenantId tenant, const MapTerms& ter
 // As may_map, the newest of all that the tenant may map. Another tenant's are looked up among those that are
 // for this one, by the same steps whether there is such a tenant, or a region that is not for this one: the
 // time of an answer tells nothing of it.
-const Region* Lending::find_for(TenantId tenant, const MapTerms& terms) const {
+const Region* Lending::find_for(TenantId tenant, const MapRegion& terms) const {
   const Tenant* const known = state_.tenants.find(terms.owner);
   const TenantId owner = known == nullptr ? TenantId{} : known->id;
   if (owner == tenant) return find(owner, terms);
@@ -135,7 +134,7 @@ const Region* Lending::find_for(TenantId tenant, const MapTerms& terms) const {
   return regions_.find(audiences, {terms.name, device, terms.version});
 }
 
-const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
+const Region* Lending::find(TenantId owner, const MapRegion& terms) const {
   if (terms.device.empty()) return regions_.find(owner, terms.name, terms.version);
   const auto device = state_.find_device(terms.device);
   if (!device) return nullptr;
@@ -144,7 +143,7 @@ const Region* Lending::find(TenantId owner, const MapTerms& terms) const {
   return region != nullptr && region->device == *device ? region : nullptr;
 }
 
-Result<const Region*> Lending::mappable(const Session& session, const MapTerms& terms, TimePoint now) {
+Result<const Region*> Lending::mappable(const Session& session, const MapRegion& terms, TimePoint now) {
   drop_expired_regions(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
   const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);

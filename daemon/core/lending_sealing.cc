@@ -7,7 +7,7 @@
 namespace gpumem::core {
 
 // An importer by a handle, or by a region that is not sealed, can write to the memory.
-Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const RegionTerms& terms) const {
+Result<void> Lending::check_sealing(std::span<const LeaseId> ids, const Publish& terms) const {
   const auto is_imported = [this](LeaseId id) {
     const Imports::Shared* const shared = state_.imports.find(id);
     return shared != nullptr &&

@@ -70,31 +70,27 @@ Result<void> Lending::check_descriptors(std::span<const LeaseId> ids) const {
       "any more; what a new allocator or slice is granted can be shared"};
 }
 
-Result<void> Lending::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
-                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
-  const auto there = check_exported(session, slice, ids);
+Result<void> Lending::export_handle(const Session& session, ExportHandle request, const HandleBytes& bytes,
+                                    TimePoint now) {
+  const auto there = check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (auto in_hands = check_descriptors(ids); !in_hands) return in_hands;
-  if (std::ranges::any_of(ids, [&](LeaseId id) { return lease(id).fabric; })) {
+  if (auto in_hands = check_descriptors(request.leases); !in_hands) return in_hands;
+  if (std::ranges::any_of(request.leases, [&](LeaseId id) { return lease(id).fabric; })) {
     return Error{Code::kFailedPrecondition,
                  "some of this memory was given out by fabric handles: others import it by those"};
   }
-  if (std::ranges::any_of(ids, [this](LeaseId id) { return regions_.is_sealed(id); })) {
+  if (std::ranges::any_of(request.leases, [this](LeaseId id) { return regions_.is_sealed(id); })) {
     return Error{Code::kFailedPrecondition,
                  "some of this memory is sealed: who imports a handle of it could write to it; others map "
                  "the region by its name"};
   }
-  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
-  if (auto right = check_handle(terms.expires, terms.uses, now); !right) return right;
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto range = check_range(request.offset, request.bytes, *there); !range) return range;
+  const std::uint64_t uses = std::max<std::uint64_t>(request.uses, 1);
+  if (auto right = check_handle(request.expires(now), uses, now); !right) return right;
   return handles_.add(bytes,
-                      {session.id,
-                       session.slices.at(slice).device,
-                       {ids.begin(), ids.end()},
-                       terms.offset,
-                       terms.bytes,
-                       terms.expires,
-                       terms.uses},
+                      {session.id, session.slices.at(request.slice).device, request.leases, request.offset,
+                       request.bytes, request.expires(now), uses},
                       now);
 }
 

@@ -274,24 +274,21 @@ bool Loop::is_behind(SessionId session) const {
   return client != clients_.end() && client->second.link->is_behind();
 }
 
-RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
-                     GrowAnswer answer) {
-  const auto place = broker_.place_kept(session, parts, now());
+RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer answer) {
+  const auto place = broker_.place_kept(session, request, now());
   const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));
   run([&](core::Broker& broker, core::TimePoint at) {
-    broker.grow(id, session, parts, wait, at);
+    broker.grow(id, session, request, at);
     crash_at(CrashPoint::kGrowDecided);
   });
   return id;
 }
 
-RequestId Loop::map_region(SessionId session, core::MapTerms terms, core::Duration wait, MapAnswer answer) {
+RequestId Loop::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_maps_.add(id, session, std::move(answer));
-  run([&](core::Broker& broker, core::TimePoint at) {
-    broker.map_or_wait(id, session, std::move(terms), wait, at);
-  });
+  run([&](core::Broker& broker, core::TimePoint at) { broker.map_or_wait(id, session, request, at); });
   return id;
 }
 

@@ -1,6 +1,5 @@
 // The loop's part that speaks with lanes of frames: it greets, and hands what sessions ask to the receiver.
 #include "base/crash_point.h"
-#include "base/label.h"
 #include "daemon/host/loop.h"
 
 namespace gpumem::host {
@@ -52,7 +51,6 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto hello = lane::body_of<lane::Hello>(frame);
   if (!hello) return hello.error();
   if (auto spoken = check_versions(hello->oldest, hello->newest); !spoken) return spoken;
-  if (auto label = check_label(hello->label.view()); !label) return label;
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session);

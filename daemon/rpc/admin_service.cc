@@ -132,9 +132,9 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext* context,
                                                      const v1::RemoveRegionOfRequest* request,
                                                      v1::RemoveRegionOfResponse*) {
-  const api::RemoveRegion call{request->name(), request->version()};
-  return for_admin(executor_, calls_, context, [this, owner = request->owner(), call](const Asked& asked) {
-    const auto removed = api::remove_region_of(asked.broker, owner, call, asked.now);
+  const core::RemoveRegion removal{request->name(), request->version()};
+  return for_admin(executor_, calls_, context, [this, owner = request->owner(), removal](const Asked& asked) {
+    const auto removed = asked.broker.remove_region_of(owner, removal, asked.now);
     executor_.after(
         [reactor = asked.reactor, status = removed ? grpc::Status::OK : to_status(removed.error())] {
           reactor->Finish(status);

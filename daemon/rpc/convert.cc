@@ -26,53 +26,57 @@ core::Duration to_duration(std::uint64_t milliseconds) {
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
 }
 
+template <class Message>
+std::vector<LeaseId> leases_of(const Message& message) {
+  std::vector<LeaseId> leases;
+  leases.reserve(static_cast<std::size_t>(message.leases_size()));
+  for (const std::uint64_t lease : message.leases()) leases.push_back(LeaseId{lease});
+  return leases;
+}
+
 }  // namespace
 
-api::Grow to_call(const v1::GrowRequest& request) {
-  api::Grow call{.parts = {}, .wait = to_duration(request.wait_ms())};
-  for (const v1::GrowPart& part : request.parts())
-    call.parts.push_back(
+core::Grow to_request(const v1::GrowRequest& message) {
+  core::Grow request{.parts = {}, .wait = to_duration(message.wait_ms())};
+  for (const v1::GrowPart& part : message.parts())
+    request.parts.push_back(
         {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
-  return call;
+  return request;
 }
 
-api::Return to_call(const v1::ReturnRequest& request) {
-  api::Return call{SliceId{request.slice()}, {}};
-  call.leases.reserve(static_cast<std::size_t>(request.leases_size()));
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  return call;
+core::Return to_request(const v1::ReturnRequest& message) {
+  return {SliceId{message.slice()}, leases_of(message)};
 }
 
-api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
-  api::ExportHandle call{SliceId{request.slice()},       {},
-                         Bytes{request.offset()},        Bytes{request.bytes()},
-                         to_duration(request.life_ms()), request.uses()};
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  return call;
+core::ExportHandle to_request(const v1::ExportHandleRequest& message) {
+  return {.slice = SliceId{message.slice()},
+          .leases = leases_of(message),
+          .offset = {message.offset()},
+          .bytes = {message.bytes()},
+          .life = to_duration(message.life_ms()),
+          .uses = message.uses()};
 }
 
-Result<api::Publish> to_call(const v1::PublishRequest& request) {
-  api::Publish call{request.name(),
-                    SliceId{request.slice()},
-                    {},
-                    Bytes{request.offset()},
-                    Bytes{request.bytes()},
-                    Bytes{request.layout()},
-                    {},
-                    static_cast<std::uint64_t>(request.sharing()),
-                    {request.readers().begin(), request.readers().end()},
-                    to_duration(request.life_ms()),
-                    static_cast<std::uint64_t>(request.keep()),
-                    to_duration(request.linger_ms()),
-                    static_cast<std::uint64_t>(request.sealed())};
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  const std::string& digest = request.digest();
-  if (!digest.empty() && digest.size() != call.digest.size()) {
-    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
+Result<core::Publish> to_request(const v1::PublishRequest& message) {
+  core::Publish request{.name = message.name(),
+                        .slice = SliceId{message.slice()},
+                        .leases = leases_of(message),
+                        .offset = {message.offset()},
+                        .bytes = {message.bytes()},
+                        .layout = {message.layout()},
+                        .sharing = static_cast<core::Sharing>(message.sharing()),
+                        .readers = {message.readers().begin(), message.readers().end()},
+                        .life = to_duration(message.life_ms()),
+                        .keep = message.keep(),
+                        .linger = to_duration(message.linger_ms()),
+                        .sealed = message.sealed()};
+  const std::string& digest = message.digest();
+  if (!digest.empty() && digest.size() != request.digest.size()) {
+    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(request.digest.size()) +
                                              " bytes, not " + std::to_string(digest.size())};
   }
-  std::ranges::copy(digest, call.digest.begin());
-  return call;
+  std::ranges::copy(digest, request.digest.begin());
+  return request;
 }
 
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
@@ -250,7 +254,7 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   return info;
 }
 
-void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened) {
+void fill(v1::OpenSliceResponse& response, const core::SliceOpened& opened) {
   response.set_slice(opened.slice.value);
   response.set_limit(opened.limit.count);
   response.set_granularity(opened.granularity.count);

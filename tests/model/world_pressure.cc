@@ -155,7 +155,8 @@ void World::heed() {
     give_back_what_is_asked(*process);
   } else if (one_in(3)) {
     last_spent_ = now_;
-    broker_.spent(process->session, below(jobs_.size()), now_);
+    require(bool{broker_.spent(process->session, {shape_.policy.devices[below(jobs_.size())].uuid}, now_)},
+            "every device is known");
     compare();
   }
 }

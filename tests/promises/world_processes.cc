@@ -73,7 +73,7 @@ bool World::connect(Process& process) {
 std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
   if (!process.session) return std::nullopt;
   if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
-  const auto slice = broker_.open_slice(process.session, broker_.device(device).uuid, {}, "");
+  const auto slice = broker_.open_slice(process.session, {broker_.device(device).uuid, {}, ""});
   if (slice) process.slices[device] = slice->id;
   absorb();
   return slice ? std::optional(slice->id) : std::nullopt;
@@ -82,12 +82,12 @@ std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
 void World::close_slice(Process& process, DeviceIndex device) {
   const auto known = process.slices.find(device);
   if (known == process.slices.end()) return;
-  if (broker_.close_slice(process.session, known->second, now_)) process.slices.erase(known);
+  if (broker_.close_slice(process.session, {known->second}, now_)) process.slices.erase(known);
   absorb();
 }
 
 RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration wait) {
-  std::vector<Broker::Part> asked;
+  std::vector<GrowthPart> asked;
   OpenRequest request;
   for (const Part& part : parts) {
     const auto of = slice(process, part.device);
@@ -102,7 +102,7 @@ RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration
   request.asked = now_;
   request.deadline = now_ + wait;
   open_[id] = std::move(request);
-  broker_.grow(id, process.session, asked, wait, now_);
+  broker_.grow(id, process.session, {asked, wait}, now_);
   absorb();
   return id;
 }
@@ -139,7 +139,7 @@ Bytes World::give_back_one(Process& process, DeviceIndex device, Bytes amount) {
     books_.unmapped(extent);
   }
   const std::int64_t pid = process.pid;
-  if (!broker_.give_back(given.session, given.slice, std::vector{given.lease}, now_))
+  if (!broker_.give_back(given.session, {given.slice, std::vector{given.lease}}, now_))
     fail("process " + std::to_string(pid) + " may not give back what it has");
   absorb();
   return given.size;
@@ -183,14 +183,14 @@ void World::accept_offers(std::int64_t pid) {
 void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
   if (!process.session) return;
   sessions_.at(process.session).outside.insert(device);
-  static_cast<void>(broker_.charge(process.session, broker_.device(device).uuid, bytes, now_));
+  static_cast<void>(broker_.charge(process.session, {broker_.device(device).uuid, bytes}, now_));
   absorb();
 }
 
 void World::say_spent(Process& process, DeviceIndex device) {
   if (!process.session) return;
   promises_.said_spent(process.session, device);
-  broker_.spent(process.session, device, now_);
+  static_cast<void>(broker_.spent(process.session, {broker_.device(device).uuid}, now_));
   absorb();
 }
 

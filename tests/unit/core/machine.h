@@ -17,6 +17,14 @@
 
 namespace gpumem::core {
 
+/// The request, for memory of the slice.
+template <class Request>
+Request of_leases(Request request, SliceId slice, std::vector<LeaseId> leases) {
+  request.slice = slice;
+  request.leases = std::move(leases);
+  return request;
+}
+
 /// A broker with a driver and clients that behave, unless told otherwise: what is offered to a session is
 /// held by its process until it gives it back or exits. Jobs run at once, or when the test says so. What a
 /// session is asked for it keeps, unless clients are `cooperative`.
@@ -140,13 +148,13 @@ class Machine {
   }
   SessionId connect(std::uint32_t uid) { return broker.open_session(peer_of(uid), "test", now).value(); }
   SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
-    return broker.open_slice(session, device, limit, "test").value().id;
+    return broker.open_slice(session, {device, limit, "test"}).value().id;
   }
-  RequestId grow(SessionId session, const std::vector<Broker::Part>& parts, Duration wait = {}) {
-    const auto place = broker.place_kept(session, parts, now);
+  RequestId grow(SessionId session, const std::vector<GrowthPart>& parts, Duration wait = {}) {
+    const auto place = broker.place_kept(session, {parts}, now);
     const RequestId id = place ? *place : request_ids.next();
     answers.erase(id);  // of a broker before
-    broker.grow(id, session, parts, wait, now);
+    broker.grow(id, session, {parts, wait}, now);
     collect();
     return id;
   }
@@ -183,7 +191,7 @@ class Machine {
   }
   /// What a hostile client does.
   Result<void> keep_but_give_back(SessionId session, SliceId slice, const Grant& grant) {
-    auto answer = broker.give_back(session, slice, leases_of(grant), now);
+    auto answer = broker.give_back(session, {slice, leases_of(grant)}, now);
     collect();
     return answer;
   }
@@ -192,7 +200,7 @@ class Machine {
     collect();
   }
   void say_spent(SessionId session, DeviceIndex device = 0) {
-    broker.spent(session, device, now);
+    EXPECT_TRUE(broker.spent(session, {broker.policy().devices[device].uuid}, now));
     collect();
   }
   /// Gives back what the session is asked for of the device, in whole leases; says so where it has no more.
@@ -203,7 +211,7 @@ class Machine {
       const OfferedLease given = *lease;
       std::erase(held[session], given.extent.id);
       driver.let_go(given.extent.id);
-      EXPECT_TRUE(broker.give_back(session, given.slice, std::vector{given.lease}, now));
+      EXPECT_TRUE(broker.give_back(session, {given.slice, std::vector{given.lease}}, now));
       collect();
     }
   }

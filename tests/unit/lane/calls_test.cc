@@ -13,24 +13,24 @@ namespace gpumem::lane {
 namespace {
 
 // The kind that carries each call. A call that is added to the api does not compile until it has one.
-Kind kind_of(const api::OpenSlice&) { return Kind::kOpenSlice; }
-Kind kind_of(const api::CloseSlice&) { return Kind::kCloseSlice; }
-Kind kind_of(const api::Grow&) { return Kind::kGrow; }
-Kind kind_of(const api::Return&) { return Kind::kReturn; }
-Kind kind_of(const api::ExportHandle&) { return Kind::kExportHandle; }
-Kind kind_of(const api::ImportHandle&) { return Kind::kImportHandle; }
-Kind kind_of(const api::RevokeHandle&) { return Kind::kRevokeHandle; }
-Kind kind_of(const api::ReleaseImport&) { return Kind::kReleaseImport; }
-Kind kind_of(const api::Publish&) { return Kind::kPublish; }
-Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
-Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
-Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
-Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
-Kind kind_of(const api::Charge&) { return Kind::kCharge; }
-Kind kind_of(const api::Ping&) { return Kind::kPing; }
-Kind kind_of(const api::Spent&) { return Kind::kSpent; }
-Kind kind_of(const api::Describe&) { return Kind::kDescribe; }
-Kind kind_of(const api::Explain&) { return Kind::kExplain; }
+Kind kind_of(const core::OpenSlice&) { return Kind::kOpenSlice; }
+Kind kind_of(const core::CloseSlice&) { return Kind::kCloseSlice; }
+Kind kind_of(const core::Grow&) { return Kind::kGrow; }
+Kind kind_of(const core::Return&) { return Kind::kReturn; }
+Kind kind_of(const core::ExportHandle&) { return Kind::kExportHandle; }
+Kind kind_of(const core::ImportHandle&) { return Kind::kImportHandle; }
+Kind kind_of(const core::RevokeHandle&) { return Kind::kRevokeHandle; }
+Kind kind_of(const core::ReleaseImport&) { return Kind::kReleaseImport; }
+Kind kind_of(const core::Publish&) { return Kind::kPublish; }
+Kind kind_of(const core::MapRegion&) { return Kind::kMapRegion; }
+Kind kind_of(const core::MapOrReserve&) { return Kind::kMapOrReserve; }
+Kind kind_of(const core::ReleaseReservation&) { return Kind::kReleaseReservation; }
+Kind kind_of(const core::RemoveRegion&) { return Kind::kRemoveRegion; }
+Kind kind_of(const core::DeclareCharge&) { return Kind::kCharge; }
+Kind kind_of(const core::Ping&) { return Kind::kPing; }
+Kind kind_of(const core::Spent&) { return Kind::kSpent; }
+Kind kind_of(const core::Describe&) { return Kind::kDescribe; }
+Kind kind_of(const core::Explain&) { return Kind::kExplain; }
 
 // And so does a call's request on the stream.
 std::string type_of(std::string_view call) {
@@ -71,8 +71,8 @@ struct LaneCalls : testing::Test {
 
 template <std::size_t I = 0, class Visit>
 void for_each_call(Visit visit) {
-  if constexpr (I < std::variant_size_v<api::Call>) {
-    visit(api::kCallNames[I], kind_of(std::variant_alternative_t<I, api::Call>{}));
+  if constexpr (I < std::variant_size_v<core::AnyRequest>) {
+    visit(core::kRequestNames[I], kind_of(std::variant_alternative_t<I, core::AnyRequest>{}));
     for_each_call<I + 1>(visit);
   }
 }
@@ -83,7 +83,7 @@ TEST_F(LaneCalls, AreAllCarriedByBothTransports) {
   std::set<std::string> types;
   for (int i = 0; i < requests->field_count(); ++i) types.insert(requests->field(i)->message_type()->name());
   // Opening, withdrawing and leaving are each transport's own.
-  EXPECT_EQ(types.size(), api::kCallNames.size() + 3);
+  EXPECT_EQ(types.size(), core::kRequestNames.size() + 3);
   for_each_call([&](std::string_view name, Kind kind) {
     EXPECT_TRUE(types.contains(type_of(name))) << name << " is not known by the stream";
     const auto broken = receive(kind, 4000);
