@@ -12,7 +12,7 @@
 namespace gpumem::lane {
 namespace {
 
-// The kind that carries each call. A call that is added to the api does not compile until it has one.
+// The kind that carries each request. A request that is added to the core does not compile until it has one.
 Kind kind_of(const core::OpenSlice&) { return Kind::kOpenSlice; }
 Kind kind_of(const core::CloseSlice&) { return Kind::kCloseSlice; }
 Kind kind_of(const core::Grow&) { return Kind::kGrow; }
@@ -32,7 +32,7 @@ Kind kind_of(const core::Spent&) { return Kind::kSpent; }
 Kind kind_of(const core::Describe&) { return Kind::kDescribe; }
 Kind kind_of(const core::Explain&) { return Kind::kExplain; }
 
-// And so does a call's request on the stream.
+// The message of each request on the stream.
 std::string type_of(std::string_view call) {
   if (call == "Explain") return "ExplainSessionRequest";  // as Monitor has one for everybody
   return std::string(call) + "Request";
