@@ -26,7 +26,7 @@ class FullBroker {
     for (std::uint32_t uid = 0; uid < tenants; ++uid) open(uid);
     for (std::size_t i = 0; i < pool_.count / kExtent.count; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the pool is given out");
-    broker_.take_events();
+    broker_.outbox().take_events();
     for (std::size_t i = 0; i < waiters; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the others wait");
   }
@@ -44,8 +44,8 @@ class FullBroker {
       ask(newcomer);
     });
     require(holdings_.size() == before + 1, "what is released is granted once");
-    broker_.take_touched();
-    broker_.take_events();
+    broker_.outbox().take_touched();
+    broker_.outbox().take_events();
     now_ += std::chrono::microseconds(1);
     return took;
   }

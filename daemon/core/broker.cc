@@ -367,12 +367,4 @@ void Broker::progress(TimePoint now) {
 
 bool Broker::settled() const { return lending_.settled(); }
 
-std::vector<Effect> Broker::take_effects() {
-  std::vector<Effect> effects;
-  take_effects(effects);
-  return effects;
-}
-
-std::vector<SessionId> Broker::take_touched() { return state_.outbox.take_touched(); }
-
 }  // namespace gpumem::core

@@ -46,7 +46,7 @@ struct Restored {
 
 /// The door to the broker's decisions: events in, effects out. It passes each event to the part that is
 /// responsible, and collects what follows. No clock, no I/O, no threads: `now` comes with the events, effects
-/// are taken with take_effects() after each of them and done by the host. Threads  one.
+/// are taken from the outbox after each of them and done by the host. Threads  one.
 class Broker {
  public:
   /// `policy`  checked by check(policy).
@@ -71,9 +71,8 @@ class Broker {
   std::size_t claimable(SessionId session) const;
   /// Everything that restore() needs.
   Checkpoint checkpoint() const;
-  /// From now on take_changes() has what leads from one checkpoint to the next.
-  void keep_changes() { state_.outbox.keep_changes(); }
-  void take_changes(std::vector<Checkpoint::Change>& into) { state_.outbox.take_changes(into); }
+  /// The outcome of every event so far: to be taken after each.
+  Outbox& outbox() { return state_.outbox; }
 
   /// The lane is gone. Requests that wait are dropped; leases come back now, or, if the process may still
   /// use them, when exited() says so. Unknown sessions are ignored.
@@ -198,12 +197,6 @@ class Broker {
   /// Every device has its pool and its stock.
   bool settled() const;
 
-  std::vector<Effect> take_effects();
-  /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
-  void take_effects(std::vector<Effect>& into) { state_.outbox.take_effects(into); }
-  /// Sessions whose own figures have changed since the last call.
-  std::vector<SessionId> take_touched();
-
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }
   bool knows(SessionId session) const;
@@ -218,7 +211,6 @@ class Broker {
   /// Another number than before: figures may have changed, of any session.
   std::uint64_t figures_revision() const { return state_.ledger.revision() + generation_; }
   const Reconciliation& reconciliation(DeviceIndex device) const { return unmanaged_.view(device); }
-  std::vector<Event> take_events() { return state_.outbox.take_events(); }
   /// Counts one more explanation for a user. Errors  as ExplanationLimit::add.
   Result<void> count_explanation(std::uint64_t account, TimePoint now) {
     return explanations_.add(account, now);
@@ -246,7 +238,7 @@ class Broker {
   void settle(TimePoint now);
   // As settle(), and answers requests that wait for memory of other sessions.
   void serve(TimePoint now);
-  // The same, between a decision and its answer.
+  // Both also between a decision and its answer.
   template <class Answer>
   Answer settle(TimePoint now, Answer answer) {
     settle(now);

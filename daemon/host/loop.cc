@@ -158,12 +158,12 @@ void Loop::run(const Work& work) {
   work(broker_, now());
   do_effects();
   running_ = false;
-  if (auto events = broker_.take_events(); !events.empty()) {
+  if (auto events = broker_.outbox().take_events(); !events.empty()) {
     if (std::ranges::any_of(events, is_expiry)) crash_at(CrashPoint::kRegionExpired);
     std::ranges::for_each(events, warn_of_lost_region);
     events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
   }
-  for (const SessionId session : broker_.take_touched()) publish(session);
+  for (const SessionId session : broker_.outbox().take_touched()) publish(session);
   for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();
   deadline_.arm(broker_.next_deadline());
@@ -175,7 +175,7 @@ void Loop::run(const Work& work) {
 void Loop::do_effects() {
   std::vector<core::Effect> effects;
   static_cast<void>(journal_.write(broker_, now()));
-  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
+  for (broker_.outbox().take_effects(effects); !effects.empty(); broker_.outbox().take_effects(effects)) {
     if (!journal_.write(broker_, now())) withhold(effects);
     for (core::Effect& effect : effects) {
       std::visit([this](auto& one) { do_effect(one); }, effect);

@@ -23,6 +23,7 @@ core::RemoveRegion to_request(const RemoveRegion& body, std::uint64_t number);
 Failed to_body(const core::GrowFailure& failure);
 SliceOpened to_body(const core::SliceOpened& opened);
 HandleExported to_body(const core::HandleExported& exported);
+inline Published to_body(core::RegionId version) { return {version.value}; }
 Imported to_body(const core::Imported& imported);
 RegionMapped to_body(const core::MappedRegion& region);
 NameReserved to_body(const core::NameReserved& reserved);

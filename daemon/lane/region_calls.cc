@@ -5,18 +5,11 @@
 namespace gpumem::lane {
 
 Result<void> SessionCalls::take(const Call& call, const Publish& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kPublishRead);
   const auto request = to_request(body, call.number);
-  const auto version = request ? core::publish(executor_, call.broker, call.session, *request, call.now)
-                               : Result<core::RegionId>(request.error());
-  if (version)
-    answer_later(call, Published{version->value});
-  else
-    answer_later(call, failed_with(version.error()));
+  answer_with_body(call, request ? core::publish(executor_, call.broker, call.session, *request, call.now)
+                                 : Result<core::RegionId>(request.error()));
   crash_at(CrashPoint::kPublished);
   return {};
 }

@@ -8,8 +8,11 @@ namespace gpumem::lane {
 
 Error SessionCalls::broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
 
-Failed SessionCalls::too_late() {
-  return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
+bool SessionCalls::is_late(const Call& call) {
+  if (call.expired)
+    answer_later(
+        call, failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"}));
+  return call.expired;
 }
 
 Result<void> SessionCalls::receive(SessionId session, std::string_view packet, core::Broker& broker,
@@ -52,19 +55,13 @@ Result<void> SessionCalls::understand(const Call& call, const Incoming& frame) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kSliceRead);
   const auto opened = core::open_slice(
       executor_, call.broker, call.session,
       {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())}, call.now);
   crash_at(CrashPoint::kSliceOpened);
-  if (opened)
-    answer_later(call, to_body(*opened));
-  else
-    answer_later(call, failed_with(opened.error()));
+  answer_with_body(call, opened);
   return {};
 }
 
@@ -83,16 +80,10 @@ Result<void> SessionCalls::take(const Call& call, const Return& body) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kExportRead);
-  if (const auto exported =
-          call.broker.export_handle(call.session, to_request(body), core::new_handle(), call.now))
-    answer_later(call, to_body(*exported));
-  else
-    answer_later(call, failed_with(exported.error()));
+  answer_with_body(call,
+                   call.broker.export_handle(call.session, to_request(body), core::new_handle(), call.now));
   crash_at(CrashPoint::kExported);
   return {};
 }
@@ -112,10 +103,7 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
 // A handle and a region can be imported often: unread answers would use up descriptors that all sessions
 // need.
 bool SessionCalls::may_import(const Call& call) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return false;
-  }
+  if (is_late(call)) return false;
   if (!sender_.is_behind(call.session)) return true;
   answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
   return false;
@@ -145,10 +133,7 @@ Result<void> SessionCalls::take(const Call& call, const Ping&) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const Grow& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kGrowRead);
   const auto [growth, is_new] = growths_.try_emplace({call.session, call.number});
   if (!is_new) return broken("two growths at once have one number");

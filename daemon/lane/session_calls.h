@@ -55,8 +55,8 @@ class SessionCalls final : public core::PacketReceiver {
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
   static Error broken(std::string_view what);
-  // What a call is answered whose deadline has passed before the broker came to it.
-  static Failed too_late();
+  // Whether its deadline has passed before the broker came to it: then it has been answered.
+  bool is_late(const Call& call);
 
   bool may_import(const Call& call);
   template <class Body>
@@ -65,6 +65,13 @@ class SessionCalls final : public core::PacketReceiver {
   template <class Body>
   void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});
   void answer_later(const Call& call, const Result<void>& done);
+  template <class T>
+  void answer_with_body(const Call& call, const Result<T>& result) {
+    if (result)
+      answer_later(call, to_body(*result));
+    else
+      answer_later(call, failed_with(result.error()));
+  }
   void answer_growth(SessionId session, std::uint64_t number,
                      const Result<core::Grant, core::GrowFailure>& answer);
   void tell_of_waiting(const Call& call);

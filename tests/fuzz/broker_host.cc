@@ -154,15 +154,15 @@ void BrokerHost::run(const Work& work) {
   work(broker_, now_);
   do_effects();
   running_ = false;
-  broker_.take_events();
-  broker_.take_touched();
+  broker_.outbox().take_events();
+  broker_.outbox().take_touched();
   for (const auto& done : std::exchange(after_, {})) done();
   check();
 }
 
 void BrokerHost::do_effects() {
   std::vector<core::Effect> effects;
-  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
+  for (broker_.outbox().take_effects(effects); !effects.empty(); broker_.outbox().take_effects(effects)) {
     for (core::Effect& effect : effects) {
       if (const auto* run = std::get_if<core::RunJobs>(&effect))
         for (const core::Job& job : run->jobs) do_job(job);

@@ -44,7 +44,7 @@ void World::compare() {
 // ---- Effects ----
 
 void World::take_effects() {
-  for (Effect& effect : broker_.take_effects()) {
+  for (Effect& effect : broker_.outbox().take_effects()) {
     std::visit([this](auto& one) { take(one); }, effect);
   }
   reference_.settle();

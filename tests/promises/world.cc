@@ -93,12 +93,12 @@ void World::finish() {
 void World::absorb() {
   ++events_;
   FreedBytes by_name = follow_published();
-  const std::vector<Event> events = broker_.take_events();
+  const std::vector<Event> events = broker_.outbox().take_events();
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
   }
-  broker_.take_touched();
-  for (Effect& effect : broker_.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
+  broker_.outbox().take_touched();
+  for (Effect& effect : broker_.outbox().take_effects()) std::visit([this](auto& one) { take(one); }, effect);
   FreedBytes freed;
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kFreed) freed[{event.session, *event.device}] += event.bytes;

@@ -206,7 +206,7 @@ TEST_F(BrokerFabric, RegionOfWhatWasGivenOutIsNotTakenOverAndItsReadersInheritWh
   const std::vector<LeaseId> leases = Machine::leases_of(grant);
   Broker next(fabric_policy());
   next.restore(journal, {"GPU-0"}, {leases.begin(), leases.end()}, machine.now);
-  EXPECT_FALSE(next.map_region(bob, "ann", "weights", Regions::kNewest, machine.now));
+  EXPECT_FALSE(next.map_region(bob, {.owner = "ann", .name = "weights"}, machine.now));
   next.exited(ann, machine.now);
   const auto views = next.sessions();
   ASSERT_EQ(views.size(), 1u);

@@ -34,7 +34,7 @@ class Machine {
 
   explicit Machine(Policy policy = small_policy(), Start start = Start::kReady)
       : broker(policy), driver(totals_of(policy)) {
-    broker.keep_changes();
+    broker.outbox().keep_changes();
     if (start == Start::kEmpty) return;
     broker.tick(now);
     run_jobs();
@@ -106,7 +106,7 @@ class Machine {
       for (ExtentId& id : extents) id.value += kOtherNumbers;
     std::destroy_at(&broker);
     std::construct_at(&broker, std::move(policy));
-    broker.keep_changes();
+    broker.outbox().keep_changes();
     const Restored restored = broker.restore(checkpoint, devices, leases, now);
     adopted.clear();
     for (const RestoredExtent& one : restored.extents) {
@@ -115,7 +115,7 @@ class Machine {
     }
     written = broker.checkpoint();
     std::vector<Checkpoint::Change> made;
-    broker.take_changes(made);  // they are part of what was written
+    broker.outbox().take_changes(made);  // they are part of what was written
     broker.tick(now);
     run_jobs();
     return restored.sessions;
@@ -299,11 +299,12 @@ class Machine {
 
   void absorb() {
     std::vector<Checkpoint::Change> changes;
-    broker.take_changes(changes);
+    broker.outbox().take_changes(changes);
     for (const Checkpoint::Change& change : changes) written.apply(change);
     EXPECT_EQ(written, broker.checkpoint()) << "what a broker writes down is all that the next one needs";
-    for (Effect& effect : broker.take_effects()) std::visit([this](auto& one) { take(one); }, effect);
-    std::ranges::move(broker.take_events(), std::back_inserter(events));
+    for (Effect& effect : broker.outbox().take_effects())
+      std::visit([this](auto& one) { take(one); }, effect);
+    std::ranges::move(broker.outbox().take_events(), std::back_inserter(events));
   }
   // True if a bell was heard.
   bool heed_bells() {
