@@ -214,8 +214,7 @@ Result<void> Daemon::serve_calls() {
                                  .connections = &connections_,
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
   rpc::Server::Options options{
-      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()},
-      .explanations = explanations_};
+      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()}};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
@@ -255,7 +254,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
-  lane_calls_ = std::make_unique<lane::SessionCalls>(*loop_, *loop_, explanations_);
+  lane_calls_ = std::make_unique<lane::SessionCalls>(*loop_, *loop_);
   reconciler_ = std::make_unique<host::Reconciler>(*loop_, std::move(reconciling));
   return {};
 }

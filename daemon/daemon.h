@@ -61,7 +61,6 @@ class Daemon {
   host::Administrators administrators_;
   host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.
-  std::shared_ptr<api::ExplanationLimit> explanations_ = std::make_shared<api::ExplanationLimit>();
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it
   std::unique_ptr<host::Loop> loop_;
   std::unique_ptr<host::Reconciler> reconciler_;

@@ -26,7 +26,7 @@ class FullBroker {
     for (std::uint32_t uid = 0; uid < tenants; ++uid) open(uid);
     for (std::size_t i = 0; i < pool_.count / kExtent.count; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the pool is given out");
-    broker_.take_events();
+    broker_.outbox().take_events();
     for (std::size_t i = 0; i < waiters; ++i) ask(clients_[i % tenants]);
     require(holdings_.size() == pool_.count / kExtent.count, "the others wait");
   }
@@ -39,13 +39,13 @@ class FullBroker {
     const Client& newcomer = clients_[shuffle_.below(clients_.size())];
     const std::size_t before = holdings_.size();
     const auto took = timed([&] {
-      must(broker_.give_back(old.session, old.slice, {&old.lease, 1}, now_), "give back");
+      must(broker_.give_back(old.session, {old.slice, {old.lease}}, now_), "give back");
       finish();
       ask(newcomer);
     });
     require(holdings_.size() == before + 1, "what is released is granted once");
-    broker_.take_touched();
-    broker_.take_events();
+    broker_.outbox().take_touched();
+    broker_.outbox().take_events();
     now_ += std::chrono::microseconds(1);
     return took;
   }
@@ -72,12 +72,12 @@ class FullBroker {
   void open(std::uint32_t uid) {
     const core::Peer peer{.pid = 1000 + uid, .uid = uid, .gids = {uid}, .command = "train"};
     Client client{must(broker_.open_session(peer, "", now_), "session"), {}};
-    client.slice = must(broker_.open_slice(client.session, "GPU-0", {}, ""), "slice").id;
+    client.slice = must(broker_.open_slice(client.session, {"GPU-0", {}, ""}), "slice").id;
     clients_.push_back(client);
   }
   void ask(const Client& client) {
-    const Broker::Part part{client.slice, kExtent, kExtent};
-    broker_.grow(ids_.next(), client.session, {&part, 1}, std::chrono::hours(1), now_);
+    broker_.grow(ids_.next(), client.session, {{{client.slice, kExtent, kExtent}}, std::chrono::hours(1)},
+                 now_);
     finish();
   }
   void finish() {

@@ -10,7 +10,7 @@ namespace gpumem::bench {
 template <class Take>
 void do_effects(core::Broker& broker, core::TimePoint now, Take&& take) {
   std::vector<core::Effect> effects;
-  for (broker.take_effects(effects); !effects.empty(); broker.take_effects(effects)) {
+  for (broker.outbox().take_effects(effects); !effects.empty(); broker.outbox().take_effects(effects)) {
     for (core::Effect& effect : effects) {
       if (const auto* run = std::get_if<core::RunJobs>(&effect)) {
         for (const core::Job& job : run->jobs) broker.job_done({job.id, job.device, {}}, now);

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "daemon/core/refusals.h"
 
-// Events: each goes to the part that is responsible. Those about shared memory are in broker_sharing.cc,
-// changes of policy in broker_policy.cc, listings in listings.cc.
+// Events: each goes to the part that is responsible. Changes of policy are in broker_policy.cc, listings in
+// listings.cc.
 
 namespace gpumem::core {
 
@@ -19,6 +20,7 @@ Broker::Broker(Policy policy) : state_(std::move(policy)) {
 // ---- Sessions ----
 
 Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
+  if (auto right = check_label(label); !right) return right.error();
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
@@ -123,40 +125,41 @@ const Session* Broker::other_of_process(const Session& session) const {
 
 // ---- Slices ----
 
-Result<Slice> Broker::open_slice(SessionId id, const std::string& device, Bytes limit, std::string label) {
+Result<Slice> Broker::open_slice(SessionId id, const OpenSlice& request) {
+  if (auto right = check(request); !right) return right.error();
   auto session = state_.live(id);
   if (!session) return session.error();
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  const auto index = state_.find_device(device);
+  const auto index = state_.find_device(request.device);
   if (!index) return index.error();
-  const auto size = leases_.check_slice(**session, *index, limit);
+  const auto size = leases_.check_slice(**session, *index, request.limit);
   if (!size) return size.error();
   if (auto room = outside_.check_context(**session, *index); !room) return room.error();
   outside_.begin_context(**session, *index);
-  return leases_.open_slice(**session, *index, *size, std::move(label));
+  return leases_.open_slice(**session, *index, *size, request.label);
 }
 
-Result<void> Broker::close_slice(SessionId id, SliceId slice, TimePoint now) {
+Result<void> Broker::close_slice(SessionId id, const CloseSlice& request, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
-  auto closed = leases_.close_slice(**session, slice);
+  auto closed = leases_.close_slice(**session, request.slice);
   if (closed) settle(now);
   return closed;
 }
 
 // ---- Memory ----
 
-std::optional<RequestId> Broker::place_kept(SessionId id, std::span<const Part> parts, TimePoint now) {
+std::optional<RequestId> Broker::place_kept(SessionId id, const Grow& request, TimePoint now) {
   const auto session = state_.borrower(id);
   if (!session) return std::nullopt;
-  return growths_.place_kept(**session, parts, now);
+  return growths_.place_kept(**session, request.parts, now);
 }
 
-void Broker::grow(RequestId id, SessionId session_id, std::span<const Part> parts, Duration wait,
-                  TimePoint now) {
+void Broker::grow(RequestId id, SessionId session_id, const Grow& request, TimePoint now) {
+  if (auto right = check(request); !right) return growths_.answer(id, right.error());
   const auto session = state_.borrower(session_id);
   if (!session) return growths_.answer(id, session.error());
-  if (!growths_.ask(id, **session, parts, wait, now)) return;
+  if (!growths_.ask(id, **session, request.parts, std::min(request.wait, kLongestWait), now)) return;
   progress(now);
   growths_.wait_or_refuse(id, now);
   settle(now);
@@ -173,31 +176,125 @@ void Broker::abandon(GrantId grant, TimePoint now) {
   settle(now);
 }
 
-Result<void> Broker::give_back(SessionId id, SliceId slice, std::span<const LeaseId> leases, TimePoint now) {
+Result<void> Broker::give_back(SessionId id, const Return& request, TimePoint now) {
   auto session = state_.live(id);
   if (!session) return session.error();
-  const auto of = (*session)->slices.find(slice);
+  const auto of = (*session)->slices.find(request.slice);
   if (of != (*session)->slices.end()) reclaimer_.note_pinned(**session, of->second.device);
-  auto given = leases_.give_back(**session, slice, leases, now);
+  auto given = leases_.give_back(**session, request.slice, request.leases, now);
   if (given) settle(now);
   return given;
 }
 
-Result<void> Broker::charge(SessionId id, const std::string& device, Bytes declared, TimePoint now) {
+Result<void> Broker::charge(SessionId id, const DeclareCharge& request, TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
   auto session = state_.live(id);
   if (!session) return session.error();
-  const auto index = state_.find_device(device);
+  const auto index = state_.find_device(request.device);
   if (!index) return index.error();
-  auto charged = outside_.declare(**session, *index, declared);
+  auto charged = outside_.declare(**session, *index, request.bytes);
   if (charged) settle(now);
   return charged;
 }
 
-void Broker::spent(SessionId id, DeviceIndex device, TimePoint now) {
+Result<void> Broker::spent(SessionId id, const Spent& request, TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
+  const auto index = state_.find_device(request.device);
+  if (!index) return Error{Code::kNotFound, "there is no device " + request.device + "; see `gpumem status`"};
   auto session = state_.live(id);
-  if (!session) return;
-  reclaimer_.spent(**session, device, now);
+  if (!session) return {};
+  reclaimer_.spent(**session, *index, now);
   settle(now);
+  return {};
+}
+
+// ---- Memory that several sessions use ----
+
+Result<HandleExported> Broker::export_handle(SessionId id, const ExportHandle& request,
+                                             const HandleBytes& handle, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  if (auto made = exports_.export_handle(**session, request, handle, now); !made) return made.error();
+  return HandleExported{handle, request.expires(now)};
+}
+
+Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, const ExportHandle& request,
+                                                      const FabricHandleOf& handle_of, TimePoint now) {
+  if (request.life != Duration::zero() || request.uses != 0) {
+    return Error{Code::kInvalidArgument,
+                 "a fabric handle cannot be taken back: leave out how long and how often it is good"};
+  }
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto of = (*session)->slices.find(request.slice);
+  // Memory under a forced reclaim must stay returnable: other borrowers would be asked for it too late.
+  if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
+    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
+  auto parts = exports_.export_fabric(**session, request, handle_of, now);
+  if (!parts) return parts;
+  reclaimer_.replan();
+  return settle(now, std::move(parts));
+}
+
+Result<void> Broker::revoke_handle(SessionId id, const RevokeHandle& request) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  return exports_.revoke_handle(**session, request.handle);
+}
+
+Result<Imported> Broker::import_handle(SessionId session, const ImportHandle& request, TimePoint now) {
+  return settle(now, sharer_.import_handle(session, request.handle, now));
+}
+
+Result<void> Broker::release_import(SessionId id, const ReleaseImport& request, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  for (const auto& [device, asked] : (*session)->asked) reclaimer_.note_pinned(**session, device);
+  auto released = leases_.release_import(**session, request.import, now);
+  if (!released) return released;
+  reclaimer_.replan();
+  return settle(now, released);
+}
+
+Result<RegionId> Broker::publish(SessionId session, const Publish& request, TimePoint now) {
+  if (auto right = check(request); !right) return right.error();
+  return serve(now, sharer_.publish(session, request, now));
+}
+
+Result<MappedRegion> Broker::map_region(SessionId session, const MapRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right.error();
+  return settle(now, sharer_.map_region(session, request, now));
+}
+
+void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {
+  if (mapped.adopted) published_.keep_again(mapped.version, *mapped.adopted);
+  static_cast<void>(release_import(session, {mapped.imported.id}, now));
+}
+
+void Broker::map_or_wait(RequestId id, SessionId session, const MapRegion& request, TimePoint now) {
+  sharer_.map_or_wait(id, session, request, now);
+  settle(now);
+}
+
+Result<void> Broker::release_reservation(SessionId session, const ReleaseReservation& request,
+                                         TimePoint now) {
+  return serve(now, sharer_.release_reservation(session, request.reservation));
+}
+
+void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimePoint now) {
+  sharer_.call_off_reservation(session, number);
+  serve(now);
+}
+
+Result<void> Broker::remove_region(SessionId session, const RemoveRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right;
+  return settle(now, sharer_.remove_region(session, request, now));
+}
+
+Result<void> Broker::remove_region_of(const std::string& owner, const RemoveRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right;
+  if (auto tenant = check_label(owner); !tenant) return tenant;
+  return settle(now, published_.remove_region_of(owner, request.name, request.version, now));
 }
 
 // ---- What the host reports ----
@@ -263,12 +360,6 @@ void Broker::progress(TimePoint now) {
   }
   for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end()))
     forget_if_done(id);
-}
-
-std::vector<Effect> Broker::take_effects() {
-  std::vector<Effect> effects;
-  take_effects(effects);
-  return effects;
 }
 
 }  // namespace gpumem::core

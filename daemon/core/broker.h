@@ -2,11 +2,11 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/core/explainer.h"
+#include "daemon/core/explanation_limit.h"
 #include "daemon/core/exports.h"
 #include "daemon/core/growths.h"
 #include "daemon/core/listings.h"
@@ -14,6 +14,7 @@
 #include "daemon/core/outside.h"
 #include "daemon/core/published_regions.h"
 #include "daemon/core/reclaimer.h"
+#include "daemon/core/requests.h"
 #include "daemon/core/sharer.h"
 #include "daemon/core/state.h"
 #include "daemon/core/unmanaged.h"
@@ -47,14 +48,14 @@ struct Restored {
 
 /// The entry to the broker's decisions: events in, effects out. It passes each event to the part that is
 /// responsible, and collects the effects. No clock, no I/O, no threads: `now` comes with the events, effects
-/// are taken with take_effects() after each of them and done by the host. Threads  one.
+/// are taken from the outbox after each of them and done by the host. Threads  one.
 class Broker {
  public:
   /// `policy`  checked by check(policy).
   explicit Broker(Policy policy);
 
-  /// Errors  kPermissionDenied (no tenant), kResourceExhausted (too many sessions; no room for the
-  /// guarantee).
+  /// Errors  kInvalidArgument (label), kPermissionDenied (no tenant), kResourceExhausted (too many sessions;
+  ///         no room for the guarantee).
   Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now);
   /// Takes over what the broker before has lent. Once, before anything else. `devices`  UUIDs by the
   /// checkpoint's places; those that are lent have pools with room for what is lent of them. What is of
@@ -72,9 +73,8 @@ class Broker {
   std::size_t most_in_inventory(SessionId session) const;
   /// Everything that restore() needs.
   Checkpoint checkpoint() const;
-  /// From now on take_changes() has what leads from one checkpoint to the next.
-  void keep_changes() { state_.outbox.keep_changes(); }
-  void take_changes(std::vector<Checkpoint::Change>& into) { state_.outbox.take_changes(into); }
+  /// The outcome of every event so far: to be taken after each.
+  Outbox& outbox() { return state_.outbox; }
 
   /// The lane is gone. Requests that wait are dropped; leases come back now, or, if the process may still
   /// use them, when exited() says so. Unknown sessions are ignored.
@@ -82,21 +82,20 @@ class Broker {
   /// The process is gone, and with it every mapping of its own.
   void exited(SessionId session, TimePoint now) { session_ended(session, SessionEnd::kExited, now); }
 
-  /// `limit`  zero: none but the tenant's, as it is at any time. Answers the slice.
-  /// Errors  kNotFound (device), kInvalidArgument (more than the pool), kResourceExhausted (too many slices),
-  ///         kPermissionDenied (the tenant's limit is 0).
-  Result<Slice> open_slice(SessionId session, const std::string& device, Bytes limit, std::string label);
-  /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
-  Result<void> close_slice(SessionId session, SliceId slice, TimePoint now);
+  // Requests of sessions. Errors of each, too: those of check(), and kUnauthenticated (no such session).
 
-  using Part = GrowthPart;
+  /// Answers the slice. Errors  kNotFound (device), kInvalidArgument (more than the pool), kResourceExhausted
+  ///         (too many slices), kPermissionDenied (the tenant's limit is 0).
+  Result<Slice> open_slice(SessionId session, const OpenSlice& request);
+  /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
+  Result<void> close_slice(SessionId session, const CloseSlice& request, TimePoint now);
   /// Asks for memory for one slice, or for several of different devices, all or nothing. Answered by one
   /// AnswerGrow effect.
   /// `id`  larger than that of every request before, and than Restored::last_request; or place_kept().
-  void grow(RequestId id, SessionId session, std::span<const Part> parts, Duration wait, TimePoint now);
+  void grow(RequestId id, SessionId session, const Grow& request, TimePoint now);
   /// The id, and with it the place, of a request for the same that waited at the broker before, and has not
   /// been asked again. To be used in grow(), at once.
-  std::optional<RequestId> place_kept(SessionId session, std::span<const Part> parts, TimePoint now);
+  std::optional<RequestId> place_kept(SessionId session, const Grow& request, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
   std::optional<TimePoint> answer_due(RequestId id) const { return growths_.answer_due(id); }
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
@@ -107,80 +106,75 @@ class Broker {
   /// The client has mapped all of the grant. Errors  kNotFound.
   Result<void> accept(SessionId session, GrantId grant) { return leases_.accept(session, grant); }
   /// The client has let go of the leases. All or nothing. Errors  kNotFound: not leases of this slice.
-  Result<void> give_back(SessionId session, SliceId slice, std::span<const LeaseId> leases, TimePoint now);
+  Result<void> give_back(SessionId session, const Return& request, TimePoint now);
 
-  /// Makes `bytes` a handle of a range of the slice's memory, for sessions of the same tenant.
-  /// `leases`  of the slice, accepted, in the range's order.
+  /// `handle`  as of new_handle().
   /// Errors  kNotFound (slice, leases), kInvalidArgument (range, time, uses), kResourceExhausted (too many).
-  Result<void> export_handle(SessionId session, SliceId slice, std::span<const LeaseId> leases,
-                             const HandleTerms& terms, const HandleBytes& bytes, TimePoint now);
+  Result<HandleExported> export_handle(SessionId session, const ExportHandle& request,
+                                       const HandleBytes& handle, TimePoint now);
   /// Gives the extents of a range of the slice's memory out by fabric handles: any process that gets one may
   /// map its extent, and keep it, without the broker's knowledge. They are charged to the session's tenant
   /// until the driver proves them free. Nobody is asked for them; what one tenant gives out so is within its
-  /// guarantee. `leases`  as of export_handle(); only those that the range touches are given out. Errors
-  /// kNotFound, kInvalidArgument (as export_handle); kFailedPrecondition (none on this device; imported
-  ///         by an IPC handle); kPermissionDenied (not allowed to this tenant); kResourceExhausted (beyond
-  ///         its guarantee); kUnavailable (the memory is asked back).
-  Result<std::vector<FabricPart>> export_fabric(SessionId session, SliceId slice,
-                                                std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
+  /// guarantee. Only leases that the range touches are given out. Errors  kNotFound, kInvalidArgument (as
+  /// export_handle(); a life or uses: nobody can take such a handle back); kFailedPrecondition (none on this
+  /// device; imported by an IPC handle); kPermissionDenied (not allowed to this tenant); kResourceExhausted
+  /// (beyond its guarantee); kUnavailable (the memory is asked back).
+  Result<std::vector<FabricPart>> export_fabric(SessionId session, const ExportHandle& request,
                                                 const FabricHandleOf& handle_of, TimePoint now);
   /// Nobody can redeem the handle from now on. What it was redeemed for stays.
   /// Errors  kNotFound (no such handle of the session's).
-  Result<void> revoke_handle(SessionId session, const HandleBytes& bytes);
+  Result<void> revoke_handle(SessionId session, const RevokeHandle& request);
   /// The session uses the handle's memory from now on, too, until release_import(). Memory that its session
   /// lets go of is charged to one that uses it.
   /// Errors  kNotFound (no such handle of the session's tenant), kUnavailable (the memory is asked back, or
   ///         the broker is stopping), kResourceExhausted (too many imports, no room for a context),
   ///         kPermissionDenied (a process that could not be ended).
-  Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
+  Result<Imported> import_handle(SessionId session, const ImportHandle& request, TimePoint now);
   /// Names a range of the slice's memory, whose content does not change any more, for others to map. It stays
-  /// charged to the session's tenant. `leases`  as of export_handle(). Answers its version.
+  /// charged to the session's tenant. Answers its version.
   /// Errors  as export_handle(); kResourceExhausted (too many regions of the tenant).
-  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
-                           RegionTerms terms, TimePoint now);
+  Result<RegionId> publish(SessionId session, const Publish& request, TimePoint now);
   /// The session uses the region's memory from now on, too, until release_import(): as import_handle().
-  /// `owner`  a tenant's name; empty: the session's own. `version`  Regions::kNewest, or one of them.
-  /// Errors  kNotFound (no such region that is shared with the session's tenant); others as import_handle().
-  /// As its owner, errors too: kPermissionDenied (another tenant's), kFailedPrecondition (it is not kept, or
-  /// a process has it).
-  using MapAs = core::MapAs;
-  Result<MappedRegion> map_region(SessionId session, const std::string& owner, const std::string& name,
-                                  std::uint64_t version, TimePoint now, MapAs how = MapAs::kReader) {
-    return map_region(session, {.owner = owner, .name = name, .version = version, .how = how}, now);
-  }
-  /// The same. Errors  kNotFound, too: no such device.
-  Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
+  /// Does not wait. Errors  kNotFound (no such region that is shared with the session's tenant; device);
+  /// others as import_handle(). As its owner, errors too: kPermissionDenied (another tenant's),
+  /// kFailedPrecondition (it is not kept, or a process has it).
+  Result<MappedRegion> map_region(SessionId session, const MapRegion& request, TimePoint now);
   /// Undoes a mapping, as if it had not been requested.
   void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
   /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
-  /// effect, unless it is cancelled or the session ends. If the terms reserve, the first who asks is told so,
-  /// and the others wait: for the region, or until that reservation has ended without it, when one of them is
-  /// told. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted (the
-  /// session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain version).
-  void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
+  /// effect, unless it is cancelled or the session ends. If the request reserves, the first who asks is told
+  /// so, and the others wait: for the region, or until that reservation has ended without it, when one of
+  /// them is told. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted
+  /// (the session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain
+  /// version).
+  void map_or_wait(RequestId id, SessionId session, const MapRegion& request, TimePoint now);
   /// Until when a request for a region waits; nothing: it does not.
   std::optional<TimePoint> region_due(RequestId id) const { return sharer_.due(id); }
   /// The session does not publish what it has reserved. Errors  kNotFound: it has published it, or the
   /// reservation has ended.
-  Result<void> release_reservation(SessionId session, ReservationId reservation, TimePoint now);
+  Result<void> release_reservation(SessionId session, const ReleaseReservation& request, TimePoint now);
   /// Releases the reservation that a cancelled request had already received. No effect if there is none.
-  /// `number`  as in its terms.
+  /// `number`  of that request.
   void call_off_reservation(SessionId session, std::uint64_t number, TimePoint now);
   /// Ends a region of the session's tenant: it cannot be mapped any more. Existing mappings stay.
-  /// `request`  as RegionTerms has it. Errors  kNotFound.
-  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version, TimePoint now,
-                             std::uint64_t request = 0);
+  /// Errors  kNotFound.
+  Result<void> remove_region(SessionId session, const RemoveRegion& request, TimePoint now);
   /// Ends a region of any tenant, for an administrator. Errors  kNotFound.
-  Result<void> remove_region_of(const std::string& owner, const std::string& name, std::uint64_t version,
-                                TimePoint now);
+  Result<void> remove_region_of(const std::string& owner, const RemoveRegion& request, TimePoint now);
   /// The session has unmapped and released the memory. Errors  kNotFound.
-  Result<void> release_import(SessionId session, ImportId import, TimePoint now);
+  Result<void> release_import(SessionId session, const ReleaseImport& request, TimePoint now);
 
   /// Declares what the session's process holds of a device past the broker, in place of what was declared
   /// before. Errors  kNotFound (device), kInvalidArgument (more than the device has).
-  Result<void> charge(SessionId session, const std::string& device, Bytes declared, TimePoint now);
-  /// The session has nothing more to give back at present: what it is asked for is asked of others too.
-  void spent(SessionId session, DeviceIndex device, TimePoint now);
+  Result<void> charge(SessionId session, const DeclareCharge& request, TimePoint now);
+  /// What the session is asked for is asked of others too. Errors  kNotFound (device).
+  Result<void> spent(SessionId session, const Spent& request, TimePoint now);
+  /// The session itself, with its slices. Errors  kNotFound: it has ended.
+  Result<SessionView> describe(SessionId session) const;
+  /// How its tenant stands, and what the requests of the tenant, and of those that belong to it, wait for.
+  /// Errors  kNotFound (it has ended), kResourceExhausted (as count_explanation()).
+  Result<Explanation> explain(SessionId session, TimePoint now);
+
   /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
   /// its figures.
   void begin_observation(DeviceIndex device) { unmanaged_.begin_observation(device); }
@@ -205,12 +199,6 @@ class Broker {
   /// Every device has its pool and its stock.
   bool settled() const { return leases_.settled(); }
 
-  std::vector<Effect> take_effects();
-  /// Moves the effects into `into`, whose old contents are dropped and whose capacity is reused.
-  void take_effects(std::vector<Effect>& into) { state_.outbox.take_effects(into); }
-  /// Sessions whose own figures have changed since the last call.
-  std::vector<SessionId> take_touched() { return state_.outbox.take_touched(); }
-
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }
   bool knows(SessionId session) const;
@@ -225,7 +213,10 @@ class Broker {
   /// Another number than before: figures may have changed, of any session.
   std::uint64_t figures_revision() const { return state_.ledger.revision() + generation_; }
   const Reconciliation& reconciliation(DeviceIndex device) const { return unmanaged_.view(device); }
-  std::vector<Event> take_events() { return state_.outbox.take_events(); }
+  /// Counts one more explanation for a user. Errors  as ExplanationLimit::add.
+  Result<void> count_explanation(std::uint64_t account, TimePoint now) {
+    return explanations_.add(account, now);
+  }
   /// Errors  kNotFound. `everything`: other tenants by name too.
   Result<Explanation> explain_session(SessionId session, bool everything, TimePoint now) const;
   Result<Explanation> explain_tenant(const std::string& tenant, bool everything, TimePoint now) const;
@@ -247,8 +238,19 @@ class Broker {
  private:
   // Brings everything on its way that can be, and asks for what is lacking.
   void settle(TimePoint now);
-  // As progress(), and answers requests that wait for memory of other sessions.
+  // As settle(), and answers requests that wait for memory of other sessions.
   void serve(TimePoint now);
+  // Both also between a decision and its answer.
+  template <class Answer>
+  Answer settle(TimePoint now, Answer answer) {
+    settle(now);
+    return answer;
+  }
+  template <class Answer>
+  Answer serve(TimePoint now, Answer answer) {
+    serve(now);
+    return answer;
+  }
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
@@ -273,6 +275,7 @@ class Broker {
   Outside outside_{state_};
   Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};
   Unmanaged unmanaged_{state_, outside_};
+  ExplanationLimit explanations_;
   std::uint64_t generation_ = 1;
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,13 +11,14 @@ namespace gpumem::core {
 
 /// Why a request was refused, waited in vain, or waits: figures of that moment.
 struct Denial {
-  enum class Reason {
-    kSliceLimit,   ///< the slice would pass its own limit
-    kTenantLimit,  ///< the tenant, or one above it, would pass its limit
-    kDebt,         ///< the tenant, or one above it, uses more than its limit
-    kPoolSize,     ///< more than the pool holds besides what is promised to others
-    kNoMemory,     ///< others hold it, or it is kept for guarantees
-    kTurn,         ///< there is memory, but others are first
+  /// The numbers are those of gpumem.v1.Denial.Reason.
+  enum class Reason : std::uint8_t {
+    kSliceLimit = 1,   ///< the slice would pass its own limit
+    kTenantLimit = 2,  ///< the tenant, or one above it, would pass its limit
+    kPoolSize = 3,     ///< more than the pool holds besides what is promised to others
+    kNoMemory = 4,     ///< others hold it, or it is kept for guarantees
+    kDebt = 5,         ///< the tenant, or one above it, uses more than its limit
+    kTurn = 6,         ///< there is memory, but others are first
   };
   struct Holder {
     SessionId session;  ///< none: a tenant as a whole

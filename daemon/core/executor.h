@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -89,10 +88,9 @@ class Executor {
   virtual void end_session(SessionId session) = 0;
   /// Starts a growth; `answer` is called on the core's thread once, unless the session ends first, when it
   /// gets kCancelled.
-  virtual RequestId grow(SessionId session, std::span<const Broker::Part> parts, Duration wait,
-                         GrowAnswer answer) = 0;
+  virtual RequestId grow(SessionId session, const Grow& request, GrowAnswer answer) = 0;
   /// Maps a region, waiting for it to be published if it is not, or reserves its name; `answer` as of grow().
-  virtual RequestId map_region(SessionId session, MapTerms terms, Duration wait, MapAnswer answer) = 0;
+  virtual RequestId map_region(SessionId session, const MapRegion& request, MapAnswer answer) = 0;
   /// Withdraws one of these, whatever it has come to; `answer` gets kCancelled if it was not called yet.
   virtual void cancel(RequestId request) = 0;
   /// The fabric handle of an extent that is on loan; none: it has none.

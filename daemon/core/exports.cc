@@ -17,26 +17,27 @@ Error no_handle() {
 
 }  // namespace
 
-Result<void> Exports::export_handle(const Session& session, SliceId slice, std::span<const LeaseId> ids,
-                                    HandleTerms terms, const HandleBytes& bytes, TimePoint now) {
-  const auto there = leases_.check_exported(session, slice, ids);
+Result<void> Exports::export_handle(const Session& session, ExportHandle request, const HandleBytes& bytes,
+                                    TimePoint now) {
+  const auto there = leases_.check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (auto alone = leases_.check_no_fabric(ids); !alone) return alone;
-  if (std::ranges::any_of(ids, [this](LeaseId id) { return regions_.is_sealed(id); })) {
+  if (auto alone = leases_.check_no_fabric(request.leases); !alone) return alone;
+  if (std::ranges::any_of(request.leases, [this](LeaseId id) { return regions_.is_sealed(id); })) {
     return Error{Code::kFailedPrecondition,
                  "some of this memory is sealed: who imports a handle of it could write to it; others map "
                  "the region by its name"};
   }
-  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto range = check_range(terms.offset, terms.bytes, *there); !range) return range;
-  if (terms.expires <= now || terms.expires - now > kLongestLife)
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto range = check_range(request.offset, request.bytes, *there); !range) return range;
+  const TimePoint expires = request.expires(now);
+  const std::uint64_t uses = std::max<std::uint64_t>(request.uses, 1);
+  if (expires <= now || expires - now > kLongestLife)
     return Error{Code::kInvalidArgument, "a handle lives for some time, 24 hours at most"};
-  if (terms.uses == 0 || terms.uses > kMostUses)
+  if (uses > kMostUses)
     return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(kMostUses) + " imports"};
-  const DeviceIndex device = session.slices.at(slice).device;
-  std::vector<LeaseId> leases(ids.begin(), ids.end());
+  const DeviceIndex device = session.slices.at(request.slice).device;
   return handles_.add(
-      bytes, {session.id, device, std::move(leases), terms.offset, terms.bytes, terms.expires, terms.uses},
+      bytes, {session.id, device, std::move(request.leases), request.offset, request.bytes, expires, uses},
       now);
 }
 
@@ -79,25 +80,23 @@ void Exports::restore(const Checkpoint::Handle& from, DeviceIndex device, TimePo
 
 // The broker does not know the importers, which may be on other machines: it can neither ask nor end them. So
 // only memory that nobody else can ever claim is given out.
-Result<std::vector<FabricPart>> Exports::export_fabric(const Session& session, SliceId slice,
-                                                       std::span<const LeaseId> ids, Bytes offset,
-                                                       Bytes bytes, const FabricHandleOf& handle_of,
-                                                       TimePoint now) {
-  const auto there = leases_.check_exported(session, slice, ids);
+Result<std::vector<FabricPart>> Exports::export_fabric(const Session& session, ExportHandle request,
+                                                       const FabricHandleOf& handle_of, TimePoint now) {
+  const auto there = leases_.check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (bytes.is_zero()) bytes = there->minus(offset);
-  if (auto range = check_range(offset, bytes, *there); !range) return range.error();
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto range = check_range(request.offset, request.bytes, *there); !range) return range.error();
   std::vector<FabricPart> parts;
-  const Bytes end = offset + bytes;
+  const Bytes end = request.offset + request.bytes;
   Bytes at;  // where the lease begins
-  for (const LeaseId id : ids) {
+  for (const LeaseId id : request.leases) {
     const Bytes size = leases_.at(id).extent.size;
-    const Bytes from = std::max(at, offset);
+    const Bytes from = std::max(at, request.offset);
     const Bytes to = std::min(at + size, end);
     if (from < to) parts.push_back({id, {}, size, from - at, to - from});
     at += size;
   }
-  const DeviceIndex device = session.slices.at(slice).device;
+  const DeviceIndex device = session.slices.at(request.slice).device;
   if (auto allowed = check_fabric(session, device, parts); !allowed) return allowed.error();
   for (FabricPart& part : parts) {
     const auto handle = handle_of(leases_.at(part.lease).extent.id);

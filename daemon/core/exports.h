@@ -1,20 +1,12 @@
 #pragma once
 #include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "daemon/core/leases.h"
+#include "daemon/core/requests.h"
 
 namespace gpumem::core {
-
-/// The range that a handle stands for, and its lifetime.
-struct HandleTerms {
-  Bytes offset;  ///< of the range, in its leases one after the other
-  Bytes bytes;   ///< zero: all the rest
-  TimePoint expires;
-  std::uint64_t uses = 1;
-};
 
 /// One extent of a range that is given out by fabric handles.
 struct FabricPart {
@@ -35,10 +27,9 @@ class Exports {
   Exports(State& state, Leases& leases, Handles& handles, const Regions& regions)
       : state_(state), leases_(leases), handles_(handles), regions_(regions) {}
 
-  Result<void> export_handle(const Session& session, SliceId slice, std::span<const LeaseId> leases,
-                             HandleTerms terms, const HandleBytes& bytes, TimePoint now);
-  Result<std::vector<FabricPart>> export_fabric(const Session& session, SliceId slice,
-                                                std::span<const LeaseId> leases, Bytes offset, Bytes bytes,
+  Result<void> export_handle(const Session& session, ExportHandle request, const HandleBytes& bytes,
+                             TimePoint now);
+  Result<std::vector<FabricPart>> export_fabric(const Session& session, ExportHandle request,
                                                 const FabricHandleOf& handle_of, TimePoint now);
   Result<void> revoke_handle(const Session& session, const HandleBytes& bytes);
   /// The handle, if the session may redeem it. Errors  as Broker::import_handle.

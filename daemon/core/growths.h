@@ -6,18 +6,11 @@
 
 #include "daemon/core/explainer.h"
 #include "daemon/core/leases.h"
+#include "daemon/core/requests.h"
 #include "daemon/core/state.h"
 #include "daemon/core/waiting_places.h"
 
 namespace gpumem::core {
-
-/// One part of a growth. Bytes are rounded up to the granularity.
-struct GrowthPart {
-  SliceId slice;
-  Bytes wanted;
-  Bytes least{};    ///< less is of no use; zero: `wanted`
-  Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
-};
 
 /// Requests for memory: they wait, are granted, get their extents from the stores, and become leases.
 /// Invariant: every request is answered exactly once, unless it is cancelled or its session ends before.

@@ -31,6 +31,8 @@ Users users_of_all(const Imports& imports, const std::vector<LeaseId>& leases) {
   return users;
 }
 
+Error no_such_session() { return {Code::kNotFound, "the session has ended"}; }
+
 }  // namespace
 
 RegionPage RegionListing::page(const std::string& owner, RegionId after, std::size_t most) const {
@@ -123,6 +125,11 @@ std::optional<std::string> Broker::tenant_of(SessionId session) const {
   return found == nullptr ? std::nullopt : std::optional(found->tenant_name);
 }
 
+Result<SessionView> Broker::describe(SessionId session) const {
+  if (!knows(session)) return no_such_session();
+  return sessions(SessionId{session.value - 1}, 0).front();
+}
+
 bool Broker::belongs(const std::string& tenant, const std::string& of) const {
   const Tenant* found = state_.tenants.find(tenant);
   const Tenant* group = state_.tenants.find(of);
@@ -135,6 +142,19 @@ Result<Explanation> Broker::explain_session(SessionId session, bool everything, 
 
 Result<Explanation> Broker::explain_tenant(const std::string& tenant, bool everything, TimePoint now) const {
   return with_regions(explainer_.explain_tenant(tenant, everything, now));
+}
+
+Result<Explanation> Broker::explain(SessionId session, TimePoint now) {
+  const Session* const known = state_.find(session);
+  if (known == nullptr) return no_such_session();
+  if (auto within = count_explanation(known->peer.account(), now); !within) return within.error();
+  auto explanation = explain_session(session, false, now);
+  if (!explanation) return explanation;
+  // Others' requests are part of how a common parent stands; what they ask for is not for everybody.
+  std::erase_if(explanation->waiting, [&](const Denial& one) {
+    return one.tenant != known->tenant_name && !belongs(one.tenant, known->tenant_name);
+  });
+  return explanation;
 }
 
 Result<Explanation> Broker::with_regions(Result<Explanation> explanation) const {

@@ -36,9 +36,11 @@ class Outbox {
     into.clear();
     into.swap(effects_);
   }
+  std::vector<Effect> take_effects() { return std::exchange(effects_, {}); }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
+  /// Sessions whose own figures have changed since the last call.
   std::vector<SessionId> take_touched() { return std::exchange(touched_, {}); }
-  /// As take_effects().
+  /// As take_effects(): the steps from one checkpoint to the next.
   void take_changes(std::vector<Checkpoint::Change>& into) {
     into.clear();
     into.swap(changes_);

@@ -5,15 +5,15 @@
 namespace gpumem::core {
 namespace {
 
-Result<void> check_terms(const RegionTerms& terms, Bytes there, TimePoint now) {
+Result<void> check_terms(const Publish& terms, Bytes there) {
   if (auto range = check_range(terms.offset, terms.bytes, there); !range) return range;
   if (terms.layout > terms.bytes) {
     return Error{Code::kInvalidArgument,
                  "a layout of " + to_string(terms.layout) + " in a region of " + to_string(terms.bytes)};
   }
-  if (terms.expires <= now || terms.linger <= Duration::zero())
+  if (std::min(terms.life, terms.linger) < Duration::zero())
     return Error{Code::kInvalidArgument, "a region lives for some time"};
-  if (!terms.keep && terms.linger != Duration::max())
+  if (!terms.keep && terms.linger != Duration::zero())
     return Error{Code::kInvalidArgument, "only a kept region has a time after its last process"};
   if (terms.readers.size() > Regions::kMostReaders) {
     return Error{Code::kInvalidArgument, "a region names " + std::to_string(Regions::kMostReaders) +
@@ -45,41 +45,40 @@ bool is_used(const Imports::Shared* shared) {
 
 }  // namespace
 
-Result<RegionId> PublishedRegions::publish(const Session& session, SliceId slice,
-                                           std::span<const LeaseId> ids, RegionTerms terms, TimePoint now) {
-  const auto there = leases_.check_exported(session, slice, ids);
+Result<RegionId> PublishedRegions::publish(const Session& session, Publish request, TimePoint now) {
+  const auto there = leases_.check_exported(session, request.slice, request.leases);
   if (!there) return there.error();
-  if (auto alone = leases_.check_no_fabric(ids); !alone) return alone.error();
-  if (terms.bytes.is_zero()) terms.bytes = there->minus(terms.offset);
-  if (auto right = check_terms(terms, *there, now); !right) return right.error();
+  if (auto alone = leases_.check_no_fabric(request.leases); !alone) return alone.error();
+  if (request.bytes.is_zero()) request.bytes = there->minus(request.offset);
+  if (auto right = check_terms(request, *there); !right) return right.error();
   drop_expired(now);
-  if (auto able = check_sealing(ids, terms); !able) return able.error();
+  if (auto able = check_sealing(request.leases, request); !able) return able.error();
   auto published = regions_.add({.id = {},
                                  .owner = session.tenant,
-                                 .name = std::move(terms.name),
-                                 .device = session.slices.at(slice).device,
-                                 .leases = {ids.begin(), ids.end()},
-                                 .offset = terms.offset,
-                                 .bytes = terms.bytes,
-                                 .layout = terms.layout,
-                                 .digest = terms.digest,
-                                 .sharing = terms.sharing,
-                                 .readers = std::move(terms.readers),
-                                 .expires = terms.expires,
-                                 .kept = terms.keep,
-                                 .linger = terms.linger,
-                                 .sealed = terms.sealed},
+                                 .name = std::move(request.name),
+                                 .device = session.slices.at(request.slice).device,
+                                 .leases = request.leases,
+                                 .offset = request.offset,
+                                 .bytes = request.bytes,
+                                 .layout = request.layout,
+                                 .digest = request.digest,
+                                 .sharing = request.sharing,
+                                 .readers = std::move(request.readers),
+                                 .expires = request.expires(now),
+                                 .kept = request.keep,
+                                 .linger = request.lingers(),
+                                 .sealed = request.sealed},
                                 now);
   if (!published) return published;
-  if (terms.sealed) {
-    for (const LeaseId id : ids) handles_.drop(id);
+  if (request.sealed) {
+    for (const LeaseId id : request.leases) handles_.drop(id);
   }
   describe(regions_.at(*published), state_.note(Event::Kind::kPublished, session, now));
   return published;
 }
 
 // An importer by a handle, or by a region that is not sealed, can write to the memory.
-Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const RegionTerms& terms) const {
+Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const Publish& terms) const {
   for (const LeaseId id : ids) {
     const std::set<RegionId>& there = regions_.of(id);
     if (!there.empty() && regions_.is_sealed(id) != terms.sealed) {
@@ -105,14 +104,14 @@ Result<void> PublishedRegions::check_writing(const Session& session, const Regio
                words_of(region) + " is sealed: its content does not change; publish a new version"};
 }
 
-bool PublishedRegions::is_shared_with(TenantId tenant, const MapTerms& terms) const {
+bool PublishedRegions::is_shared_with(TenantId tenant, const MapRegion& terms) const {
   const Region* const region = find_for(tenant, terms);
   return region != nullptr && region->id.value > terms.newer_than;
 }
 
 // A region of another tenant is looked up among the audiences of this one. The steps are the same if that
 // tenant does not exist, or has such a region for others alone: the time of an answer reveals neither.
-const Region* PublishedRegions::find_for(TenantId tenant, const MapTerms& terms) const {
+const Region* PublishedRegions::find_for(TenantId tenant, const MapRegion& terms) const {
   const Tenant* const known = state_.tenants.find(terms.owner);
   const TenantId owner = known == nullptr ? TenantId{} : known->id;
   if (owner == tenant) return find(owner, terms);
@@ -131,7 +130,7 @@ const Region* PublishedRegions::find_for(TenantId tenant, const MapTerms& terms)
   return regions_.find(audiences, {terms.name, device, terms.version});
 }
 
-const Region* PublishedRegions::find(TenantId owner, const MapTerms& terms) const {
+const Region* PublishedRegions::find(TenantId owner, const MapRegion& terms) const {
   if (terms.device.empty()) return regions_.find(owner, terms.name, terms.version);
   const auto device = state_.find_device(terms.device);
   if (!device) return nullptr;
@@ -140,7 +139,7 @@ const Region* PublishedRegions::find(TenantId owner, const MapTerms& terms) cons
   return region != nullptr && region->device == *device ? region : nullptr;
 }
 
-Result<const Region*> PublishedRegions::mappable(const Session& session, const MapTerms& terms,
+Result<const Region*> PublishedRegions::mappable(const Session& session, const MapRegion& terms,
                                                  TimePoint now) {
   drop_expired(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;

@@ -8,24 +8,9 @@
 
 #include "daemon/core/leases.h"
 #include "daemon/core/region_waits.h"
+#include "daemon/core/requests.h"
 
 namespace gpumem::core {
-
-/// The terms of a publication.
-struct RegionTerms {
-  std::string name;
-  Bytes offset;  ///< of the range, in its leases one after the other
-  Bytes bytes;   ///< zero: all the rest
-  Bytes layout;  ///< of `bytes`, the last
-  LayoutDigest digest{};
-  Sharing sharing = Sharing::kPrivate;
-  std::vector<std::string> readers;
-  TimePoint expires = TimePoint::max();
-  bool keep = false;                  ///< the region outlives the processes that have its memory
-  Duration linger = Duration::max();  ///< of a kept one, after the last process has left; max: for ever
-  bool sealed = false;                ///< nobody writes to it
-  std::uint64_t request = 0;          ///< the client's own number of this one; 0: it is not made again
-};
 
 /// Named memory that sessions of other tenants map, too: who may map it, and when it ends. Events of the
 /// Broker that have the same names have their contracts there.
@@ -35,14 +20,13 @@ class PublishedRegions {
   PublishedRegions(State& state, Leases& leases, Handles& handles, Regions& regions)
       : state_(state), leases_(leases), handles_(handles), regions_(regions) {}
 
-  Result<RegionId> publish(const Session& session, SliceId slice, std::span<const LeaseId> leases,
-                           RegionTerms terms, TimePoint now);
+  Result<RegionId> publish(const Session& session, Publish request, TimePoint now);
   /// The region, if the session may map it. Errors  as Broker::map_region.
-  Result<const Region*> mappable(const Session& session, const MapTerms& terms, TimePoint now);
+  Result<const Region*> mappable(const Session& session, const MapRegion& terms, TimePoint now);
   /// Whether sessions of the tenant may map the region, or could until now: its time may be over.
-  bool is_shared_with(TenantId tenant, const MapTerms& terms) const;
+  bool is_shared_with(TenantId tenant, const MapRegion& terms) const;
   /// The newest version that the tenant may map, whether or not it is newer than the terms ask for.
-  const Region* find_for(TenantId tenant, const MapTerms& terms) const;
+  const Region* find_for(TenantId tenant, const MapRegion& terms) const;
   /// `region`  is mappable by the session, which takes over what a detached session of its tenant has of it.
   Imported map_region(Session& session, const Region& region, TimePoint now);
   /// Whether the session may make the region its own: nobody else has it.
@@ -86,8 +70,8 @@ class PublishedRegions {
   void add_to(Checkpoint& checkpoint) const { regions_.add_to(checkpoint); }
 
  private:
-  Result<void> check_sealing(std::span<const LeaseId> leases, const RegionTerms& terms) const;
-  const Region* find(TenantId owner, const MapTerms& terms) const;
+  Result<void> check_sealing(std::span<const LeaseId> leases, const Publish& terms) const;
+  const Region* find(TenantId owner, const MapRegion& terms) const;
   Region remove(RegionId id, TimePoint now);
   bool give_up_kept(const Session& detached, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);

@@ -8,36 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/types.h"
+#include "daemon/core/requests.h"
 #include "gpumem/result.h"
 
 namespace gpumem::core {
-
-/// How a region is mapped.
-/// kOwner    a kept region that no process has lives with the session from now on.
-/// kWriter   the session, of the region's own tenant, will write to it.
-enum class MapAs { kReader, kOwner, kWriter };
-
-/// Which region, and how.
-struct MapTerms {
-  std::string owner;  ///< a tenant's name; empty: the session's own
-  std::string name;
-  std::uint64_t version = 0;  ///< 0: the newest
-  MapAs how = MapAs::kReader;
-  std::string device{};  ///< a UUID: of those whose memory is of this device; empty: of all
-  /// Of a region of the session's own tenant: if there is none, its name is reserved for so long; zero: not.
-  Duration reserve_for{};
-  std::uint64_t number = 0;      ///< the client's own of the request, by which it may call it off
-  std::uint64_t newer_than = 0;  ///< the newest counts only if its version is higher; 0: any
-
-  bool reserves() const { return reserve_for > Duration::zero(); }
-};
 
 /// A session's request for a region that is not published yet, or not shared with its tenant.
 struct RegionWait {
   SessionId session;
   TenantId tenant;          ///< the session's
-  MapTerms terms;           ///< its owner is named
+  MapRegion terms;          ///< its owner is named
   bool is_own = false;      ///< the owner is the session's tenant, whoever that is
   bool is_pressed = false;  ///< the region exists, but its memory is being reclaimed
   TimePoint since{};

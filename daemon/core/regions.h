@@ -12,6 +12,7 @@
 
 #include "daemon/core/checkpoint.h"
 #include "daemon/core/outbox.h"
+#include "daemon/core/requests.h"
 #include "daemon/core/types.h"
 #include "daemon/core/views.h"
 #include "gpumem/result.h"
@@ -19,14 +20,6 @@
 namespace gpumem::core {
 
 struct Region;
-
-/// The tenants that may map a region, besides the one that has published it.
-enum class Sharing : std::uint8_t {
-  kPrivate,  ///< nobody
-  kGroup,    ///< all tenants below the publisher's parent tenant
-  kPublic,   ///< everybody who may connect
-  kNamed,    ///< the named tenants, and the tenants below them
-};
 
 /// One group of tenants that regions can be shared with.
 struct Audience {

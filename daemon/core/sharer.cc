@@ -40,28 +40,26 @@ void LastAnswers::add_to(Checkpoint& checkpoint) const {
 
 // A repeated request whose region has ended publishes again: the broker takes a region back if it cannot be
 // written down.
-Result<RegionId> Sharer::publish(SessionId id, SliceId slice, std::span<const LeaseId> leases,
-                                 RegionTerms terms, TimePoint now) {
+Result<RegionId> Sharer::publish(SessionId id, const Publish& request, TimePoint now) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
-  const auto made = answers_.find(id, terms.request);
+  const auto made = answers_.find(id, request.number);
   const Region* const region = made ? published_.regions().find(RegionId{*made}) : nullptr;
-  if (region != nullptr && region->owner == (*session)->tenant && region->name == terms.name)
+  if (region != nullptr && region->owner == (*session)->tenant && region->name == request.name)
     return region->id;
-  auto published = published_.publish(**session, slice, leases, terms, now);
+  auto published = published_.publish(**session, request, now);
   if (!published) return published;
-  answers_.note(id, terms.request, published->value);
-  note_published(**session, terms.name, *published);
+  answers_.note(id, request.number, published->value);
+  note_published(**session, request.name, *published);
   return published;
 }
 
-Result<void> Sharer::remove_region(SessionId id, const std::string& name, std::uint64_t version,
-                                   std::uint64_t request, TimePoint now) {
+Result<void> Sharer::remove_region(SessionId id, const RemoveRegion& request, TimePoint now) {
   const auto session = state_.live(id);
   if (!session) return session.error();
-  if (answers_.find(id, request)) return {};
-  auto removed = published_.remove_region(**session, name, version, now);
-  if (removed) answers_.note(id, request, version);
+  if (answers_.find(id, request.number)) return {};
+  auto removed = published_.remove_region(**session, request.name, request.version, now);
+  if (removed) answers_.note(id, request.number, request.version);
   return removed;
 }
 
@@ -70,7 +68,7 @@ void Sharer::note_published(const Session& session, const std::string& name, Reg
   note_due(session.tenant_name, name, state_.policy.devices[published_.regions().at(published).device].uuid);
 }
 
-Result<MappedRegion> Sharer::map_region(SessionId id, const MapTerms& terms, TimePoint now) {
+Result<MappedRegion> Sharer::map_region(SessionId id, const MapRegion& terms, TimePoint now) {
   const auto session = state_.borrower(id);
   if (!session) return session.error();
   const bool is_own = terms.owner.empty() || terms.owner == (*session)->tenant_name;

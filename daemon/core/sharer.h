@@ -56,15 +56,13 @@ class Sharer {
          PublishedRegions& published)
       : state_(state), reclaimer_(reclaimer), outside_(outside), exports_(exports), published_(published) {}
 
-  Result<RegionId> publish(SessionId session, SliceId slice, std::span<const LeaseId> leases,
-                           RegionTerms terms, TimePoint now);
+  Result<RegionId> publish(SessionId session, const Publish& request, TimePoint now);
   Result<Imported> import_handle(SessionId session, const HandleBytes& bytes, TimePoint now);
-  Result<MappedRegion> map_region(SessionId session, const MapTerms& terms, TimePoint now);
-  void map_or_wait(RequestId id, SessionId session, MapTerms terms, Duration wait, TimePoint now);
+  Result<MappedRegion> map_region(SessionId session, const MapRegion& request, TimePoint now);
+  void map_or_wait(RequestId id, SessionId session, MapRegion request, TimePoint now);
   Result<void> release_reservation(SessionId session, ReservationId reservation);
   void call_off_reservation(SessionId session, std::uint64_t number);
-  Result<void> remove_region(SessionId session, const std::string& name, std::uint64_t version,
-                             std::uint64_t request, TimePoint now);
+  Result<void> remove_region(SessionId session, const RemoveRegion& request, TimePoint now);
 
   /// Answers those whose region is there now, or whose turn it is to publish it; not all of many at once.
   /// Returns whether anybody has been answered.
@@ -84,7 +82,6 @@ class Sharer {
   std::optional<TimePoint> next_deadline() const;
   void add_to(Checkpoint& checkpoint) const { answers_.add_to(checkpoint); }
   void restore(const Checkpoint::Answer& answer) { answers_.restore(answer); }
-  /// The session's client is back, and makes requests again under other numbers.
   /// Until when a request waits; nothing: it does not.
   std::optional<TimePoint> due(RequestId id) const;
   /// How many regions the session waits for.
@@ -98,8 +95,8 @@ class Sharer {
   Result<MappedRegion> map(Session& session, const Region& region, TimePoint now, MapAs how);
   Result<void> begin_import(Session& session, const Session& holder, DeviceIndex device);
   void note_published(const Session& session, const std::string& name, RegionId published);
-  Result<MapOutcome> map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now);
-  Result<MapOutcome> reserve(SessionId session, const MapTerms& terms, TimePoint now);
+  Result<MapOutcome> map_or_reserve(SessionId session, const MapRegion& terms, TimePoint now);
+  Result<MapOutcome> reserve(SessionId session, const MapRegion& terms, TimePoint now);
   std::string words_of(const Reservation& reservation) const;
   void answer_map(RequestId id, SessionId session, Result<MapOutcome> answer);
   bool may_come(const Result<MapOutcome>& outcome) const;

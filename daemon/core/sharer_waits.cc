@@ -5,18 +5,20 @@
 
 namespace gpumem::core {
 
-void Sharer::map_or_wait(RequestId id, SessionId session_id, MapTerms terms, Duration wait, TimePoint now) {
+void Sharer::map_or_wait(RequestId id, SessionId session_id, MapRegion terms, TimePoint now) {
+  if (auto right = check(terms); !right) return answer_map(id, session_id, right.error());
   const auto session = state_.live(session_id);
   if (!session) return answer_map(id, session_id, session.error());
   const bool is_own = terms.owner.empty();
   if (is_own) terms.owner = (*session)->tenant_name;
   auto outcome = map_or_reserve(session_id, terms, now);
-  if (!may_come(outcome) || wait <= Duration::zero()) return answer_map(id, session_id, std::move(outcome));
+  if (!may_come(outcome) || terms.wait <= Duration::zero())
+    return answer_map(id, session_id, std::move(outcome));
   const bool is_pressed = outcome.error().code == Code::kUnavailable;
   if (!is_pressed && terms.version != Regions::kNewest)
     return answer_map(id, session_id,
                       Error{Code::kInvalidArgument, "the newest version can be waited for, no other"});
-  const TimePoint deadline = now + std::min(wait, TimePoint::max() - now);
+  const TimePoint deadline = now + std::min(terms.wait, kLongestWait);
   auto waits = region_waits_.add(
       id, {session_id, (*session)->tenant, std::move(terms), is_own, is_pressed, now, deadline});
   if (!waits) return answer_map(id, session_id, waits.error());
@@ -43,14 +45,14 @@ void Sharer::serve_pressed_waits(TimePoint now) {
 }
 
 // kNotFound: there is nothing to be had yet.
-Result<MapOutcome> Sharer::map_or_reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+Result<MapOutcome> Sharer::map_or_reserve(SessionId session, const MapRegion& terms, TimePoint now) {
   auto mapped = map_region(session, terms, now);
   if (mapped) return MapOutcome(std::move(*mapped));
   if (!terms.reserves() || mapped.error().code != Code::kNotFound) return mapped.error();
   return reserve(session, terms, now);
 }
 
-Result<MapOutcome> Sharer::reserve(SessionId session, const MapTerms& terms, TimePoint now) {
+Result<MapOutcome> Sharer::reserve(SessionId session, const MapRegion& terms, TimePoint now) {
   if (const Reservation* others = reservations_.find(terms.owner, terms.name))
     return Error{Code::kNotFound, words_of(*others)};
   const TimePoint expires = now + std::min(terms.reserve_for, TimePoint::max() - now);
@@ -96,7 +98,7 @@ void Sharer::note_due(const std::string& owner, const std::string& name, const s
     const bool reserves = state_.tenants.name(tenant) == owner && reservations_.find(owner, name) == nullptr;
     if (!reserves && !published_.is_shared_with(tenant, {.owner = owner, .name = name})) continue;
     for (const RequestId id : region_waits_.of({owner, name, tenant})) {
-      const MapTerms& terms = region_waits_.find(id)->terms;
+      const MapRegion& terms = region_waits_.find(id)->terms;
       if (device.empty() || terms.device.empty() || terms.device == device || terms.reserves())
         region_waits_.note_due(id);
     }
@@ -105,7 +107,7 @@ void Sharer::note_due(const std::string& owner, const std::string& name, const s
 
 // Another version may be published and removed again before all are served, or the name reserved.
 bool Sharer::is_due(const RegionWait& wait) const {
-  const MapTerms& terms = wait.terms;
+  const MapRegion& terms = wait.terms;
   if (published_.is_shared_with(wait.tenant, terms)) return true;
   return terms.reserves() && reservations_.find(terms.owner, terms.name) == nullptr;
 }
@@ -136,7 +138,7 @@ void Sharer::refuse_expired(TimePoint now) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
     const Reservation* const reserved =
         wait->terms.reserves() ? reservations_.find(wait->terms.owner, wait->terms.name) : nullptr;
-    const MapTerms& terms = wait->terms;
+    const MapRegion& terms = wait->terms;
     const Region* const newest = published_.find_for(wait->tenant, terms);
     const std::string why = wait->is_pressed      ? "its memory is being asked back"
                             : reserved != nullptr ? words_of(*reserved)

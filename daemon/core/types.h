@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -20,6 +21,12 @@ using HandleBytes = std::array<char, 64>;
 using LayoutDigest = std::array<char, 32>;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
+
+/// In milliseconds, rounded up; never below zero: nothing is left of a time that has passed.
+inline std::uint64_t to_milliseconds(Duration duration) {
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
+}
 
 using TenantId = Id<struct TenantTag>;
 using JobId = Id<struct JobTag>;

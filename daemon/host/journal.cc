@@ -220,7 +220,7 @@ Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
 Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
                                   core::Broker& broker) {
   if (folder.empty()) return {};
-  broker.keep_changes();
+  broker.outbox().keep_changes();
   auto journal = Journal::begin(folder, std::move(devices), broker.checkpoint());
   if (!journal) return journal.error();
   journal_ = std::move(*journal);
@@ -229,7 +229,7 @@ Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vect
 
 bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
   if (!journal_) return true;
-  broker.take_changes(changes_);
+  broker.outbox().take_changes(changes_);
   if (failed_) return try_again(broker, now);
   if (changes_.empty()) return true;
   if (auto written = journal_->add(changes_); !written) {

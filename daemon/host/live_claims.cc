@@ -79,6 +79,7 @@ Result<void> check_namespace(const core::PodClaim& claim, const pods::PreparedCl
 }  // namespace
 
 Result<void> LiveQuotas::prepare_now(const core::PodClaim& claim, const core::Caller& caller) {
+  if (auto right = pods::check(claim); !right) return right;
   const MutexLock lock(mutex_);
   if (!config_.kubernetes.look_for_pods)
     return Error{Code::kFailedPrecondition,
@@ -101,6 +102,7 @@ Result<void> LiveQuotas::prepare_now(const core::PodClaim& claim, const core::Ca
 }
 
 Result<void> LiveQuotas::unprepare_now(const std::string& uid, const core::Caller& caller) {
+  if (uid.empty()) return Error{Code::kInvalidArgument, "no claim is named: its uid is empty"};
   const MutexLock lock(mutex_);
   const pods::PreparedClaims& current = claims_.current();
   const auto known = current.by_uid.find(uid);

@@ -166,12 +166,12 @@ void Loop::run(const Work& work) {
   work(broker_, now());
   do_effects();
   running_ = false;
-  if (auto events = broker_.take_events(); !events.empty()) {
+  if (auto events = broker_.outbox().take_events(); !events.empty()) {
     if (std::ranges::any_of(events, is_expiry)) crash_at(CrashPoint::kRegionExpired);
     std::ranges::for_each(events, warn_of_lost_region);
     events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
   }
-  for (const SessionId session : broker_.take_touched()) publish(session);
+  for (const SessionId session : broker_.outbox().take_touched()) publish(session);
   for (const auto& done : std::exchange(after_, {})) done();
   publish_soon();
   deadline_.arm(broker_.next_deadline());
@@ -183,7 +183,7 @@ void Loop::run(const Work& work) {
 void Loop::do_effects() {
   std::vector<core::Effect> effects;
   static_cast<void>(journal_.write(broker_, now()));
-  for (broker_.take_effects(effects); !effects.empty(); broker_.take_effects(effects)) {
+  for (broker_.outbox().take_effects(effects); !effects.empty(); broker_.outbox().take_effects(effects)) {
     if (!journal_.write(broker_, now())) withhold(effects);
     for (core::Effect& effect : effects) {
       std::visit([this](auto& one) { do_effect(one); }, effect);
@@ -276,24 +276,21 @@ bool Loop::is_behind(SessionId session) const {
   return client != clients_.end() && client->second.link->is_behind();
 }
 
-RequestId Loop::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
-                     GrowAnswer answer) {
-  const auto place = broker_.place_kept(session, parts, now());
+RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer answer) {
+  const auto place = broker_.place_kept(session, request, now());
   const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));
   run([&](core::Broker& broker, core::TimePoint at) {
-    broker.grow(id, session, parts, wait, at);
+    broker.grow(id, session, request, at);
     crash_at(CrashPoint::kGrowDecided);
   });
   return id;
 }
 
-RequestId Loop::map_region(SessionId session, core::MapTerms terms, core::Duration wait, MapAnswer answer) {
+RequestId Loop::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_maps_.add(id, session, std::move(answer));
-  run([&](core::Broker& broker, core::TimePoint at) {
-    broker.map_or_wait(id, session, std::move(terms), wait, at);
-  });
+  run([&](core::Broker& broker, core::TimePoint at) { broker.map_or_wait(id, session, request, at); });
   return id;
 }
 

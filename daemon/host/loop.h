@@ -73,10 +73,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   Result<SessionId> open_session(int connection, std::string label,
                                  std::shared_ptr<core::SessionHolder> holder) override;
   void end_session(SessionId session) override;
-  RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
-                 GrowAnswer answer) override;
-  RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
-                       MapAnswer answer) override;
+  RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
+  RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
     return extents_->fabric_handle(extent);

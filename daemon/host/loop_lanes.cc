@@ -167,7 +167,6 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto hello = lane::body_of<lane::Hello>(frame);
   if (!hello) return hello.error();
   if (auto spoken = check_versions(hello->oldest, hello->newest); !spoken) return spoken;
-  if (auto label = check_label(hello->label.view()); !label) return label;
   auto opened = open_session(lane, std::string(hello->label.view()));
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session);

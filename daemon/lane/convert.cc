@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "daemon/api/denial_numbers.h"
-
 namespace gpumem::lane {
 namespace {
 
@@ -25,7 +23,7 @@ Holder holder_of(const core::Denial::Holder& holder) {
 
 Denial denial_of(const core::Denial& denial) {
   Denial body{};
-  body.reason = api::reason_number(denial.reason);
+  body.reason = static_cast<std::uint64_t>(denial.reason);
   body.asked = denial.asked.count;
   body.asked_least = denial.asked_min.count;
   body.tenant_limit = denial.quota.limit.count;
@@ -36,19 +34,27 @@ Denial denial_of(const core::Denial& denial) {
   body.kept_for_others = denial.kept_for_others.count;
   body.charged_to_others = denial.charged_to_others.count;
   body.waiters_ahead = denial.waiters_ahead;
-  body.waited = api::milliseconds(denial.waited);
-  body.wait_limit = api::milliseconds(denial.wait_limit);
+  body.waited = core::to_milliseconds(denial.waited);
+  body.wait_limit = core::to_milliseconds(denial.wait_limit);
   body.limiting_limit = denial.limiting_limit.count;
   body.limiting_charged = denial.limiting_charged.count;
   body.returning = denial.returning.count;
   body.asked_back = denial.asked_back.count;
   body.soonest_known = denial.soonest.within ? 1 : 0;
-  body.soonest = api::milliseconds(denial.soonest.within.value_or(core::Duration{}));
+  body.soonest = core::to_milliseconds(denial.soonest.within.value_or(core::Duration{}));
   body.device = decltype(body.device)::of(denial.device);
   body.tenant = decltype(body.tenant)::of(denial.tenant);
   body.limiting_tenant = decltype(body.limiting_tenant)::of(denial.limiting_tenant);
   body.soonest_why = decltype(body.soonest_why)::of(denial.soonest.why);
   return body;
+}
+
+template <class Body>
+std::vector<LeaseId> leases_of(const Body& body) {
+  std::vector<LeaseId> leases;
+  leases.reserve(body.count);
+  for (std::size_t i = 0; i < body.count; ++i) leases.push_back(LeaseId{body.leases[i]});
+  return leases;
 }
 
 std::vector<std::string> readers_of(const Publish& body) {
@@ -61,64 +67,61 @@ std::vector<std::string> readers_of(const Publish& body) {
 
 }  // namespace
 
-api::Grow to_call(const Grow& body) {
+core::Grow to_request(const Grow& body) {
   static_assert(kOneExtent == core::kOneExtent.count);
-  api::Grow call{.parts = {}, .wait = to_duration(body.wait)};
+  core::Grow request{.parts = {}, .wait = to_duration(body.wait)};
   for (std::size_t i = 0; i < body.count; ++i) {
     const GrowPart& part = body.parts[i];
-    call.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.least}, {part.largest_extent}});
+    request.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.least}, {part.largest_extent}});
   }
-  return call;
+  return request;
 }
 
-api::Return to_call(const Return& body) {
-  api::Return call{.slice = SliceId{body.slice}, .leases = {}};
-  call.leases.reserve(body.count);
-  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
-  return call;
+core::Return to_request(const Return& body) { return {SliceId{body.slice}, leases_of(body)}; }
+
+core::ExportHandle to_request(const ExportHandle& body) {
+  return {.slice = SliceId{body.slice},
+          .leases = leases_of(body),
+          .offset = {body.offset},
+          .bytes = {body.bytes},
+          .life = to_duration(body.life),
+          .uses = body.uses};
 }
 
-api::ExportHandle to_call(const ExportHandle& body) {
-  api::ExportHandle call{SliceId{body.slice},    {},       {body.offset}, {body.bytes},
-                         to_duration(body.life), body.uses};
-  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
-  return call;
+Result<core::Publish> to_request(const Publish& body, std::uint64_t number) {
+  if (body.keep > 1) return Error{Code::kInvalidArgument, "a region is kept (1) or not (0)"};
+  if (body.sealed > 1) return Error{Code::kInvalidArgument, "a region is sealed (1) or not (0)"};
+  return core::Publish{.name = std::string(body.name.view()),
+                       .slice = SliceId{body.slice},
+                       .leases = leases_of(body),
+                       .offset = {body.offset},
+                       .bytes = {body.bytes},
+                       .layout = {body.layout},
+                       .digest = body.digest,
+                       .sharing = static_cast<core::Sharing>(body.sharing),
+                       .readers = readers_of(body),
+                       .life = to_duration(body.life),
+                       .keep = body.keep == 1,
+                       .linger = to_duration(body.linger),
+                       .sealed = body.sealed == 1,
+                       .number = number};
 }
 
-api::Publish to_call(const Publish& body, std::uint64_t number) {
-  api::Publish call;
-  call.name = body.name.view();
-  call.slice = SliceId{body.slice};
-  for (std::size_t i = 0; i < body.count; ++i) call.leases.push_back(LeaseId{body.leases[i]});
-  call.offset = {body.offset};
-  call.bytes = {body.bytes};
-  call.layout = {body.layout};
-  call.digest = body.digest;
-  call.sharing = static_cast<std::uint64_t>(body.sharing);
-  call.readers = readers_of(body);
-  call.life = to_duration(body.life);
-  call.keep = body.keep;
-  call.linger = to_duration(body.linger);
-  call.sealed = body.sealed;
-  call.number = number;
-  return call;
+core::MapRegion to_request(const MapRegion& body, std::string device) {
+  return {.owner = std::string(body.owner.view()),
+          .name = std::string(body.name.view()),
+          .version = body.version,
+          .how = static_cast<core::MapAs>(body.as),
+          .device = std::move(device),
+          .newer_than = body.newer_than,
+          .wait = to_duration(body.wait)};
 }
 
-api::MapRegion to_call(const MapRegion& body, std::string device) {
-  return {std::string(body.owner.view()),
-          std::string(body.name.view()),
-          body.version,
-          static_cast<std::uint64_t>(body.as),
-          to_duration(body.wait),
-          std::move(device),
-          body.newer_than};
-}
-
-api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number) {
+core::MapOrReserve to_request(const MapOrReserve& body, std::uint64_t number) {
   return {std::string(body.name.view()), to_duration(body.life), to_duration(body.wait), number};
 }
 
-api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number) {
+core::RemoveRegion to_request(const RemoveRegion& body, std::uint64_t number) {
   return {std::string(body.name.view()), body.version, number};
 }
 
@@ -134,11 +137,11 @@ Failed to_body(const core::GrowFailure& failure) {
   return body;
 }
 
-SliceOpened to_body(const api::SliceOpened& opened) {
+SliceOpened to_body(const core::SliceOpened& opened) {
   return {opened.slice.value, opened.limit.count, opened.granularity.count};
 }
 
-HandleExported to_body(const api::HandleExported& exported) {
+HandleExported to_body(const core::HandleExported& exported) {
   return {exported.handle, to_nanoseconds(exported.expires)};
 }
 
@@ -202,12 +205,18 @@ Explained to_body(const core::Explanation& explanation, core::TimePoint now) {
   for (const core::Standing& one : explanation.devices) {
     if (body.count == body.devices.size()) break;
     body.devices[body.count++] = {
-        one.quota.guarantee.count, one.quota.limit.count,
-        one.quota.weight,          one.quota.priority,
-        one.charged.count,         one.declared.count,
-        one.overhead.count,        one.available.count,
-        one.burst.count,           one.debt.count,
-        one.asked_back.count,      one.asked_back_until ? api::milliseconds(*one.asked_back_until - now) : 0};
+        one.quota.guarantee.count,
+        one.quota.limit.count,
+        one.quota.weight,
+        one.quota.priority,
+        one.charged.count,
+        one.declared.count,
+        one.overhead.count,
+        one.available.count,
+        one.burst.count,
+        one.debt.count,
+        one.asked_back.count,
+        one.asked_back_until ? core::to_milliseconds(*one.asked_back_until - now) : 0};
   }
   return body;
 }

@@ -2,27 +2,28 @@
 #include <string>
 #include <vector>
 
-#include "daemon/api/calls.h"
+#include "daemon/core/executor.h"
 #include "proto/lane/frames.h"
 
 namespace gpumem::lane {
 
 // Frames in the core's words and back. Nothing is decided here.
 
-api::Grow to_call(const Grow& body);
-api::Return to_call(const Return& body);
-api::ExportHandle to_call(const ExportHandle& body);
-// `number`  of the request: it is made again under it.
-api::Publish to_call(const Publish& body, std::uint64_t number);
+core::Grow to_request(const Grow& body);
+core::Return to_request(const Return& body);
+core::ExportHandle to_request(const ExportHandle& body);
+/// `number`  of the request: it is made again under it. Errors  kInvalidArgument: neither 0 nor 1.
+Result<core::Publish> to_request(const Publish& body, std::uint64_t number);
 /// `device`  its UUID; empty: any.
-api::MapRegion to_call(const MapRegion& body, std::string device);
-api::MapOrReserve to_call(const MapOrReserve& body, std::uint64_t number);
-api::RemoveRegion to_call(const RemoveRegion& body, std::uint64_t number);
+core::MapRegion to_request(const MapRegion& body, std::string device);
+core::MapOrReserve to_request(const MapOrReserve& body, std::uint64_t number);
+core::RemoveRegion to_request(const RemoveRegion& body, std::uint64_t number);
 
 /// With the figures, if it is a denial: for the caller, so without other tenants' names.
 Failed to_body(const core::GrowFailure& failure);
-SliceOpened to_body(const api::SliceOpened& opened);
-HandleExported to_body(const api::HandleExported& exported);
+SliceOpened to_body(const core::SliceOpened& opened);
+HandleExported to_body(const core::HandleExported& exported);
+inline Published to_body(core::RegionId version) { return {version.value}; }
 Imported to_body(const core::Imported& imported);
 RegionMapped to_body(const core::MappedRegion& region);
 NameReserved to_body(const core::NameReserved& reserved);

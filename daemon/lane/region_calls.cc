@@ -5,17 +5,11 @@
 namespace gpumem::lane {
 
 Result<void> SessionCalls::take(const Call& call, const Publish& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kPublishRead);
-  const auto version =
-      api::publish(executor_, call.broker, call.session, to_call(body, call.number), call.now);
-  if (version)
-    answer_later(call, Published{version->value});
-  else
-    answer_later(call, failed_with(version.error()));
+  const auto request = to_request(body, call.number);
+  answer_with_body(call, request ? core::publish(executor_, call.broker, call.session, *request, call.now)
+                                 : Result<core::RegionId>(request.error()));
   crash_at(CrashPoint::kPublished);
   return {};
 }
@@ -24,13 +18,9 @@ Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kMapRead);
   const bool is_any = body.device == kAnyDevice;
-  const api::MapRegion request = to_call(body, is_any ? "" : device_at(call.broker, body.device));
-  if (request.wait != core::Duration::zero()) {
-    return await_region(call, [&](core::Executor::MapAnswer answer) {
-      return api::await_region(executor_, call.session, request, std::move(answer));
-    });
-  }
-  const auto mapped = api::map_region(executor_, call.broker, call.session, request, call.now);
+  const core::MapRegion request = to_request(body, is_any ? "" : device_at(call.broker, body.device));
+  if (request.wait != core::Duration::zero()) return await_region(call, request);
+  const auto mapped = core::map_region(executor_, call.broker, call.session, request, call.now);
   crash_at(CrashPoint::kMapDecided);
   if (mapped && mapped->adopted) crash_at(CrashPoint::kMapAdopted);
   if (mapped)
@@ -43,27 +33,25 @@ Result<void> SessionCalls::take(const Call& call, const MapRegion& body) {
 Result<void> SessionCalls::take(const Call& call, const MapOrReserve& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kReserveRead);
-  return await_region(call, [&](core::Executor::MapAnswer answer) {
-    return api::map_or_reserve(executor_, call.session, to_call(body, call.number), std::move(answer));
-  });
+  return await_region(call, to_request(body, call.number).as_map());
 }
 
 Result<void> SessionCalls::take(const Call& call, const ReleaseReservation& body) {
   crash_at(CrashPoint::kReservationReleaseRead);
-  answer_later(call, api::release_reservation(call.broker, call.session,
-                                              {core::ReservationId{body.reservation}}, call.now));
+  answer_later(
+      call, call.broker.release_reservation(call.session, {core::ReservationId{body.reservation}}, call.now));
   crash_at(CrashPoint::kReservationReleased);
   return {};
 }
 
-// `begin`  starts the request, and returns its number. Its answer takes it out of `maps_`.
-template <class Begin>
-Result<void> SessionCalls::await_region(const Call& call, Begin begin) {
+// The answer takes it out of `maps_`.
+Result<void> SessionCalls::await_region(const Call& call, const core::MapRegion& request) {
   const std::pair key(call.session, call.number);
   if (!maps_.emplace(key, RequestId{}).second) return broken("two requests at once have one number");
-  const RequestId id = begin([this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
+  const RequestId id = executor_.map_region(
+      call.session, request, [this, key](const auto& answer) { answer_map(key.first, key.second, answer); });
   const auto map = maps_.find(key);
-  if (!id || map == maps_.end()) return {};
+  if (map == maps_.end()) return {};
   map->second = id;
   executor_.after([this, key, &broker = call.broker] {
     const auto waiting = maps_.find(key);
@@ -102,7 +90,7 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
 
 Result<void> SessionCalls::take(const Call& call, const RemoveRegion& body) {
   crash_at(CrashPoint::kRemoveRead);
-  answer_later(call, api::remove_region(call.broker, call.session, to_call(body, call.number), call.now));
+  answer_later(call, call.broker.remove_region(call.session, to_request(body, call.number), call.now));
   crash_at(CrashPoint::kRemoved);
   return {};
 }

@@ -8,13 +8,12 @@ namespace gpumem::lane {
 
 Error SessionCalls::broken(std::string_view what) { return {Code::kInvalidArgument, std::string(what)}; }
 
-Failed SessionCalls::too_late() {
-  return failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"});
+bool SessionCalls::is_late(const Call& call) {
+  if (call.expired)
+    answer_later(
+        call, failed_with({Code::kDeadlineExceeded, "the broker came to the call only after its deadline"}));
+  return call.expired;
 }
-
-SessionCalls::SessionCalls(core::Executor& executor, core::PacketSender& sender,
-                           std::shared_ptr<api::ExplanationLimit> explanations)
-    : executor_(executor), sender_(sender), explanations_(std::move(explanations)) {}
 
 Result<void> SessionCalls::receive(SessionId session, std::string_view packet, core::Broker& broker,
                                    core::TimePoint now) {
@@ -56,46 +55,35 @@ Result<void> SessionCalls::understand(const Call& call, const Incoming& frame) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kSliceRead);
-  const auto opened = api::open_slice(
+  const auto opened = core::open_slice(
       executor_, call.broker, call.session,
       {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())}, call.now);
   crash_at(CrashPoint::kSliceOpened);
-  if (opened)
-    answer_later(call, to_body(*opened));
-  else
-    answer_later(call, failed_with(opened.error()));
+  answer_with_body(call, opened);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const CloseSlice& body) {
   crash_at(CrashPoint::kSliceCloseRead);
-  answer_later(call, api::close_slice(call.broker, call.session, {SliceId{body.slice}}, call.now));
+  answer_later(call, call.broker.close_slice(call.session, {SliceId{body.slice}}, call.now));
   crash_at(CrashPoint::kSliceClosed);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const Return& body) {
   crash_at(CrashPoint::kReturnRead);
-  answer_later(call, api::give_back(call.broker, call.session, to_call(body), call.now));
+  answer_later(call, call.broker.give_back(call.session, to_request(body), call.now));
   crash_at(CrashPoint::kReturnTaken);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kExportRead);
-  if (const auto exported = api::export_handle(call.broker, call.session, to_call(body), call.now))
-    answer_later(call, to_body(*exported));
-  else
-    answer_later(call, failed_with(exported.error()));
+  answer_with_body(call,
+                   call.broker.export_handle(call.session, to_request(body), core::new_handle(), call.now));
   crash_at(CrashPoint::kExported);
   return {};
 }
@@ -103,7 +91,7 @@ Result<void> SessionCalls::take(const Call& call, const ExportHandle& body) {
 Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   if (!may_import(call)) return {};
   crash_at(CrashPoint::kImportRead);
-  const auto imported = api::import_handle(executor_, call.broker, call.session, {body.handle}, call.now);
+  const auto imported = core::import_handle(executor_, call.broker, call.session, {body.handle}, call.now);
   crash_at(CrashPoint::kImportDecided);
   if (imported)
     answer_import(call, to_body(*imported), *imported, CrashPoint::kImportSent);
@@ -115,30 +103,27 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
 // A handle and a region can be imported often: unread answers would use up descriptors that all sessions
 // need.
 bool SessionCalls::may_import(const Call& call) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return false;
-  }
+  if (is_late(call)) return false;
   if (!sender_.is_behind(call.session)) return true;
   answer_later(call, failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
   return false;
 }
 
 Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
-  answer_later(call, api::revoke_handle(call.broker, call.session, {body.handle}));
+  answer_later(call, call.broker.revoke_handle(call.session, {body.handle}));
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
   crash_at(CrashPoint::kReleaseRead);
-  answer_later(call, api::release_import(call.broker, call.session, {core::ImportId{body.import}}, call.now));
+  answer_later(call, call.broker.release_import(call.session, {core::ImportId{body.import}}, call.now));
   crash_at(CrashPoint::kReleased);
   return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const Charge& body) {
-  answer_later(call, api::charge(call.broker, call.session,
-                                 {device_at(call.broker, body.device), {body.bytes}}, call.now));
+  answer_later(
+      call, call.broker.charge(call.session, {device_at(call.broker, body.device), {body.bytes}}, call.now));
   return {};
 }
 
@@ -148,17 +133,13 @@ Result<void> SessionCalls::take(const Call& call, const Ping&) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const Grow& body) {
-  if (call.expired) {
-    answer_later(call, too_late());
-    return {};
-  }
+  if (is_late(call)) return {};
   crash_at(CrashPoint::kGrowRead);
   const auto [growth, is_new] = growths_.try_emplace({call.session, call.number});
   if (!is_new) return broken("two growths at once have one number");
-  const RequestId id = api::grow(executor_, call.session, to_call(body),
-                                 [this, session = call.session, number = call.number](const auto& answer) {
-                                   answer_growth(session, number, answer);
-                                 });
+  const RequestId id = executor_.grow(call.session, to_request(body),
+                                      [this, session = call.session, number = call.number](
+                                          const auto& answer) { answer_growth(session, number, answer); });
   if (!id) return {};  // answered, and gone from the growths under way
   growth->second = id;
   tell_of_waiting(call);
@@ -186,11 +167,11 @@ Result<void> SessionCalls::take(const Call& call, const Spent& body) {
   crash_at(CrashPoint::kPressureSpent);
   if (body.device >= call.broker.policy().devices.size())
     return broken("it speaks of a device that there is not");
-  return api::spent(call.broker, call.session, {device_at(call.broker, body.device)}, call.now);
+  return call.broker.spent(call.session, {device_at(call.broker, body.device)}, call.now);
 }
 
 Result<void> SessionCalls::take(const Call& call, const Describe&) {
-  const auto view = api::describe(call.broker, call.session);
+  const auto view = call.broker.describe(call.session);
   if (!view) {
     answer_later(call, failed_with(view.error()));
     return {};
@@ -205,7 +186,7 @@ Result<void> SessionCalls::take(const Call& call, const Describe&) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const Explain&) {
-  if (const auto explanation = api::explain(call.broker, call.session, *explanations_, call.now))
+  if (const auto explanation = call.broker.explain(call.session, call.now))
     answer_later(call, to_body(*explanation, call.now));
   else
     answer_later(call, failed_with(explanation.error()));

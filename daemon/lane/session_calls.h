@@ -1,6 +1,5 @@
 #pragma once
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "base/crash_point.h"
 #include "daemon/core/executor.h"
+#include "daemon/core/written_requests.h"
 #include "daemon/lane/convert.h"
 
 namespace gpumem::lane {
@@ -16,10 +16,8 @@ namespace gpumem::lane {
 /// Threads  the core's.
 class SessionCalls final : public core::PacketReceiver {
  public:
-  /// Both outlive it, and every answer. `explanations`  of all users; none: its own.
-  SessionCalls(
-      core::Executor& executor, core::PacketSender& sender,
-      std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>());
+  /// Both outlive it, and every answer.
+  SessionCalls(core::Executor& executor, core::PacketSender& sender) : executor_(executor), sender_(sender) {}
 
   Result<void> receive(SessionId session, std::string_view packet, core::Broker& broker,
                        core::TimePoint now) override;
@@ -57,8 +55,8 @@ class SessionCalls final : public core::PacketReceiver {
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
   static Error broken(std::string_view what);
-  // What a call is answered whose deadline has passed before the broker came to it.
-  static Failed too_late();
+  // Whether its deadline has passed before the broker came to it: then it has been answered.
+  bool is_late(const Call& call);
 
   bool may_import(const Call& call);
   template <class Body>
@@ -67,16 +65,21 @@ class SessionCalls final : public core::PacketReceiver {
   template <class Body>
   void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});
   void answer_later(const Call& call, const Result<void>& done);
+  template <class T>
+  void answer_with_body(const Call& call, const Result<T>& result) {
+    if (result)
+      answer_later(call, to_body(*result));
+    else
+      answer_later(call, failed_with(result.error()));
+  }
   void answer_growth(SessionId session, std::uint64_t number,
                      const Result<core::Grant, core::GrowFailure>& answer);
   void tell_of_waiting(const Call& call);
-  template <class Begin>
-  Result<void> await_region(const Call& call, Begin begin);
+  Result<void> await_region(const Call& call, const core::MapRegion& request);
   void answer_map(SessionId session, std::uint64_t number, const Result<core::MapOutcome>& answer);
 
   core::Executor& executor_;
   core::PacketSender& sender_;
-  std::shared_ptr<api::ExplanationLimit> explanations_;
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> growths_;  ///< under way, by the client's number
   std::map<std::pair<SessionId, std::uint64_t>, RequestId> maps_;     ///< under way, for regions
 };

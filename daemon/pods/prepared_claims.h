@@ -48,6 +48,10 @@ bool is_object_name(const std::string& name);
 /// Whether it can be the UID of a pod: container_of() finds no other.
 bool is_pod_uid(const std::string& uid);
 
+/// Whether a claim can be prepared. Errors  kInvalidArgument: no names of Kubernetes, no pods, pods of
+/// another namespace, no amounts, or a limit that is nothing or less than the guarantee.
+Result<void> check(const core::PodClaim& claim);
+
 inline constexpr std::size_t kLongestName = 128;  ///< bytes, as on the lane
 
 }  // namespace gpumem::pods

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "daemon/api/calls.h"
-#include "daemon/api/pod_claims.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
@@ -18,28 +16,29 @@ struct Asked {
   core::TimePoint now;
 };
 
-// Runs `act` with the call on the core's thread. Finishes the call if its connection is gone.
+Error no_administrator(const core::Caller& caller) {
+  const std::string pod = caller.peer.contained ? " in pod " + caller.peer.pod +
+                                                      ", which does not share the machine's PIDs (hostPID),"
+                                                : "";
+  return {Code::kPermissionDenied, "user " + std::to_string(caller.peer.uid) + pod +
+                                       " may not administer this broker: root may, and the members of the "
+                                       "group that is configured as admin_group (gpumemd.toml(5))"};
+}
+
+// Runs `act` with the call of an administrator on the core's thread. Finishes the calls of all others, and a
+// call whose connection is gone.
 template <class Act>
-grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
-                                     grpc::CallbackServerContext* context, Act act) {
+grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
+                                    grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls);
   executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
                     core::Broker& broker, core::TimePoint now) {
     const auto caller = caller_of(executor, connection);
     if (!caller) return reactor->Finish(to_status(caller.error()));
+    if (!caller->admin) return reactor->Finish(to_status(no_administrator(*caller)));
     act(Asked{*caller, reactor, broker, now});
   });
   return reactor;
-}
-
-// As for_caller(), but for administrators alone; finishes the calls of all others.
-template <class Act>
-grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
-                                    grpc::CallbackServerContext* context, Act act) {
-  return for_caller(executor, calls, context, [act = std::move(act)](const Asked& asked) {
-    if (!asked.caller.admin) return asked.reactor->Finish(to_status(api::no_administrator(asked.caller)));
-    act(asked);
-  });
 }
 
 void fill(v1::QuotaInfo& info, const core::QuotaLine& line) {
@@ -93,7 +92,7 @@ void fill_claim(v1::Claim& message, const core::PodClaim& claim) {
   }
 }
 
-api::ClaimAnswer finish(Unary* reactor) {
+std::function<void(Result<void>)> finish(Unary* reactor) {
   return [reactor](const Result<void>& done) {
     reactor->Finish(done ? grpc::Status::OK : to_status(done.error()));
   };
@@ -133,9 +132,9 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext* context,
                                                      const v1::RemoveRegionOfRequest* request,
                                                      v1::RemoveRegionOfResponse*) {
-  const api::RemoveRegion call{request->name(), request->version()};
-  return for_admin(executor_, calls_, context, [this, owner = request->owner(), call](const Asked& asked) {
-    const auto removed = api::remove_region_of(asked.broker, owner, call, asked.now);
+  const core::RemoveRegion removal{request->name(), request->version()};
+  return for_admin(executor_, calls_, context, [this, owner = request->owner(), removal](const Asked& asked) {
+    const auto removed = asked.broker.remove_region_of(owner, removal, asked.now);
     executor_.after(
         [reactor = asked.reactor, status = removed ? grpc::Status::OK : to_status(removed.error())] {
           reactor->Finish(status);
@@ -146,30 +145,30 @@ grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* ClaimsService::Prepare(grpc::CallbackServerContext* context,
                                                  const v1::PrepareClaimRequest* request,
                                                  v1::PrepareClaimResponse*) {
-  return for_caller(executor_, calls_, context,
-                    [this, claim = claim_of(request->claim())](const Asked& asked) {
-                      api::prepare_claim(claims_, asked.caller, claim, finish(asked.reactor));
-                    });
+  return for_admin(executor_, calls_, context,
+                   [this, claim = claim_of(request->claim())](const Asked& asked) {
+                     claims_.prepare(claim, asked.caller, finish(asked.reactor));
+                   });
 }
 
 grpc::ServerUnaryReactor* ClaimsService::Unprepare(grpc::CallbackServerContext* context,
                                                    const v1::UnprepareClaimRequest* request,
                                                    v1::UnprepareClaimResponse*) {
-  return for_caller(executor_, calls_, context, [this, uid = request->uid()](const Asked& asked) {
-    api::unprepare_claim(claims_, asked.caller, uid, finish(asked.reactor));
+  return for_admin(executor_, calls_, context, [this, uid = request->uid()](const Asked& asked) {
+    claims_.unprepare(uid, asked.caller, finish(asked.reactor));
   });
 }
 
 grpc::ServerUnaryReactor* ClaimsService::List(grpc::CallbackServerContext* context,
                                               const v1::ListClaimsRequest*,
                                               v1::ListClaimsResponse* response) {
-  return for_caller(executor_, calls_, context, [this, response](const Asked& asked) {
-    api::list_claims(claims_, asked.caller,
-                     [response, reactor = asked.reactor](const Result<std::vector<core::PodClaim>>& claims) {
-                       if (!claims) return reactor->Finish(to_status(claims.error()));
-                       for (const core::PodClaim& claim : *claims) fill_claim(*response->add_claims(), claim);
-                       reactor->Finish(grpc::Status::OK);
-                     });
+  return for_admin(executor_, calls_, context, [this, response](const Asked& asked) {
+    claims_.list_claims(
+        [response, reactor = asked.reactor](const Result<std::vector<core::PodClaim>>& claims) {
+          if (!claims) return reactor->Finish(to_status(claims.error()));
+          for (const core::PodClaim& claim : *claims) fill_claim(*response->add_claims(), claim);
+          reactor->Finish(grpc::Status::OK);
+        });
   });
 }
 

@@ -4,14 +4,11 @@
 #include <string>
 
 #include "base/time_format.h"
-#include "daemon/api/denial_numbers.h"
 #include "daemon/core/events.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
 namespace {
-
-using api::milliseconds;
 
 v1::Holder holder_of(const core::Denial::Holder& holder) {
   v1::Holder message;
@@ -29,53 +26,57 @@ core::Duration to_duration(std::uint64_t milliseconds) {
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
 }
 
+template <class Message>
+std::vector<LeaseId> leases_of(const Message& message) {
+  std::vector<LeaseId> leases;
+  leases.reserve(static_cast<std::size_t>(message.leases_size()));
+  for (const std::uint64_t lease : message.leases()) leases.push_back(LeaseId{lease});
+  return leases;
+}
+
 }  // namespace
 
-api::Grow to_call(const v1::GrowRequest& request) {
-  api::Grow call{.parts = {}, .wait = to_duration(request.wait_ms())};
-  for (const v1::GrowPart& part : request.parts())
-    call.parts.push_back(
+core::Grow to_request(const v1::GrowRequest& message) {
+  core::Grow request{.parts = {}, .wait = to_duration(message.wait_ms())};
+  for (const v1::GrowPart& part : message.parts())
+    request.parts.push_back(
         {SliceId{part.slice()}, Bytes{part.bytes()}, Bytes{part.min_bytes()}, Bytes{part.largest_extent()}});
-  return call;
+  return request;
 }
 
-api::Return to_call(const v1::ReturnRequest& request) {
-  api::Return call{SliceId{request.slice()}, {}};
-  call.leases.reserve(static_cast<std::size_t>(request.leases_size()));
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  return call;
+core::Return to_request(const v1::ReturnRequest& message) {
+  return {SliceId{message.slice()}, leases_of(message)};
 }
 
-api::ExportHandle to_call(const v1::ExportHandleRequest& request) {
-  api::ExportHandle call{SliceId{request.slice()},       {},
-                         Bytes{request.offset()},        Bytes{request.bytes()},
-                         to_duration(request.life_ms()), request.uses()};
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  return call;
+core::ExportHandle to_request(const v1::ExportHandleRequest& message) {
+  return {.slice = SliceId{message.slice()},
+          .leases = leases_of(message),
+          .offset = {message.offset()},
+          .bytes = {message.bytes()},
+          .life = to_duration(message.life_ms()),
+          .uses = message.uses()};
 }
 
-Result<api::Publish> to_call(const v1::PublishRequest& request) {
-  api::Publish call{request.name(),
-                    SliceId{request.slice()},
-                    {},
-                    Bytes{request.offset()},
-                    Bytes{request.bytes()},
-                    Bytes{request.layout()},
-                    {},
-                    static_cast<std::uint64_t>(request.sharing()),
-                    {request.readers().begin(), request.readers().end()},
-                    to_duration(request.life_ms()),
-                    static_cast<std::uint64_t>(request.keep()),
-                    to_duration(request.linger_ms()),
-                    static_cast<std::uint64_t>(request.sealed())};
-  for (const std::uint64_t lease : request.leases()) call.leases.push_back(LeaseId{lease});
-  const std::string& digest = request.digest();
-  if (!digest.empty() && digest.size() != call.digest.size()) {
-    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(call.digest.size()) +
+Result<core::Publish> to_request(const v1::PublishRequest& message) {
+  core::Publish request{.name = message.name(),
+                        .slice = SliceId{message.slice()},
+                        .leases = leases_of(message),
+                        .offset = {message.offset()},
+                        .bytes = {message.bytes()},
+                        .layout = {message.layout()},
+                        .sharing = static_cast<core::Sharing>(message.sharing()),
+                        .readers = {message.readers().begin(), message.readers().end()},
+                        .life = to_duration(message.life_ms()),
+                        .keep = message.keep(),
+                        .linger = to_duration(message.linger_ms()),
+                        .sealed = message.sealed()};
+  const std::string& digest = message.digest();
+  if (!digest.empty() && digest.size() != request.digest.size()) {
+    return Error{Code::kInvalidArgument, "a digest has " + std::to_string(request.digest.size()) +
                                              " bytes, not " + std::to_string(digest.size())};
   }
-  std::ranges::copy(digest, call.digest.begin());
-  return call;
+  std::ranges::copy(digest, request.digest.begin());
+  return request;
 }
 
 Result<core::HandleBytes> to_handle(std::string_view bytes) {
@@ -106,7 +107,7 @@ grpc::Status to_status(const core::GrowFailure& failure) {
 
 v1::Denial to_proto(const core::Denial& denial) {
   v1::Denial message;
-  message.set_reason(static_cast<v1::Denial::Reason>(api::reason_number(denial.reason)));
+  message.set_reason(static_cast<v1::Denial::Reason>(denial.reason));
   message.set_device(denial.device);
   message.set_tenant(denial.tenant);
   message.set_asked(denial.asked.count);
@@ -118,8 +119,8 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_kept_for_others(denial.kept_for_others.count);
   message.set_charged_to_others(denial.charged_to_others.count);
   message.set_waiters_ahead(denial.waiters_ahead);
-  message.set_waited_ms(milliseconds(denial.waited));
-  message.set_wait_limit_ms(milliseconds(denial.wait_limit));
+  message.set_waited_ms(core::to_milliseconds(denial.waited));
+  message.set_wait_limit_ms(core::to_milliseconds(denial.wait_limit));
   message.set_asked_min(denial.asked_min.count);
   message.set_limiting_tenant(denial.limiting_tenant);
   message.set_limiting_limit(denial.limiting_limit.count);
@@ -129,7 +130,8 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_request(denial.request.value);
   message.set_session(denial.session.value);
   message.mutable_soonest()->set_known(denial.soonest.within.has_value());
-  message.mutable_soonest()->set_within_ms(milliseconds(denial.soonest.within.value_or(core::Duration{})));
+  message.mutable_soonest()->set_within_ms(
+      core::to_milliseconds(denial.soonest.within.value_or(core::Duration{})));
   message.mutable_soonest()->set_why(denial.soonest.why);
   for (const core::Denial::Holder& holder : denial.holders) *message.add_holders() = holder_of(holder);
   for (const core::Denial::Holder& holder : denial.other_tenants)
@@ -247,12 +249,12 @@ v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::str
   info.set_sealed(region.sealed);
   info.set_memory(region.leases.front().value);
   info.set_offset(region.offset.count);
-  if (region.linger != core::Duration::max()) info.set_linger_ms(milliseconds(region.linger));
+  if (region.linger != core::Duration::max()) info.set_linger_ms(core::to_milliseconds(region.linger));
   if (region.left != core::TimePoint::max()) info.set_left(to_date(region.left, now));
   return info;
 }
 
-void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened) {
+void fill(v1::OpenSliceResponse& response, const core::SliceOpened& opened) {
   response.set_slice(opened.slice.value);
   response.set_limit(opened.limit.count);
   response.set_granularity(opened.granularity.count);
@@ -297,7 +299,7 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_kept_bytes(standing.regions.kept.count);
   message.set_past_broker(standing.past_broker.count);
   if (standing.asked_back_until)
-    message.set_asked_back_within_ms(milliseconds(*standing.asked_back_until - now));
+    message.set_asked_back_within_ms(core::to_milliseconds(*standing.asked_back_until - now));
   return message;
 }
 
@@ -312,8 +314,9 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
   if (event.device) message.set_device(devices.at(*event.device));
   message.set_bytes(event.bytes.count);
   message.set_request(event.request.value);
-  message.set_waited_ms(milliseconds(event.waited));
-  if (event.deadline != core::TimePoint{}) message.set_within_ms(milliseconds(event.deadline - event.at));
+  message.set_waited_ms(core::to_milliseconds(event.waited));
+  if (event.deadline != core::TimePoint{})
+    message.set_within_ms(core::to_milliseconds(event.deadline - event.at));
   message.set_pid(event.pid);
   message.set_words(event.words);
   return message;

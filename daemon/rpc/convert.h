@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/api/calls.h"
 #include "daemon/core/denial.h"
 #include "daemon/core/effects.h"
 #include "daemon/core/executor.h"
@@ -13,13 +12,13 @@
 
 namespace gpumem::rpc {
 
-// The core's types as messages, and messages as calls of the api. Nothing is decided here.
+// The core's types as messages, and messages as its requests. Nothing is decided here.
 
-api::Grow to_call(const v1::GrowRequest& request);
-api::Return to_call(const v1::ReturnRequest& request);
-api::ExportHandle to_call(const v1::ExportHandleRequest& request);
+core::Grow to_request(const v1::GrowRequest& request);
+core::Return to_request(const v1::ReturnRequest& request);
+core::ExportHandle to_request(const v1::ExportHandleRequest& request);
 /// Errors  kInvalidArgument: a digest of another length.
-Result<api::Publish> to_call(const v1::PublishRequest& request);
+Result<core::Publish> to_request(const v1::PublishRequest& request);
 /// Errors  kInvalidArgument: it has another length than handles have.
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 
@@ -35,7 +34,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
 v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices);
 v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::string>& devices,
                         core::TimePoint now);
-void fill(v1::OpenSliceResponse& response, const api::SliceOpened& opened);
+void fill(v1::OpenSliceResponse& response, const core::SliceOpened& opened);
 void fill(v1::GrowResponse& response, const core::Grant& grant);
 void fill(v1::ExplainResponse& response, const core::Explanation& explanation,
           const std::vector<std::string>& devices, core::TimePoint now);

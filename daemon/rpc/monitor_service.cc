@@ -100,15 +100,14 @@ Result<core::Explanation> explain_absent(const core::Caller& caller, const core:
 
 // A caller without the right is refused before the call counts against the limit, and before anything is
 // computed.
-Result<core::Explanation> explain(const core::Caller& caller, const core::Broker& broker,
-                                  const v1::ExplainRequest& request, api::ExplanationLimit& limit,
-                                  core::TimePoint now) {
+Result<core::Explanation> explain(const core::Caller& caller, core::Broker& broker,
+                                  const v1::ExplainRequest& request, core::TimePoint now) {
   const auto tenant = tenant_asked_about(broker, request);
   if (!tenant) return tenant.error();
   if (!broker.has_tenant(*tenant)) return explain_absent(caller, broker, *tenant);
   if (!may_ask_about(caller, *tenant, broker)) return may_not_ask_about(caller, *tenant);
   if (!caller.admin) {
-    if (auto within = limit.add(caller.peer.account(), now); !within) return within.error();
+    if (auto within = broker.count_explanation(caller.peer.account(), now); !within) return within.error();
   }
   auto explanation = request.has_session()
                          ? broker.explain_session(SessionId{request.session()}, caller.admin, now)
@@ -206,7 +205,7 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);
                 if (!caller) return caller.error();
-                auto explanation = explain(*caller, broker, *request, *explanations_, now);
+                auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
                         devices = core::uuids_of(broker.policy())] {

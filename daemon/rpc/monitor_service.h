@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "daemon/api/explanation_limit.h"
 #include "daemon/core/executor.h"
 #include "daemon/core/observation.h"
 #include "daemon/rpc/calls.h"
@@ -27,13 +26,8 @@ struct BrokerInfo {
 /// those whom entitlement.h names.
 class MonitorService final : public v1::Monitor::CallbackService {
  public:
-  MonitorService(core::Executor& executor, Calls& calls, BrokerInfo info,
-                 std::shared_ptr<api::ExplanationLimit> explanations)
-      : executor_(executor),
-        calls_(calls),
-        info_(std::move(info)),
-        explanations_(std::move(explanations)),
-        snapshots_(executor) {}
+  MonitorService(core::Executor& executor, Calls& calls, BrokerInfo info)
+      : executor_(executor), calls_(calls), info_(std::move(info)), snapshots_(executor) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -60,7 +54,6 @@ class MonitorService final : public v1::Monitor::CallbackService {
   Calls& calls_;
   BrokerInfo info_;
   std::shared_ptr<SubscriberLimit> subscribers_ = std::make_shared<SubscriberLimit>();
-  std::shared_ptr<api::ExplanationLimit> explanations_;
   std::size_t refusing_ = 0;  // looks, held back; the core's thread's
   Snapshots snapshots_;
 };

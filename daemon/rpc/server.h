@@ -41,7 +41,6 @@ class Server {
     BrokerInfo info;
     /// A connection without a call is closed after this time. Clients connect again by themselves.
     std::chrono::milliseconds idle_connections = std::chrono::minutes(10);
-    std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>();
   };
   /// Calls that one connection may have under way; gRPC has clients keep further ones back.
   static constexpr int kMostCallsOfAConnection = 256;
@@ -61,8 +60,8 @@ class Server {
  private:
   Server(core::Executor& executor, core::QuotaAdmin& quotas, core::PodClaimAdmin& claims,
          const Options& options)
-      : broker_(executor, calls_, options.explanations),
-        monitor_(executor, calls_, options.info, options.explanations),
+      : broker_(executor, calls_),
+        monitor_(executor, calls_, options.info),
         admin_(executor, calls_, quotas),
         claims_(executor, calls_, claims) {}
 

@@ -1,6 +1,5 @@
 #include "daemon/rpc/session_calls.h"
 
-#include "daemon/api/denial_numbers.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 
@@ -29,6 +28,12 @@ v1::SessionAnswer done() {
   return answer;
 }
 
+Error cannot_import() {
+  return {Code::kFailedPrecondition,
+          "gRPC carries no descriptors, so memory cannot be mapped by it: redeem the handle with "
+          "gpumem_import_handle, or on a lane"};
+}
+
 }  // namespace
 
 void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now) {
@@ -40,35 +45,33 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kOpen: return open(call, request.open());
     case v1::SessionRequest::kOpenSlice: return open_slice(call, request.open_slice());
     case v1::SessionRequest::kCloseSlice:
-      return answer_later(call,
-                          api::close_slice(broker, session_, {SliceId{request.close_slice().slice()}}, now));
+      return answer_later(call, broker.close_slice(session_, {SliceId{request.close_slice().slice()}}, now));
     case v1::SessionRequest::kGrow: return grow(call, request.grow());
     case v1::SessionRequest::kCancel: return cancel(call, request.cancel());
     case v1::SessionRequest::kGiveBack:
-      return answer_later(call, api::give_back(broker, session_, to_call(request.give_back()), now));
+      return answer_later(call, broker.give_back(session_, to_request(request.give_back()), now));
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
-    case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(api::cannot_import()));
+    case v1::SessionRequest::kMapOrReserve: return answer_later(call, failed_with(cannot_import()));
     case v1::SessionRequest::kRevokeHandle: return revoke_handle(call, request.revoke_handle());
     case v1::SessionRequest::kPublish: return publish(call, request.publish());
     case v1::SessionRequest::kReleaseReservation:
-      return answer_later(call, api::release_reservation(
-                                    broker, session_,
-                                    {core::ReservationId{request.release_reservation().reservation()}}, now));
+      return answer_later(
+          call, broker.release_reservation(
+                    session_, {core::ReservationId{request.release_reservation().reservation()}}, now));
     case v1::SessionRequest::kRemoveRegion:
       return answer_later(
-          call, api::remove_region(broker, session_,
-                                   {request.remove_region().name(), request.remove_region().version()}, now));
+          call, broker.remove_region(
+                    session_, {request.remove_region().name(), request.remove_region().version()}, now));
     case v1::SessionRequest::kReleaseImport:
       return answer_later(
-          call,
-          api::release_import(broker, session_, {core::ImportId{request.release_import().import()}}, now));
+          call, broker.release_import(session_, {core::ImportId{request.release_import().import()}}, now));
     case v1::SessionRequest::kCharge:
       return answer_later(
-          call, api::charge(broker, session_, {request.charge().device(), {request.charge().bytes()}}, now));
+          call, broker.charge(session_, {request.charge().device(), {request.charge().bytes()}}, now));
     case v1::SessionRequest::kSpent:
-      return answer_later(call, api::spent(broker, session_, {request.spent().device()}, now));
+      return answer_later(call, broker.spent(session_, {request.spent().device()}, now));
     case v1::SessionRequest::kPing: return answer_later(call, Result<void>());
     case v1::SessionRequest::kDescribe: return describe(call);
     case v1::SessionRequest::kExplain: return explain(call);
@@ -80,7 +83,9 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
 
 void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request) {
   if (session_) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "the session is open already");
-  auto opened = api::open_session(executor_, connection_, {request.label()}, shared_from_this());
+  if (!connection_)
+    return refuse(grpc::StatusCode::UNAUTHENTICATED, "nobody is known at the other end of this call");
+  auto opened = executor_.open_session(*connection_, request.label(), shared_from_this());
   if (!opened) return refuse(static_cast<grpc::StatusCode>(opened.error().code), opened.error().message);
   session_ = *opened;
   devices_ = core::uuids_of(call.broker.policy());
@@ -98,8 +103,8 @@ void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request)
 }
 
 void SessionCalls::open_slice(const Call& call, const v1::OpenSliceRequest& request) {
-  const auto opened = api::open_slice(executor_, call.broker, session_,
-                                      {request.device(), {request.limit()}, request.label()}, call.now);
+  const auto opened = core::open_slice(executor_, call.broker, session_,
+                                       {request.device(), {request.limit()}, request.label()}, call.now);
   if (!opened) return answer_later(call, failed_with(opened.error()));
   v1::SessionAnswer answer;
   fill(*answer.mutable_slice_opened(), *opened);
@@ -109,10 +114,10 @@ void SessionCalls::open_slice(const Call& call, const v1::OpenSliceRequest& requ
 void SessionCalls::grow(const Call& call, const v1::GrowRequest& request) {
   const auto [growth, is_new] = growths_.try_emplace(call.number);
   if (!is_new) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "two growths at once have one id");
-  const RequestId id = api::grow(executor_, session_, to_call(request),
-                                 [self = shared_from_this(), number = call.number](const auto& answer) {
-                                   self->answer_growth(number, answer);
-                                 });
+  const RequestId id = executor_.grow(session_, to_request(request),
+                                      [self = shared_from_this(), number = call.number](const auto& answer) {
+                                        self->answer_growth(number, answer);
+                                      });
   if (!id) return;  // answered, and gone from the growths under way
   growth->second = id;
   tell_of_waiting(call);
@@ -145,7 +150,7 @@ void SessionCalls::tell_of_waiting(const Call& call) {
     answer.set_id(number);
     v1::GrowthWaiting& waiting = *answer.mutable_waiting();
     waiting.set_granted(*due == core::TimePoint::max());
-    if (!waiting.granted()) waiting.set_within_ms(api::milliseconds(*due - now));
+    if (!waiting.granted()) waiting.set_within_ms(core::to_milliseconds(*due - now));
     self->writer_->write(std::move(answer));
   });
 }
@@ -162,21 +167,23 @@ void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest
     return answer_later(
         call, failed_with(Error{Code::kInvalidArgument, "the broker knows no such kind of handle"}));
   }
-  const auto exported = api::export_handle(call.broker, session_, to_call(request), call.now);
+  const auto exported =
+      call.broker.export_handle(session_, to_request(request), core::new_handle(), call.now);
   if (!exported) return answer_later(call, failed_with(exported.error()));
   answer_exported(call, *exported);
 }
 
-void SessionCalls::answer_exported(const Call& call, const api::HandleExported& exported) {
+void SessionCalls::answer_exported(const Call& call, const core::HandleExported& exported) {
   v1::SessionAnswer answer;
   v1::ExportHandleResponse& body = *answer.mutable_handle_exported();
   body.set_handle(exported.handle.data(), exported.handle.size());
-  body.set_within_ms(api::milliseconds(exported.expires - call.now));
+  body.set_within_ms(core::to_milliseconds(exported.expires - call.now));
   answer_later(call, std::move(answer));
 }
 
 void SessionCalls::export_fabric(const Call& call, const v1::ExportHandleRequest& request) {
-  const auto parts = api::export_fabric(executor_, call.broker, session_, to_call(request), call.now);
+  const auto handle_of = [this](ExtentId extent) { return executor_.fabric_handle(extent); };
+  const auto parts = call.broker.export_fabric(session_, to_request(request), handle_of, call.now);
   if (!parts) return answer_later(call, failed_with(parts.error()));
   v1::SessionAnswer answer;
   for (const core::FabricPart& part : *parts) {
@@ -193,13 +200,13 @@ void SessionCalls::export_fabric(const Call& call, const v1::ExportHandleRequest
 void SessionCalls::revoke_handle(const Call& call, const v1::RevokeHandleRequest& request) {
   const auto handle = to_handle(request.handle());
   if (!handle) return answer_later(call, failed_with(handle.error()));
-  answer_later(call, api::revoke_handle(call.broker, session_, {*handle}));
+  answer_later(call, call.broker.revoke_handle(session_, {*handle}));
 }
 
 void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) {
-  const auto asked = to_call(request);
+  const auto asked = to_request(request);
   if (!asked) return answer_later(call, failed_with(asked.error()));
-  const auto version = api::publish(executor_, call.broker, session_, *asked, call.now);
+  const auto version = core::publish(executor_, call.broker, session_, *asked, call.now);
   if (!version) return answer_later(call, failed_with(version.error()));
   v1::SessionAnswer answer;
   answer.mutable_published()->set_version(version->value);
@@ -207,7 +214,7 @@ void SessionCalls::publish(const Call& call, const v1::PublishRequest& request) 
 }
 
 void SessionCalls::describe(const Call& call) {
-  const auto view = api::describe(call.broker, session_);
+  const auto view = call.broker.describe(session_);
   if (!view) return answer_later(call, failed_with(view.error()));
   v1::SessionAnswer answer;
   v1::SessionInfo& info = *answer.mutable_described();
@@ -217,7 +224,7 @@ void SessionCalls::describe(const Call& call) {
 }
 
 void SessionCalls::explain(const Call& call) {
-  const auto explanation = api::explain(call.broker, session_, *explanations_, call.now);
+  const auto explanation = call.broker.explain(session_, call.now);
   if (!explanation) return answer_later(call, failed_with(explanation.error()));
   v1::SessionAnswer answer;
   fill(*answer.mutable_explained(), *explanation, devices_, call.now);
@@ -249,7 +256,7 @@ void SessionCalls::pressed(const BrokerFigures& figures) {
     one.set_device(devices_.at(i));
     one.set_bytes(device.pressure);
     const auto deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(device.pressure_deadline));
-    one.set_within_ms(api::milliseconds(std::chrono::duration_cast<core::Duration>(deadline - now)));
+    one.set_within_ms(core::to_milliseconds(std::chrono::duration_cast<core::Duration>(deadline - now)));
   }
   if (answer.has_pressure()) writer_->write(std::move(answer));
 }

@@ -2,8 +2,8 @@
 #include <map>
 #include <memory>
 
-#include "daemon/api/calls.h"
 #include "daemon/core/executor.h"
+#include "daemon/core/written_requests.h"
 #include "daemon/rpc/session_writer.h"
 
 namespace gpumem::rpc {
@@ -12,14 +12,9 @@ namespace gpumem::rpc {
 /// Threads  the core's.
 class SessionCalls final : public core::SessionHolder, public std::enable_shared_from_this<SessionCalls> {
  public:
-  /// `executor` outlives it. `connection`  the stream's. `explanations`  of all users; none: its own.
-  SessionCalls(
-      core::Executor& executor, std::shared_ptr<SessionWriter> writer, std::optional<int> connection,
-      std::shared_ptr<api::ExplanationLimit> explanations = std::make_shared<api::ExplanationLimit>())
-      : executor_(executor),
-        writer_(std::move(writer)),
-        connection_(connection),
-        explanations_(std::move(explanations)) {}
+  /// `executor` outlives it. `connection`  the stream's.
+  SessionCalls(core::Executor& executor, std::shared_ptr<SessionWriter> writer, std::optional<int> connection)
+      : executor_(executor), writer_(std::move(writer)), connection_(connection) {}
 
   /// Does what the request asks for. What breaks the protocol ends the stream.
   void receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now);
@@ -46,7 +41,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void grow(const Call& call, const v1::GrowRequest& request);
   void cancel(const Call& call, const v1::CancelRequest& request);
   void export_handle(const Call& call, const v1::ExportHandleRequest& request);
-  void answer_exported(const Call& call, const api::HandleExported& exported);
+  void answer_exported(const Call& call, const core::HandleExported& exported);
   void export_fabric(const Call& call, const v1::ExportHandleRequest& request);
   void revoke_handle(const Call& call, const v1::RevokeHandleRequest& request);
   void publish(const Call& call, const v1::PublishRequest& request);
@@ -63,7 +58,6 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   core::Executor& executor_;
   const std::shared_ptr<SessionWriter> writer_;
   const std::optional<int> connection_;
-  const std::shared_ptr<api::ExplanationLimit> explanations_;
   SessionId session_;
   bool over_ = false;
   std::vector<std::string> devices_;            ///< their UUIDs

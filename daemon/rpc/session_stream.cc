@@ -11,16 +11,14 @@ constexpr auto kOpeningPatience = std::chrono::seconds(10);
 
 grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* BrokerService::Session(
     grpc::CallbackServerContext* context) {
-  return new SessionStream(executor_, calls_, *context, explanations_);
+  return new SessionStream(executor_, calls_, *context);
 }
 
-SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context,
-                             std::shared_ptr<api::ExplanationLimit> explanations)
+SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context)
     : executor_(executor),
       calls_(calls),
       writer_(std::make_shared<SessionWriter>(*this, context)),
-      session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context),
-                                              std::move(explanations))) {
+      session_(std::make_shared<SessionCalls>(executor, writer_, connection_of(context))) {
   calls_.begin();
   opening_.Set(std::chrono::system_clock::now() + kOpeningPatience,
                [&executor, weak = std::weak_ptr(session_)](bool expired) {

@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "daemon/api/explanation_limit.h"
 #include "daemon/core/executor.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/session_calls.h"
@@ -15,8 +14,7 @@ namespace gpumem::rpc {
 /// gpumem.v1.Broker: what clients ask. Reactors validate, post to the core's thread and are finished there.
 class BrokerService final : public v1::Broker::CallbackService {
  public:
-  BrokerService(core::Executor& executor, Calls& calls, std::shared_ptr<api::ExplanationLimit> explanations)
-      : executor_(executor), calls_(calls), explanations_(std::move(explanations)) {}
+  BrokerService(core::Executor& executor, Calls& calls) : executor_(executor), calls_(calls) {}
 
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer>* Session(
       grpc::CallbackServerContext* context) override;
@@ -24,7 +22,6 @@ class BrokerService final : public v1::Broker::CallbackService {
  private:
   core::Executor& executor_;
   Calls& calls_;
-  std::shared_ptr<api::ExplanationLimit> explanations_;
 };
 
 /// One Broker.Session. gRPC keeps it until OnDone; what the core's thread has of it is the SessionCalls.
@@ -33,8 +30,7 @@ class BrokerService final : public v1::Broker::CallbackService {
 /// A stream that opens no session in time is ended.
 class SessionStream final : public grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionAnswer> {
  public:
-  SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context,
-                std::shared_ptr<api::ExplanationLimit> explanations);
+  SessionStream(core::Executor& executor, Calls& calls, grpc::CallbackServerContext& context);
 
  private:
   void OnReadDone(bool ok) override;

@@ -27,11 +27,10 @@ ALLOWED = {
     "sim/nvml": {"base", "sim/machine", "sim/control", "sim/exports"},
     "sim/tool": {"base", "sim/machine", "sim/control"},
     "daemon/core": {"base", "shm"},
-    "daemon/api": {"base", "shm", "daemon/core", "daemon/pods"},
-    "daemon/lane": {"base", "proto/lane", "daemon/core", "daemon/api"},
+    "daemon/lane": {"base", "proto/lane", "daemon/core"},
     "daemon/pods": {"base", "daemon/core"},
     "daemon/host": {"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"},
-    "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core", "daemon/api"},
+    "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core"},
     "daemon/metrics": {"base", "daemon/core"},
     # A program of its own: it knows the broker by its wire contract.
     "daemon/kubernetes": {"base", "proto", "proto/generated"},

@@ -93,7 +93,7 @@ void BrokerHost::require_nothing_left() {
     const core::RegionView& one = page.regions.front();
     require(one.region.kept, "a region without a process is one that is kept");
     run([&](core::Broker& broker, core::TimePoint now) {
-      require(bool{broker.remove_region_of(one.owner, one.region.name, one.region.id.value, now)},
+      require(bool{broker.remove_region_of(one.owner, {one.region.name, one.region.id.value}, now)},
               "an administrator can remove every region");
     });
   }
@@ -123,21 +123,17 @@ void BrokerHost::end_session(SessionId session) {
   });
 }
 
-RequestId BrokerHost::grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
-                           GrowAnswer answer) {
+RequestId BrokerHost::grow(SessionId session, const core::Grow& request, GrowAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_.emplace(id, Pending{session, std::move(answer)});
-  run([&](core::Broker& broker, core::TimePoint now) { broker.grow(id, session, parts, wait, now); });
+  run([&](core::Broker& broker, core::TimePoint now) { broker.grow(id, session, request, now); });
   return id;
 }
 
-RequestId BrokerHost::map_region(SessionId session, core::MapTerms terms, core::Duration wait,
-                                 MapAnswer answer) {
+RequestId BrokerHost::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_maps_.emplace(id, std::pair(session, std::move(answer)));
-  run([&](core::Broker& broker, core::TimePoint now) {
-    broker.map_or_wait(id, session, std::move(terms), wait, now);
-  });
+  run([&](core::Broker& broker, core::TimePoint now) { broker.map_or_wait(id, session, request, now); });
   return id;
 }
 
@@ -169,8 +165,8 @@ void BrokerHost::run(const Work& work) {
   work(broker, now);
   do_effects();
   running_ = false;
-  broker.take_events();
-  broker.take_touched();
+  broker.outbox().take_events();
+  broker.outbox().take_touched();
   for (const auto& done : std::exchange(after_, {})) done();
   check();
 }

@@ -64,10 +64,8 @@ class BrokerHost : public core::CoreWorld<>, public core::Executor, public core:
   Result<SessionId> open_session(int connection, std::string label,
                                  std::shared_ptr<core::SessionHolder> holder) override;
   void end_session(SessionId session) override;
-  RequestId grow(SessionId session, std::span<const core::Broker::Part> parts, core::Duration wait,
-                 GrowAnswer answer) override;
-  RequestId map_region(SessionId session, core::MapTerms terms, core::Duration wait,
-                       MapAnswer answer) override;
+  RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
+  RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {

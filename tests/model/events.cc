@@ -97,7 +97,7 @@ void World::open_slice() {
   if (process == nullptr) return;
   const DeviceIndex device = below(jobs.size());
   const Bytes limit = one_in(4) ? some_size() : Bytes{};
-  const auto answer = broker.open_slice(process->session, shape_.policy.devices[device].uuid, limit, "");
+  const auto answer = broker.open_slice(process->session, {shape_.policy.devices[device].uuid, limit, ""});
   if (answer) {
     require(reference_.session(process->session) != nullptr && reference_.session(process->session)->alive,
             "a slice for a session that is over");
@@ -112,12 +112,12 @@ void World::close_slice() {
   if (process == nullptr) return;
   const SliceId slice = some_slice_of(*process);
   const auto expected = reference_.close_slice(process->session, slice);
-  expect_same(expected, broker.close_slice(process->session, slice, now), "close_slice");
+  expect_same(expected, broker.close_slice(process->session, {slice}, now), "close_slice");
   compare();
 }
 
-std::vector<Broker::Part> World::some_parts(const Process& process) {
-  std::vector<Broker::Part> parts;
+std::vector<GrowthPart> World::some_parts(const Process& process) {
+  std::vector<GrowthPart> parts;
   const std::uint64_t count = one_in(4) ? below(4) : 1;
   for (std::uint64_t i = 0; i < count; ++i) {
     const Bytes wanted = some_size();
@@ -136,7 +136,7 @@ void World::grow() {
   asked_.push_back(id);
   const auto expected = reference_.grow(id, process->session, parts, wait, now);
   if (expected) refusals_[id] = *expected;
-  broker.grow(id, process->session, parts, wait, now);
+  broker.grow(id, process->session, {parts, wait}, now);
   compare();
 }
 
@@ -186,7 +186,7 @@ void World::give_back(Process& process, SliceId slice, const std::vector<LeaseId
     std::erase_if(process.leases,
                   [&](const auto& one) { return std::ranges::find(ids, one.second) != ids.end(); });
   }
-  expect_same(expected, broker.give_back(process.session, slice, ids, now), "give_back");
+  expect_same(expected, broker.give_back(process.session, {slice, ids}, now), "give_back");
   compare();
 }
 
@@ -196,7 +196,7 @@ void World::declare() {
   const DeviceIndex device = below(jobs.size());
   const Bytes bytes = one_in(2) ? Bytes{} : Bytes{some_size().count / 4};
   const auto expected = reference_.declare(process->session, device, bytes);
-  expect_same(expected, broker.charge(process->session, shape_.policy.devices[device].uuid, bytes, now),
+  expect_same(expected, broker.charge(process->session, {shape_.policy.devices[device].uuid, bytes}, now),
               "charge");
   compare();
 }

@@ -48,7 +48,7 @@ std::optional<Code> Reference::close_slice(SessionId owner, SliceId id) {
   return std::nullopt;
 }
 
-std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::vector<Broker::Part>& asked,
+std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::vector<GrowthPart>& asked,
                                     Duration wait, TimePoint now) {
   if (session(owner) == nullptr || !session(owner)->alive) return Code::kUnauthenticated;
   const std::string tenant = session(owner)->tenant;
@@ -73,10 +73,10 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::ve
   return Code::kResourceExhausted;
 }
 
-std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
+std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<GrowthPart>& asked,
                                         Request::Parts& parts) const {
   if (asked.empty()) return Code::kInvalidArgument;
-  for (const Broker::Part& one : asked) {
+  for (const GrowthPart& one : asked) {
     if (slice(one.slice) == nullptr || slice(one.slice)->session != owner) return Code::kNotFound;
     const DeviceIndex device = slice(one.slice)->device;
     if (std::ranges::count(parts, device, &Request::Part::device) != 0) return Code::kInvalidArgument;

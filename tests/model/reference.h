@@ -71,7 +71,7 @@ class Reference {
                  const std::vector<Quota>& quotas);
   std::optional<Code> close_slice(SessionId session, SliceId slice);
   /// Nothing also for a request that waits now.
-  std::optional<Code> grow(RequestId id, SessionId session, const std::vector<Broker::Part>& parts,
+  std::optional<Code> grow(RequestId id, SessionId session, const std::vector<GrowthPart>& parts,
                            Duration wait, TimePoint now);
   void cancel(RequestId id);
   std::optional<Code> accept(SessionId session, GrantId grant);
@@ -141,7 +141,7 @@ class Reference {
   static std::string owner_under(const Policy& next, const SessionRecord& session);
   static std::optional<Code> check(const std::map<std::string, Tenant>& tenants, const Policy& policy);
   static Standing tree_of(const std::map<std::string, Tenant>& tenants, const Policy& policy);
-  std::optional<Code> parts_of(SessionId owner, const std::vector<Broker::Part>& asked,
+  std::optional<Code> parts_of(SessionId owner, const std::vector<GrowthPart>& asked,
                                Request::Parts& parts) const;
   bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
   Duration patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const;

@@ -53,7 +53,7 @@ class RegionWorld {
     while (!clients_.empty()) end();
     for (const char* owner : kTenants)
       for (const char* name : kNames)
-        while (machine_.broker.remove_region_of(owner, name, Regions::kNewest, machine_.now)) {
+        while (machine_.broker.remove_region_of(owner, {name}, machine_.now)) {
         }
     machine_.collect();
     EXPECT_TRUE(machine_.is_as_new());
@@ -135,26 +135,34 @@ class RegionWorld {
     }
     publish(*client, leases);
   }
-  RegionTerms some_terms() {
-    RegionTerms terms;
+  Publish some_terms() {
+    Publish terms;
     terms.name = some_name();
     terms.sharing = one_in(3) ? Sharing::kPrivate : Sharing::kPublic;
     terms.keep = one_in(2);
     if (terms.keep && one_in(3)) terms.linger = seconds(1 + below(20));
-    if (one_in(5)) terms.expires = machine_.now + seconds(1 + below(30));
+    if (one_in(5)) terms.life = seconds(1 + below(30));
     terms.sealed = one_in(2);
     return terms;
   }
-  static RegionReference::Region region_of(const RegionTerms& terms, const std::string& owner,
-                                           std::vector<LeaseId> memory, DeviceIndex device) {
-    return {owner,         terms.name, std::move(memory), terms.sharing == Sharing::kPublic,
-            terms.expires, terms.keep, terms.linger,      TimePoint::max(),
-            terms.sealed,  device};
+  RegionReference::Region region_of(const Publish& terms, const std::string& owner,
+                                    std::vector<LeaseId> memory, DeviceIndex device) const {
+    return {owner,
+            terms.name,
+            std::move(memory),
+            terms.sharing == Sharing::kPublic,
+            terms.expires(machine_.now),
+            terms.keep,
+            terms.lingers(),
+            TimePoint::max(),
+            terms.sealed,
+            device};
   }
   void publish(const Client& client, const std::vector<LeaseId>& leases) {
-    const RegionTerms terms = some_terms();
+    const Publish terms = some_terms();
     const bool may = reference_.may_seal(leases, terms.sealed);
-    const auto id = machine_.broker.publish(client.session, client.slice, leases, terms, machine_.now);
+    const auto id =
+        machine_.broker.publish(client.session, of_leases(terms, client.slice, leases), machine_.now);
     machine_.collect();
     ASSERT_EQ(id.has_value(), may) << (id ? "published" : id.error().message);
     if (!id) return;
@@ -212,7 +220,7 @@ class RegionWorld {
     const Mapping mapping = *at;
     client->mappings.erase(at);
     stop_using(*client, mapping.extents);
-    ASSERT_TRUE(machine_.broker.release_import(client->session, mapping.id, machine_.now));
+    ASSERT_TRUE(machine_.broker.release_import(client->session, {mapping.id}, machine_.now));
     machine_.collect();
     reference_.let_go(client->session, mapping.leases, machine_.now);
   }
@@ -253,7 +261,7 @@ class RegionWorld {
     RegionId newest{};
     for (const auto& [id, region] : reference_.regions())
       if (region.owner == owner && region.name == name) newest = std::max(newest, id);
-    const auto removed = machine_.broker.remove_region_of(owner, name, Regions::kNewest, machine_.now);
+    const auto removed = machine_.broker.remove_region_of(owner, {name}, machine_.now);
     machine_.collect();
     ASSERT_EQ(removed.has_value(), newest != RegionId{});
     if (removed) reference_.remove(newest, machine_.now);

@@ -81,7 +81,7 @@ class World : private CoreWorld<> {
   void reload();
   void disturb();
   Policy changed_policy();
-  std::vector<Broker::Part> some_parts(const Process& process);
+  std::vector<GrowthPart> some_parts(const Process& process);
   bool give_back_what_is_asked(Process& process);
   void exit(Process& process);
   void give_back(Process& process, SliceId slice, const std::vector<LeaseId>& ids);

@@ -155,7 +155,8 @@ void World::heed() {
     give_back_what_is_asked(*process);
   } else if (one_in(3)) {
     last_spent_ = now;
-    broker.spent(process->session, below(jobs.size()), now);
+    require(bool{broker.spent(process->session, {shape_.policy.devices[below(jobs.size())].uuid}, now)},
+            "every device is known");
     compare();
   }
 }

@@ -85,11 +85,11 @@ void World::finish() {
 void World::absorb() {
   ++events_;
   FreedBytes by_name = follow_published();
-  const std::vector<Event> events = broker.take_events();
+  const std::vector<Event> events = broker.outbox().take_events();
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
   }
-  broker.take_touched();
+  broker.outbox().take_touched();
   take_effects(*this);
   FreedBytes freed;
   for (const Event& event : events) {

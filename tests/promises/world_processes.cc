@@ -73,7 +73,7 @@ bool World::connect(Process& process) {
 std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
   if (!process.session) return std::nullopt;
   if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
-  const auto slice = broker.open_slice(process.session, broker.device(device).uuid, {}, "");
+  const auto slice = broker.open_slice(process.session, {broker.device(device).uuid, {}, ""});
   if (slice) process.slices[device] = slice->id;
   absorb();
   return slice ? std::optional(slice->id) : std::nullopt;
@@ -82,12 +82,12 @@ std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
 void World::close_slice(Process& process, DeviceIndex device) {
   const auto known = process.slices.find(device);
   if (known == process.slices.end()) return;
-  if (broker.close_slice(process.session, known->second, now)) process.slices.erase(known);
+  if (broker.close_slice(process.session, {known->second}, now)) process.slices.erase(known);
   absorb();
 }
 
 RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration wait) {
-  std::vector<Broker::Part> asked;
+  std::vector<GrowthPart> asked;
   OpenRequest request;
   for (const Part& part : parts) {
     const auto of = slice(process, part.device);
@@ -102,7 +102,7 @@ RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration
   request.asked = now;
   request.deadline = now + wait;
   open_[id] = std::move(request);
-  broker.grow(id, process.session, asked, wait, now);
+  broker.grow(id, process.session, {asked, wait}, now);
   absorb();
   return id;
 }
@@ -139,7 +139,7 @@ Bytes World::give_back_one(Process& process, DeviceIndex device, Bytes amount) {
     books_.unmapped(extent);
   }
   const std::int64_t pid = process.pid;
-  if (!broker.give_back(given.session, given.slice, std::vector{given.lease}, now))
+  if (!broker.give_back(given.session, {given.slice, std::vector{given.lease}}, now))
     fail("process " + std::to_string(pid) + " may not give back what it has");
   absorb();
   return given.size;
@@ -183,14 +183,14 @@ void World::accept_offers(std::int64_t pid) {
 void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
   if (!process.session) return;
   sessions_.at(process.session).outside.insert(device);
-  static_cast<void>(broker.charge(process.session, broker.device(device).uuid, bytes, now));
+  static_cast<void>(broker.charge(process.session, {broker.device(device).uuid, bytes}, now));
   absorb();
 }
 
 void World::say_spent(Process& process, DeviceIndex device) {
   if (!process.session) return;
   promises_.said_spent(process.session, device);
-  broker.spent(process.session, device, now);
+  static_cast<void>(broker.spent(process.session, {broker.device(device).uuid}, now));
   absorb();
 }
 

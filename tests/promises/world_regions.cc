@@ -20,11 +20,13 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
     facts.extents.push_back(extent);
     sum += one.size;
   }
-  RegionTerms terms;
-  terms.name = facts.name;
-  terms.sharing = Sharing::kPublic;
-  terms.keep = keep;
-  const auto region = broker.publish(process.session, slice->second, leases, terms, now);
+  const auto region = broker.publish(process.session,
+                                     {.name = facts.name,
+                                      .slice = slice->second,
+                                      .leases = leases,
+                                      .sharing = Sharing::kPublic,
+                                      .keep = keep},
+                                     now);
   if (region) {
     for (std::size_t i = 0; i < leases.size(); ++i) {
       const auto part = Published{leases[i], facts.owner, {process.pid}, false};
@@ -40,7 +42,7 @@ std::optional<RegionId> World::publish(Process& process, DeviceIndex device, Byt
 std::optional<ImportId> World::map_region(Process& process, RegionId region) {
   if (!process.session) return std::nullopt;
   const RegionFacts& facts = regions_.at(region);
-  const auto mapped = broker.map_region(process.session, facts.owner, facts.name, Regions::kNewest, now);
+  const auto mapped = broker.map_region(process.session, {.owner = facts.owner, .name = facts.name}, now);
   if (mapped) {
     const Imported& imported = mapped->imported;
     RegionMapping& mapping = process.regions[imported.id];
@@ -68,7 +70,7 @@ void World::unmap_region(Process& process, ImportId import) {
     }
     process.regions.erase(found);
   }
-  if (!broker.release_import(session, import, now))
+  if (!broker.release_import(session, {import}, now))
     fail("process " + std::to_string(process.pid) + " may not unmap what it has mapped");
   absorb();
 }
@@ -84,7 +86,7 @@ bool World::unmap_one_region(Process& process, DeviceIndex device) {
 
 void World::remove_region(RegionId region) {
   const RegionFacts facts = regions_.at(region);
-  if (!broker.remove_region_of(facts.owner, facts.name, Regions::kNewest, now))
+  if (!broker.remove_region_of(facts.owner, {facts.name}, now))
     fail("a region that there is cannot be removed");
   absorb();
 }

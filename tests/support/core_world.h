@@ -49,7 +49,7 @@ class CoreWorld {
   /// if the host has that. All other effects are told to `host.take(effect)`.
   template <class Host>
   void take_effects(Host& host) {
-    for (Effect& effect : broker.take_effects())
+    for (Effect& effect : broker.outbox().take_effects())
       std::visit([&]<class One>(One& one) { deliver(host, one); }, effect);
   }
 

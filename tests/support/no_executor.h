@@ -14,10 +14,8 @@ struct NoExecutor : core::Executor {
     return Error{Code::kUnavailable, "nobody is behind"};
   }
   void end_session(SessionId) override {}
-  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer) override {
-    return {};
-  }
-  RequestId map_region(SessionId, core::MapTerms, core::Duration, MapAnswer) override { return {}; }
+  RequestId grow(SessionId, const core::Grow&, GrowAnswer) override { return {}; }
+  RequestId map_region(SessionId, const core::MapRegion&, MapAnswer) override { return {}; }
   void cancel(RequestId) override {}
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }
   std::optional<ClientFigures> client_figures(SessionId, core::DeviceIndex, Bytes) const override {

@@ -93,7 +93,7 @@ TEST(BrokerLaneLost, KeepsTheMemoryOfALivingProcessChargedUntilItExits) {
   machine.pass_in_steps(std::chrono::hours(1));
   EXPECT_EQ(machine.charged("ann"), mebibytes(10));
   EXPECT_FALSE(machine.broker.knows(ann));
-  EXPECT_EQ(machine.broker.give_back(ann, slice, Machine::leases_of(grant), machine.now).error().code,
+  EXPECT_EQ(machine.broker.give_back(ann, {slice, Machine::leases_of(grant)}, machine.now).error().code,
             Code::kUnauthenticated);
   EXPECT_EQ(machine.broker.accept(ann, grant.id).error().code, Code::kNotFound);
   machine.die(ann);

@@ -207,7 +207,7 @@ TEST_F(BrokerEscalation, EndsTheDebtorsSessionThatHasMostWithWhatItHasDeclared) 
   large = machine->connect(2);
   machine->get(small, machine->slice(small), mebibytes(2));
   machine->get(large, machine->slice(large), mebibytes(8));
-  ASSERT_TRUE(machine->broker.charge(small, "GPU-0", mebibytes(16), machine->now));
+  ASSERT_TRUE(machine->broker.charge(small, {"GPU-0", mebibytes(16)}, machine->now));
   Policy lower = policy(Escalation::kEndSession);
   lower.tenants[1].quotas[0].limit = mebibytes(4);
   ASSERT_TRUE(machine->broker.apply(lower, machine->now));

@@ -69,7 +69,7 @@ TEST_F(BrokerExplain, OfAUserWhoIsATenantNamesIt) {
 
 TEST_F(BrokerExplain, TellsHowATenantStands) {
   machine.get(bob, machine.slice(bob), mebibytes(8));
-  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(4), machine.now));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(4)}, machine.now));
   const Explanation explanation = why(bob);
   EXPECT_EQ(explanation.tenant, "bob");
   EXPECT_THAT(explanation.waiting, IsEmpty());
@@ -85,7 +85,7 @@ TEST_F(BrokerExplain, TellsHowATenantStands) {
 
 TEST_F(BrokerExplain, SumsUpAGroupWithItsMembers) {
   machine.get(bob, machine.slice(bob), mebibytes(24));
-  ASSERT_TRUE(machine.broker.charge(ann, "GPU-0", mebibytes(6), machine.now));
+  ASSERT_TRUE(machine.broker.charge(ann, {"GPU-0", mebibytes(6)}, machine.now));
   const RequestId id = machine.grow(bob, machine.slice(bob), mebibytes(10), seconds(9));
   const auto lab = machine.broker.explain_tenant("lab", false, machine.now);
   ASSERT_TRUE(lab);
@@ -228,7 +228,7 @@ TEST_F(BrokerExplain, NamesADebt) {
 }
 
 TEST_F(BrokerExplain, SaysWhatIsPromisedWhereOthersHaveUsedUpTheirPromisesOutsideThePool) {
-  ASSERT_TRUE(machine.broker.charge(ann, "GPU-0", mebibytes(16), machine.now));
+  ASSERT_TRUE(machine.broker.charge(ann, {"GPU-0", mebibytes(16)}, machine.now));
   machine.get(cid, machine.slice(cid), mebibytes(40));
   machine.grow(cid, machine.slice(cid), mebibytes(16), seconds(9));
   const Denial denial = denial_of(cid);

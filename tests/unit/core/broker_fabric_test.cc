@@ -42,8 +42,9 @@ class BrokerFabric : public testing::Test {
   using Parts = Result<std::vector<FabricPart>>;
   Parts give_out(SessionId session, SliceId from, const Grant& grant, Bytes offset = {}, Bytes bytes = {}) {
     const auto handle_of = [this](ExtentId id) { return handle(id); };
-    auto parts = machine.broker.export_fabric(session, from, Machine::leases_of(grant), offset, bytes,
-                                              handle_of, machine.now);
+    auto parts = machine.broker.export_fabric(
+        session, {.slice = from, .leases = Machine::leases_of(grant), .offset = offset, .bytes = bytes},
+        handle_of, machine.now);
     machine.collect();
     return parts;
   }
@@ -51,10 +52,10 @@ class BrokerFabric : public testing::Test {
     return give_out(ann, slice, grant, offset, bytes);
   }
   Result<RegionId> publish(const Grant& grant, Sharing sharing) {
-    RegionTerms terms;
+    Publish terms;
     terms.name = "weights";
     terms.sharing = sharing;
-    return machine.broker.publish(ann, slice, Machine::leases_of(grant), terms, machine.now);
+    return machine.broker.publish(ann, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
   }
   /// A process that nobody knows imports it.
   void import_elsewhere(const Grant& grant) {
@@ -164,18 +165,19 @@ TEST_F(BrokerFabric, ALeaseIsGivenOutInOneOfBothWays) {
   const SessionId user = machine.connect(1);
   const Grant shared = machine.get(ann, slice, mebibytes(2));
   HandleBytes bytes{};
-  const HandleTerms terms{{}, {}, machine.now + minutes(1), 2};
+  const ExportHandle terms{.uses = 2};
   const auto lend = [&](const Grant& grant) {
     ++bytes.back();
-    return machine.broker.export_handle(ann, slice, Machine::leases_of(grant), terms, bytes, machine.now);
+    return machine.broker.export_handle(ann, of_leases(terms, slice, Machine::leases_of(grant)), bytes,
+                                        machine.now);
   };
   ASSERT_TRUE(lend(shared));
-  ASSERT_TRUE(machine.broker.import_handle(user, bytes, machine.now));
+  ASSERT_TRUE(machine.broker.import_handle(user, {bytes}, machine.now));
   EXPECT_EQ(give_out(shared).error().code, Code::kFailedPrecondition);
   const Grant given = machine.get(ann, slice, mebibytes(2));
   ASSERT_TRUE(lend(given));
   ASSERT_TRUE(give_out(given));
-  EXPECT_EQ(machine.broker.import_handle(user, bytes, machine.now).error().code, Code::kNotFound)
+  EXPECT_EQ(machine.broker.import_handle(user, {bytes}, machine.now).error().code, Code::kNotFound)
       << "that handle has ended";
   EXPECT_EQ(lend(given).error().code, Code::kFailedPrecondition);
 }
@@ -187,7 +189,7 @@ TEST_F(BrokerFabric, PublishedMemoryIsNotGivenOut) {
   EXPECT_EQ(give_out(grant).error().code, Code::kFailedPrecondition)
       << "whether anybody has mapped it or not";
   EXPECT_EQ(listed_fabric(ann), Bytes{});
-  ASSERT_TRUE(machine.broker.remove_region(ann, "weights", version->value, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(ann, {"weights", version->value}, machine.now));
   ASSERT_TRUE(give_out(grant));
   EXPECT_EQ(publish(grant, Sharing::kPublic).error().code, Code::kFailedPrecondition);
 }
@@ -197,14 +199,14 @@ TEST_F(BrokerFabric, RegionOfWhatWasGivenOutIsNotTakenOverAndItsReadersInheritWh
   const Grant grant = machine.get(ann, slice, mebibytes(4));
   ASSERT_TRUE(publish(grant, Sharing::kPublic));
   const SessionId bob = machine.connect(2);
-  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.map_region(bob, {.owner = "ann", .name = "weights"}, machine.now));
   machine.collect();
   Checkpoint journal = machine.written;
   for (auto& [id, lease] : journal.leases) lease.fabric = true;
   const std::vector<LeaseId> leases = Machine::leases_of(grant);
   Broker next(fabric_policy());
   next.restore(journal, {"GPU-0"}, {leases.begin(), leases.end()}, machine.now);
-  EXPECT_FALSE(next.map_region(bob, "ann", "weights", Regions::kNewest, machine.now));
+  EXPECT_FALSE(next.map_region(bob, {.owner = "ann", .name = "weights"}, machine.now));
   next.exited(ann, machine.now);
   const auto views = next.sessions();
   ASSERT_EQ(views.size(), 1u);
@@ -226,7 +228,7 @@ TEST_F(BrokerFabric, MemoryStaysChargedUntilWhoeverMapsItLetsGo) {
   machine.jobs_run_at_once = true;
   machine.collect();
   EXPECT_EQ(machine.charges("ann")[Charge::kQuarantined], mebibytes(4));
-  EXPECT_TRUE(machine.broker.close_slice(ann, slice, machine.now));
+  EXPECT_TRUE(machine.broker.close_slice(ann, {slice}, machine.now));
   machine.die(ann);
   EXPECT_THAT(machine.forgotten, IsEmpty());
   EXPECT_EQ(machine.charged("ann"), mebibytes(4));

@@ -63,7 +63,7 @@ TEST_F(BrokerJoint, RefusesPartsThatAreNoRequest) {
   EXPECT_EQ(machine.code(machine.grow(ann, {{first, kPiece}, {second, {}}})), Code::kInvalidArgument);
   EXPECT_EQ(machine.code(machine.grow(ann, {{first, kPiece}, {SliceId{99}, kPiece}})), Code::kNotFound);
   EXPECT_EQ(machine.code(machine.grow(ann, {{first, kPiece, mebibytes(4)}})), Code::kInvalidArgument);
-  EXPECT_EQ(machine.code(machine.grow(ann, std::vector<Broker::Part>{})), Code::kInvalidArgument);
+  EXPECT_EQ(machine.code(machine.grow(ann, std::vector<GrowthPart>{})), Code::kInvalidArgument);
   expect_nothing_charged();
 }
 

@@ -32,27 +32,27 @@ class BrokerKeptRegion : public testing::Test {
     zoe = machine.connect(3);
     slice = machine.slice(publisher);
   }
-  RegionTerms kept(const std::string& name = "weights", Duration linger = Duration::max()) const {
-    RegionTerms terms;
+  Publish kept(const std::string& name = "weights", Duration linger = {}) const {
+    Publish terms;
     terms.name = name;
     terms.sharing = Sharing::kPublic;
     terms.keep = true;
     terms.linger = linger;
     return terms;
   }
-  Grant publish(Bytes bytes, const RegionTerms& terms) {
+  Grant publish(Bytes bytes, const Publish& terms) {
     Grant grant = machine.get(publisher, slice, bytes);
     publish(grant, terms);
     return grant;
   }
-  void publish(const Grant& grant, const RegionTerms& terms) {
+  void publish(const Grant& grant, const Publish& terms) {
     const auto version =
-        machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     ASSERT_TRUE(version) << version.error().message;
   }
   Result<MappedRegion> map(SessionId session, const std::string& name = "weights",
-                           Broker::MapAs how = Broker::MapAs::kReader) {
-    auto mapped = machine.broker.map_region(session, "bob", name, Regions::kNewest, machine.now, how);
+                           MapAs how = MapAs::kReader) {
+    auto mapped = machine.broker.map_region(session, {.owner = "bob", .name = name, .how = how}, machine.now);
     machine.collect();
     return mapped;
   }
@@ -69,7 +69,7 @@ class BrokerKeptRegion : public testing::Test {
   }
   void stop(SessionId session, ImportId import, const Grant& grant) {
     machine.stop_using(session, grant);
-    ASSERT_TRUE(machine.broker.release_import(session, import, machine.now));
+    ASSERT_TRUE(machine.broker.release_import(session, {import}, machine.now));
     machine.collect();
   }
   bool is_there(const std::string& name = "weights") {
@@ -106,7 +106,7 @@ TEST_F(BrokerKeptRegion, OutlivesAPublisherThatGivesItsMemoryBack) {
   const Grant grant = publish(mebibytes(8), kept());
   ASSERT_TRUE(machine.give_back(publisher, slice, grant));
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
-  EXPECT_TRUE(machine.broker.close_slice(publisher, slice, machine.now));
+  EXPECT_TRUE(machine.broker.close_slice(publisher, {slice}, machine.now));
   EXPECT_TRUE(map(zoe));
 }
 
@@ -115,7 +115,7 @@ TEST_F(BrokerKeptRegion, LeavesNothingBehindWhenItIsRemoved) {
   machine.die(publisher);
   machine.die(zoe);
   const SessionId mate = machine.connect(2);
-  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"weights"}, machine.now));
   machine.collect();
   EXPECT_THAT(detached_sessions(), IsEmpty());
   EXPECT_TRUE(machine.is_as_new());
@@ -124,8 +124,7 @@ TEST_F(BrokerKeptRegion, LeavesNothingBehindWhenItIsRemoved) {
 TEST_F(BrokerKeptRegion, IsNotRemovedByAnotherTenant) {
   publish(mebibytes(8), kept());
   machine.die(publisher);
-  EXPECT_EQ(machine.broker.remove_region(zoe, "weights", Regions::kNewest, machine.now).error().code,
-            Code::kNotFound);
+  EXPECT_EQ(machine.broker.remove_region(zoe, {"weights"}, machine.now).error().code, Code::kNotFound);
   EXPECT_TRUE(is_there());
 }
 
@@ -133,7 +132,7 @@ TEST_F(BrokerKeptRegion, ThatIsRemovedIsChargedToWhoeverStillHasItMapped) {
   const Grant grant = publish(mebibytes(8), kept());
   machine.die(publisher);
   const ImportId import = use(zoe);
-  ASSERT_TRUE(machine.broker.remove_region(machine.connect(2), "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(machine.connect(2), {"weights"}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charged("bob"), Bytes{});
   EXPECT_EQ(machine.charged("zoe"), mebibytes(8));
@@ -181,8 +180,8 @@ TEST_F(BrokerKeptRegion, LingersOnWhenAReaderDies) {
 }
 
 TEST_F(BrokerKeptRegion, HasAnEndOfItsOwnToo) {
-  RegionTerms brief = kept();
-  brief.expires = machine.now + seconds(5);
+  Publish brief = kept();
+  brief.life = seconds(5);
   publish(mebibytes(8), brief);
   machine.die(publisher);
   machine.pass_in_steps(seconds(5));
@@ -205,7 +204,7 @@ TEST_F(BrokerKeptRegion, ThatIsAdoptedLivesWithItsNewOwner) {
   publish(mebibytes(8), kept());
   machine.die(publisher);
   const SessionId next = machine.connect(2);
-  const auto adopted = map(next, "weights", Broker::MapAs::kOwner);
+  const auto adopted = map(next, "weights", MapAs::kOwner);
   ASSERT_TRUE(adopted) << adopted.error().message;
   EXPECT_TRUE(map(zoe));
   machine.die(zoe);
@@ -217,19 +216,19 @@ TEST_F(BrokerKeptRegion, ThatIsAdoptedLivesWithItsNewOwner) {
 TEST_F(BrokerKeptRegion, IsAdoptedByItsTenantAloneAndNotFromAProcess) {
   const SessionId next = machine.connect(2);
   publish(mebibytes(8), kept());
-  EXPECT_EQ(map(next, "weights", Broker::MapAs::kOwner).error().code, Code::kFailedPrecondition);
-  RegionTerms bound = kept("bound");
+  EXPECT_EQ(map(next, "weights", MapAs::kOwner).error().code, Code::kFailedPrecondition);
+  Publish bound = kept("bound");
   bound.keep = false;
   publish(mebibytes(2), bound);
-  EXPECT_EQ(map(next, "bound", Broker::MapAs::kOwner).error().code, Code::kFailedPrecondition);
+  EXPECT_EQ(map(next, "bound", MapAs::kOwner).error().code, Code::kFailedPrecondition);
   machine.die(publisher);
-  EXPECT_EQ(map(zoe, "weights", Broker::MapAs::kOwner).error().code, Code::kPermissionDenied);
-  EXPECT_TRUE(map(next, "weights", Broker::MapAs::kOwner));
+  EXPECT_EQ(map(zoe, "weights", MapAs::kOwner).error().code, Code::kPermissionDenied);
+  EXPECT_TRUE(map(next, "weights", MapAs::kOwner));
 }
 
 TEST_F(BrokerKeptRegion, KeepsNoOtherRegionOfItsMemory) {
   const Grant grant = publish(mebibytes(8), kept());
-  RegionTerms bound = kept("bound");
+  Publish bound = kept("bound");
   bound.keep = false;
   publish(grant, bound);
   machine.die(publisher);
@@ -242,10 +241,10 @@ TEST_F(BrokerKeptRegion, OfTheSameMemoryGoesWithTheLast) {
   publish(grant, kept("two"));
   machine.die(publisher);
   const SessionId mate = machine.connect(2);
-  ASSERT_TRUE(machine.broker.remove_region(mate, "one", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"one"}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
-  ASSERT_TRUE(machine.broker.remove_region(mate, "two", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"two"}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charged("bob"), Bytes{});
 }
@@ -388,7 +387,7 @@ TEST_F(BrokerKeptRegion, FollowsItsTenantToAnotherName) {
   ASSERT_TRUE(machine.broker.apply(other, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charged("rob"), mebibytes(8));
-  EXPECT_TRUE(machine.broker.map_region(machine.connect(2), "", "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(machine.broker.map_region(machine.connect(2), {.owner = {}, .name = "weights"}, machine.now));
 }
 
 TEST_F(BrokerKeptRegion, TakesNoPlaceFromAClient) {
@@ -402,11 +401,12 @@ TEST_F(BrokerKeptRegion, TakesNoPlaceFromAClient) {
 
 TEST_F(BrokerKeptRegion, CannotBeWhatMakesNoSense) {
   const Grant grant = machine.get(publisher, slice, mebibytes(2));
-  const auto code_of = [&](const RegionTerms& terms) {
-    const auto made = machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+  const auto code_of = [&](const Publish& terms) {
+    const auto made =
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     return made ? Code::kInternal : made.error().code;
   };
-  RegionTerms wrong = kept("weights", seconds(0));
+  Publish wrong = kept("weights", seconds(-1));
   EXPECT_EQ(code_of(wrong), Code::kInvalidArgument);
   wrong = kept("weights", seconds(1));
   wrong.keep = false;
@@ -420,7 +420,8 @@ TEST_F(BrokerKeptRegion, MayBePartlyItsPublishers) {
   std::vector<LeaseId> leases = Machine::leases_of(first);
   const std::vector<LeaseId> rest = Machine::leases_of(second);
   leases.insert(leases.end(), rest.begin(), rest.end());
-  ASSERT_TRUE(machine.broker.publish(publisher, slice, leases, kept("weights", seconds(1)), machine.now));
+  ASSERT_TRUE(
+      machine.broker.publish(publisher, of_leases(kept("weights", seconds(1)), slice, leases), machine.now));
   ASSERT_TRUE(machine.give_back(publisher, slice, second));
   machine.pass_in_steps(seconds(10));
   EXPECT_TRUE(is_there()) << "its publisher has some of it";

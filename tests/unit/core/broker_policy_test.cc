@@ -158,7 +158,7 @@ TEST_F(BrokerPolicy, OrdersThoseWhoWaitAnew) {
   rule("bob").quotas[0].limit = mebibytes(6);
   ASSERT_TRUE(apply());
   ASSERT_TRUE(
-      machine.broker.give_back(bob, machine.broker.sessions().back().slices.front().id, {}, machine.now));
+      machine.broker.give_back(bob, {machine.broker.sessions().back().slices.front().id, {}}, machine.now));
   EXPECT_FALSE(machine.is_answered(of_ann) || machine.is_answered(of_guest));
   machine.die(bob);
   EXPECT_TRUE(machine.is_granted(of_ann)) << "its group has the higher priority now";
@@ -169,7 +169,7 @@ TEST_F(BrokerPolicy, MatchesLivingSessionsAnewAndTheirChargesMoveWithThem) {
   const SessionId ann = machine.connect(1);
   const SliceId slice = machine.slice(ann);
   machine.get(ann, slice, mebibytes(12));
-  ASSERT_TRUE(machine.broker.charge(ann, "GPU-0", mebibytes(3), machine.now));
+  ASSERT_TRUE(machine.broker.charge(ann, {"GPU-0", mebibytes(3)}, machine.now));
   rule("ann").name = "anna";
   rule("anna").parent = "guests";
   rule("anna").quotas[0] = {{}, mebibytes(16)};

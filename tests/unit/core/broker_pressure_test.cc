@@ -199,10 +199,10 @@ TEST_F(BrokerPressure, IsPutOnWhoDeclaresMoreThanItsLimitLeaves) {
   policy.tenants[1].quotas[0].limit = mebibytes(32);
   ASSERT_TRUE(machine.broker.apply(policy, machine.now));
   machine.get(bob, bobs, mebibytes(20));
-  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(20), machine.now));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(20)}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
-  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", {}, machine.now));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", {}}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.asked_of(bob), Bytes{0});
 }

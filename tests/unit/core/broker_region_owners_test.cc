@@ -31,15 +31,15 @@ class BrokerRegionOwners : public testing::Test {
     peer.contained = true;
     return machine.broker.open_session(peer, "test", machine.now).value();
   }
-  static RegionTerms kept(const std::string& name = "weights") {
-    RegionTerms terms;
+  static Publish kept(const std::string& name = "weights") {
+    Publish terms;
     terms.name = name;
     terms.keep = true;
     return terms;
   }
   Result<RegionId> publish(SessionId publisher, SliceId slice, const std::vector<LeaseId>& leases,
-                           RegionTerms terms) {
-    auto version = machine.broker.publish(publisher, slice, leases, std::move(terms), machine.now);
+                           Publish terms) {
+    auto version = machine.broker.publish(publisher, of_leases(std::move(terms), slice, leases), machine.now);
     machine.collect();
     return version;
   }
@@ -58,7 +58,7 @@ class BrokerRegionOwners : public testing::Test {
     machine.collect();
   }
   bool may_map(SessionId session, const std::string& owner) {
-    const auto mapped = machine.broker.map_region(session, owner, "weights", Regions::kNewest, machine.now);
+    const auto mapped = machine.broker.map_region(session, {.owner = owner, .name = "weights"}, machine.now);
     machine.collect();
     return mapped.has_value();
   }
@@ -115,7 +115,7 @@ TEST_F(BrokerRegionOwners, WhoWaitsForItsOwnWaitsForThoseOfItsNewName) {
   const SessionId reader = machine.connect(2);
   const SessionId publisher = machine.connect(2);
   const RequestId id = machine.request_ids.next();
-  machine.broker.map_or_wait(id, reader, {"", "weights"}, seconds(10), machine.now);
+  machine.broker.map_or_wait(id, reader, {.owner = {}, .name = "weights", .wait = seconds(10)}, machine.now);
   machine.collect();
   apply(owners_policy("rob"));
   ASSERT_FALSE(machine.maps.contains(id));
@@ -134,10 +134,10 @@ TEST_F(BrokerRegionOwners, KeepFewOfOneExtent) {
     ASSERT_TRUE(publish(publisher, slice, leases, kept("r" + std::to_string(i))));
   const auto refused = publish(publisher, slice, leases, kept("another"));
   EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
-  RegionTerms bound = kept("another");
+  Publish bound = kept("another");
   bound.keep = false;
   EXPECT_TRUE(publish(publisher, slice, leases, bound)) << "others cost nothing when they change hands";
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "r0", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"r0"}, machine.now));
   EXPECT_TRUE(publish(publisher, slice, leases, kept("another")));
 }
 

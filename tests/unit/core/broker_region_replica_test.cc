@@ -22,11 +22,11 @@ class BrokerRegionReplica : public testing::Test {
   RegionId publish(const std::string& device, Sharing sharing = Sharing::kPublic) {
     const SliceId slice = machine.slice(publisher, {}, device);
     const Grant grant = machine.get(publisher, slice, mebibytes(2));
-    RegionTerms terms;
+    Publish terms;
     terms.name = "weights";
     terms.sharing = sharing;
     const auto published =
-        machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     machine.collect();
     EXPECT_TRUE(published) << published.error().message;
     return published ? *published : RegionId{};
@@ -37,8 +37,8 @@ class BrokerRegionReplica : public testing::Test {
   }
   RequestId await(const std::string& device) {
     const RequestId id{++last_};
-    machine.broker.map_or_wait(id, ann, {.owner = "bob", .name = "weights", .device = device}, seconds(9),
-                               machine.now);
+    machine.broker.map_or_wait(
+        id, ann, {.owner = "bob", .name = "weights", .device = device, .wait = seconds(9)}, machine.now);
     machine.collect();
     return id;
   }
@@ -57,7 +57,7 @@ TEST_F(BrokerRegionReplica, IsTheNewestOfItsDevice) {
   EXPECT_EQ(map("")->version, other) << "the newest of all";
   EXPECT_EQ(map("GPU-0", older.value)->version, older);
   EXPECT_FALSE(map("GPU-1", older.value)) << "that is of another device";
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", newer.value, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights", newer.value}, machine.now));
   EXPECT_EQ(map("GPU-0")->version, older);
 }
 

@@ -27,7 +27,7 @@ class BrokerRegionReserve : public testing::Test {
   RequestId ask(SessionId session, Duration wait = seconds(60), Duration life = minutes(10),
                 const std::string& name = "weights") {
     const RequestId id = machine.request_ids.next();
-    machine.broker.map_or_wait(id, session, {.owner = {}, .name = name, .reserve_for = life}, wait,
+    machine.broker.map_or_wait(id, session, {.owner = {}, .name = name, .wait = wait, .reserve_for = life},
                                machine.now);
     machine.collect();
     return id;
@@ -38,16 +38,16 @@ class BrokerRegionReserve : public testing::Test {
       slices.emplace(session, std::pair(slice, machine.get(session, slice, mebibytes(2))));
     }
     const auto& [slice, grant] = slices.at(session);
-    RegionTerms terms;
+    Publish terms;
     terms.name = name;
     const auto version =
-        machine.broker.publish(session, slice, Machine::leases_of(grant), terms, machine.now);
+        machine.broker.publish(session, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     machine.collect();
     EXPECT_TRUE(version);
     return version ? *version : RegionId{};
   }
   Result<void> release(SessionId session, ReservationId id) {
-    auto released = machine.broker.release_reservation(session, id, machine.now);
+    auto released = machine.broker.release_reservation(session, {id}, machine.now);
     machine.collect();
     return released;
   }
@@ -86,7 +86,7 @@ TEST_F(BrokerRegionReserve, IsFulfilledByPublishing) {
   EXPECT_EQ(machine.maps.at(second)->version, version);
   EXPECT_EQ(release(bob[0], machine.reserved.at(first).reservation).error().code, Code::kNotFound);
   EXPECT_TRUE(is_mapped(ask(bob[3]))) << "whoever comes later maps it at once";
-  ASSERT_TRUE(machine.broker.remove_region(bob[0], "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(bob[0], {"weights"}, machine.now));
   EXPECT_TRUE(is_first(ask(bob[3])));
 }
 
@@ -141,7 +141,7 @@ TEST_F(BrokerRegionReserve, DoesNotRefuseWhoPublishesWithoutOne) {
   const RegionId version = publish(bob[3]);
   ASSERT_TRUE(is_mapped(second));
   EXPECT_EQ(machine.maps.at(second)->version, version);
-  ASSERT_TRUE(machine.broker.remove_region(bob[3], "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(bob[3], {"weights"}, machine.now));
   EXPECT_TRUE(waits(ask(bob[2]))) << "the holder is still at it";
   EXPECT_TRUE(release(bob[0], machine.reserved.at(first).reservation));
 }
@@ -149,7 +149,8 @@ TEST_F(BrokerRegionReserve, DoesNotRefuseWhoPublishesWithoutOne) {
 TEST_F(BrokerRegionReserve, LeavesOrdinaryWaitsAlone) {
   const RequestId first = ask(bob[0]);
   const RequestId ordinary = machine.request_ids.next();
-  machine.broker.map_or_wait(ordinary, bob[1], {"", "weights"}, seconds(60), machine.now);
+  machine.broker.map_or_wait(ordinary, bob[1], {.owner = {}, .name = "weights", .wait = seconds(60)},
+                             machine.now);
   machine.collect();
   const RequestId last = ask(bob[2]);
   ASSERT_TRUE(release(bob[0], machine.reserved.at(first).reservation));
@@ -242,9 +243,10 @@ TEST_F(BrokerRegionReserve, StaysWithItsTenant) {
 TEST_F(BrokerRegionReserve, EndsWithARequestThatIsCalledOffTooLate) {
   const auto ask_as = [&](SessionId session, std::uint64_t number) {
     const RequestId id = machine.request_ids.next();
-    machine.broker.map_or_wait(id, session,
-                               {.owner = {}, .name = "weights", .reserve_for = minutes(10), .number = number},
-                               seconds(60), machine.now);
+    machine.broker.map_or_wait(
+        id, session,
+        {.owner = {}, .name = "weights", .wait = seconds(60), .reserve_for = minutes(10), .number = number},
+        machine.now);
     machine.collect();
     return id;
   };
@@ -282,14 +284,15 @@ class PressedRegion : public testing::Test {
   }
   RequestId wait(Duration how_long) {
     const RequestId id = machine.request_ids.next();
-    machine.broker.map_or_wait(id, waiter, {.owner = {}, .name = "weights"}, how_long, machine.now);
+    machine.broker.map_or_wait(id, waiter, {.owner = {}, .name = "weights", .wait = how_long}, machine.now);
     machine.collect();
     return id;
   }
   void publish() {
-    RegionTerms terms;
+    Publish terms;
     terms.name = "weights";
-    ASSERT_TRUE(machine.broker.publish(holder, slice, Machine::leases_of(grant), terms, machine.now));
+    ASSERT_TRUE(
+        machine.broker.publish(holder, of_leases(terms, slice, Machine::leases_of(grant)), machine.now));
     machine.collect();
   }
 
@@ -326,7 +329,7 @@ TEST_F(PressedRegion, IsNotWaitedForBeyondTheWait) {
 
 TEST_F(PressedRegion, IsMappedByWhoHasItAnyway) {
   publish();
-  EXPECT_TRUE(machine.broker.map_region(holder, "", "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(machine.broker.map_region(holder, {.owner = {}, .name = "weights"}, machine.now));
 }
 
 }  // namespace

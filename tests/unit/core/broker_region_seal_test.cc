@@ -24,35 +24,35 @@ class BrokerRegionSeal : public testing::Test {
     grant = machine.get(publisher, slice, mebibytes(2));
   }
   Result<RegionId> publish(const std::string& name, bool sealed) {
-    RegionTerms terms;
+    Publish terms;
     terms.name = name;
     terms.sharing = Sharing::kPublic;
     terms.sealed = sealed;
-    auto version = machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+    auto version =
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     machine.collect();
     return version;
   }
   /// Why it cannot; nothing if it can.
   std::optional<Code> map(SessionId session, const std::string& name, MapAs how) {
-    const auto mapped = machine.broker.map_region(session, "bob", name, Regions::kNewest, machine.now, how);
+    const auto mapped =
+        machine.broker.map_region(session, {.owner = "bob", .name = name, .how = how}, machine.now);
     if (!mapped) return mapped.error().code;
-    EXPECT_TRUE(machine.broker.release_import(session, mapped->imported.id, machine.now));
+    EXPECT_TRUE(machine.broker.release_import(session, {mapped->imported.id}, machine.now));
     machine.collect();
     return std::nullopt;
   }
   Result<void> export_handle(char mark) {
     HandleBytes bytes{};
     bytes.fill(mark);
-    HandleTerms terms;
-    terms.expires = machine.now + std::chrono::minutes(1);
-    terms.uses = 1;
-    return machine.broker.export_handle(publisher, slice, Machine::leases_of(grant), terms, bytes,
+    ExportHandle terms;
+    return machine.broker.export_handle(publisher, of_leases(terms, slice, Machine::leases_of(grant)), bytes,
                                         machine.now);
   }
   Result<Imported> import_handle(char mark) {
     HandleBytes bytes{};
     bytes.fill(mark);
-    return machine.broker.import_handle(mate, bytes, machine.now);
+    return machine.broker.import_handle(mate, {bytes}, machine.now);
   }
 
   Machine machine{seal_policy()};
@@ -80,7 +80,7 @@ TEST_F(BrokerRegionSeal, ItsOwnTenantAloneWritesToOneWithout) {
 TEST_F(BrokerRegionSeal, AllRegionsOfOneMemoryAreSealedOrNone) {
   ASSERT_TRUE(publish("cache", false));
   EXPECT_EQ(publish("weights", true).error().code, Code::kFailedPrecondition);
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "cache", 0, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"cache"}, machine.now));
   ASSERT_TRUE(publish("weights", true));
   EXPECT_TRUE(publish("again", true));
   EXPECT_EQ(publish("cache", false).error().code, Code::kFailedPrecondition);
@@ -98,7 +98,7 @@ TEST_F(BrokerRegionSeal, MemoryThatOthersCanWriteToIsNotSealed) {
   const auto imported = import_handle('a');
   ASSERT_TRUE(imported);
   EXPECT_EQ(publish("weights", true).error().code, Code::kFailedPrecondition);
-  ASSERT_TRUE(machine.broker.release_import(mate, imported->id, machine.now));
+  ASSERT_TRUE(machine.broker.release_import(mate, {imported->id}, machine.now));
   machine.collect();
   EXPECT_TRUE(publish("weights", true));
 }

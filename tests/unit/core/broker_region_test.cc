@@ -36,19 +36,20 @@ class BrokerRegion : public testing::Test {
     slice = machine.slice(publisher);
     grant = machine.get(publisher, slice, mebibytes(8));
   }
-  RegionTerms terms(Sharing sharing = Sharing::kPrivate) const {
-    RegionTerms terms;
+  Publish terms(Sharing sharing = Sharing::kPrivate) const {
+    Publish terms;
     terms.name = "weights";
     terms.sharing = sharing;
     if (sharing == Sharing::kNamed) terms.readers = {"zoe"};
     return terms;
   }
-  Result<RegionId> publish(const RegionTerms& terms) { return publish(terms, grant); }
-  Result<RegionId> publish(const RegionTerms& terms, const Grant& of) {
-    return machine.broker.publish(publisher, slice, Machine::leases_of(of), terms, machine.now);
+  Result<RegionId> publish(const Publish& terms) { return publish(terms, grant); }
+  Result<RegionId> publish(const Publish& terms, const Grant& of) {
+    return machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(of)), machine.now);
   }
   Result<MappedRegion> map(SessionId session, std::uint64_t version = Regions::kNewest) {
-    return machine.broker.map_region(session, "bob", "weights", version, machine.now);
+    return machine.broker.map_region(session, {.owner = "bob", .name = "weights", .version = version},
+                                     machine.now);
   }
   /// The process maps it.
   ImportId use(SessionId session) {
@@ -66,7 +67,7 @@ class BrokerRegion : public testing::Test {
     EXPECT_FALSE(mapped);
     return mapped ? Code::kInternal : mapped.error().code;
   }
-  Code publish_fails(const RegionTerms& terms) {
+  Code publish_fails(const Publish& terms) {
     auto published = publish(terms);
     EXPECT_FALSE(published);
     return published ? Code::kInternal : published.error().code;
@@ -79,14 +80,14 @@ class BrokerRegion : public testing::Test {
 };
 
 TEST_F(BrokerRegion, IsMappedByItsNameAndChargedOnce) {
-  RegionTerms part = terms();
+  Publish part = terms();
   part.offset = mebibytes(1);
   part.bytes = mebibytes(4);
   part.layout = Bytes{100};
   part.digest.fill('d');
   const auto version = publish(part);
   ASSERT_TRUE(version);
-  const auto mapped = machine.broker.map_region(mate, "", "weights", Regions::kNewest, machine.now);
+  const auto mapped = machine.broker.map_region(mate, {.owner = {}, .name = "weights"}, machine.now);
   ASSERT_TRUE(mapped);
   EXPECT_EQ(mapped->version, *version);
   EXPECT_EQ(mapped->layout, Bytes{100});
@@ -114,7 +115,7 @@ TEST_F(BrokerRegion, ThatIsNotSharedHidesNoOlderOneThatIs) {
   EXPECT_EQ(mapped->version, *older);
   EXPECT_EQ(map_fails(zoe, newer->value), Code::kNotFound);
   EXPECT_EQ(map(mate)->version, *newer);
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", older->value, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights", older->value}, machine.now));
   EXPECT_EQ(map_fails(zoe), Code::kNotFound);
 }
 
@@ -127,9 +128,9 @@ TEST_F(BrokerRegion, OfAGroupIsForThoseWhoBelongToIt) {
 TEST_F(BrokerRegion, OfATenantWithoutAGroupIsForNobodyElse) {
   const SliceId hers = machine.slice(zoe);
   const Grant zoes = machine.get(zoe, hers, mebibytes(2));
-  ASSERT_TRUE(
-      machine.broker.publish(zoe, hers, Machine::leases_of(zoes), terms(Sharing::kGroup), machine.now));
-  EXPECT_FALSE(machine.broker.map_region(ann, "zoe", "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.publish(zoe, of_leases(terms(Sharing::kGroup), hers, Machine::leases_of(zoes)),
+                                     machine.now));
+  EXPECT_FALSE(machine.broker.map_region(ann, {.owner = "zoe", .name = "weights"}, machine.now));
 }
 
 TEST_F(BrokerRegion, IsForTenantsThatAreNamedOrForAll) {
@@ -141,7 +142,7 @@ TEST_F(BrokerRegion, IsForTenantsThatAreNamedOrForAll) {
 }
 
 TEST_F(BrokerRegion, NamedForAGroupIsForItsMembers) {
-  RegionTerms lab = terms(Sharing::kNamed);
+  Publish lab = terms(Sharing::kNamed);
   lab.readers = {"nobody", "lab"};
   ASSERT_TRUE(publish(lab));
   EXPECT_TRUE(map(ann));
@@ -156,24 +157,23 @@ TEST_F(BrokerRegion, ComesInVersionsOfWhichTheNewestIsMeant) {
   EXPECT_GT(*second, *first);
   EXPECT_EQ(map(mate)->version, *second);
   EXPECT_EQ(map(mate, first->value)->imported.bytes, mebibytes(8));
-  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"weights"}, machine.now));
   EXPECT_EQ(map(mate)->version, *first);
   EXPECT_EQ(map_fails(mate, second->value), Code::kNotFound);
 }
 
 TEST_F(BrokerRegion, IsRemovedByItsTenantAlone) {
   ASSERT_TRUE(publish(terms(Sharing::kPublic)));
-  EXPECT_EQ(machine.broker.remove_region(ann, "weights", Regions::kNewest, machine.now).error().code,
-            Code::kNotFound);
+  EXPECT_EQ(machine.broker.remove_region(ann, {"weights"}, machine.now).error().code, Code::kNotFound);
   use(ann);
-  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"weights"}, machine.now));
   EXPECT_EQ(map_fails(zoe), Code::kNotFound);
   EXPECT_EQ(machine.charged("bob"), mebibytes(8));
 }
 
 TEST_F(BrokerRegion, EndsWithItsTime) {
-  RegionTerms brief = terms();
-  brief.expires = machine.now + seconds(5);
+  Publish brief = terms();
+  brief.life = seconds(5);
   ASSERT_TRUE(publish(brief));
   machine.pass(seconds(5));
   EXPECT_EQ(map_fails(mate), Code::kNotFound);
@@ -207,7 +207,7 @@ TEST_F(BrokerRegion, IsChargedToAReaderWhenNobodyOfItsTenantHasIt) {
   EXPECT_EQ(machine.charged("ann"), mebibytes(8));
   EXPECT_EQ(map_fails(zoe), Code::kNotFound);
   machine.stop_using(ann, grant);
-  ASSERT_TRUE(machine.broker.release_import(ann, import, machine.now));
+  ASSERT_TRUE(machine.broker.release_import(ann, {import}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charged("ann"), Bytes{});
   EXPECT_EQ(machine.free(), mebibytes(64));
@@ -223,7 +223,7 @@ TEST_F(BrokerRegion, KeepsItsMemoryFromNobodyWhenItIsGivenBackUnderItsReaders) {
 }
 
 TEST_F(BrokerRegion, CannotBeWhatMakesNoSense) {
-  RegionTerms wrong = terms();
+  Publish wrong = terms();
   wrong.layout = mebibytes(9);
   EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
   wrong = terms();
@@ -238,19 +238,21 @@ TEST_F(BrokerRegion, CannotBeWhatMakesNoSense) {
   wrong.readers.assign(Regions::kMostReaders + 1, "ann");
   EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
   wrong = terms();
-  wrong.expires = machine.now;
+  wrong.life = seconds(-1);
   EXPECT_EQ(publish_fails(wrong), Code::kInvalidArgument);
-  EXPECT_EQ(machine.broker.publish(mate, slice, Machine::leases_of(grant), terms(), machine.now).error().code,
+  EXPECT_EQ(machine.broker.publish(mate, of_leases(terms(), slice, Machine::leases_of(grant)), machine.now)
+                .error()
+                .code,
             Code::kNotFound)
       << "another's slice";
 }
 
 TEST_F(BrokerRegion, ThereAreNoMoreOfATenantThanTheBound) {
-  RegionTerms one = terms();
+  Publish one = terms();
   for (std::size_t i = 0; i < Regions::kMostOfTenant; ++i) ASSERT_TRUE(publish(one));
   EXPECT_EQ(publish_fails(one), Code::kResourceExhausted);
-  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
-  one.expires = machine.now + seconds(1);
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"weights"}, machine.now));
+  one.life = seconds(1);
   EXPECT_TRUE(publish(one));
   EXPECT_EQ(publish_fails(one), Code::kResourceExhausted);
   machine.pass(seconds(1));
@@ -263,11 +265,11 @@ TEST_F(BrokerRegion, OfMuchMemoryCountsForMore) {
     for (const LeaseId lease : Machine::leases_of(machine.get(publisher, slice, mebibytes(2))))
       leases.push_back(lease);
   const auto publish_all = [&] {
-    return machine.broker.publish(publisher, slice, leases, terms(), machine.now);
+    return machine.broker.publish(publisher, of_leases(terms(), slice, leases), machine.now);
   };
   for (std::size_t i = 0; i < Regions::kMostParts / leases.size(); ++i) ASSERT_TRUE(publish_all());
   EXPECT_EQ(publish_all().error().code, Code::kResourceExhausted);
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights"}, machine.now));
   EXPECT_TRUE(publish_all());
 }
 
@@ -304,7 +306,7 @@ TEST_F(BrokerRegion, WhoeverIsChargedForItNowIsTold) {
 TEST_F(BrokerRegion, NeverHasAVersionTwice) {
   const auto version = publish(terms());
   ASSERT_TRUE(version);
-  ASSERT_TRUE(machine.broker.remove_region(mate, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(mate, {"weights"}, machine.now));
   machine.restart(lab_policy(), {grant});
   ASSERT_TRUE(machine.resume(publisher, {slice}, {grant}));
   EXPECT_GT(publish(terms(), machine.before(grant)).value(), *version);
@@ -317,7 +319,7 @@ TEST_F(BrokerRegion, FollowsItsPublisherToAnotherTenant) {
   ASSERT_TRUE(machine.broker.apply(other, machine.now));
   machine.collect();
   EXPECT_EQ(map_fails(mate), Code::kNotFound) << "bob is nobody";
-  EXPECT_TRUE(machine.broker.map_region(mate, "rob", "weights", Regions::kNewest, machine.now));
+  EXPECT_TRUE(machine.broker.map_region(mate, {.owner = "rob", .name = "weights"}, machine.now));
 }
 
 // Its publisher has given a part back, which a mate has now, who becomes somebody else's.
@@ -329,7 +331,7 @@ TEST_F(BrokerRegion, EndsWhenItsMemoryIsPartedBetweenTenants) {
   std::vector<LeaseId> leases = Machine::leases_of(grant);
   const std::vector<LeaseId> last = Machine::leases_of(more);
   leases.insert(leases.end(), last.begin(), last.end());
-  ASSERT_TRUE(machine.broker.publish(publisher, slice, leases, terms(), machine.now));
+  ASSERT_TRUE(machine.broker.publish(publisher, of_leases(terms(), slice, leases), machine.now));
   use(leaver);
   ASSERT_TRUE(machine.give_back(publisher, slice, more));
   ASSERT_TRUE(map(mate));
@@ -343,7 +345,7 @@ TEST_F(BrokerRegion, EndsWhenItsMemoryIsPartedBetweenTenants) {
   ASSERT_TRUE(machine.broker.apply(parted, machine.now));
   machine.collect();
   EXPECT_EQ(map_fails(mate), Code::kNotFound);
-  EXPECT_EQ(machine.broker.map_region(leaver, "eve", "weights", Regions::kNewest, machine.now).error().code,
+  EXPECT_EQ(machine.broker.map_region(leaver, {.owner = "eve", .name = "weights"}, machine.now).error().code,
             Code::kNotFound);
 }
 

@@ -28,20 +28,22 @@ class BrokerRegionWait : public testing::Test {
     grant = machine.get(publisher, slice, mebibytes(2));
   }
   Result<RegionId> publish(Sharing sharing = Sharing::kPublic, const std::string& name = "weights") {
-    RegionTerms terms;
+    Publish terms;
     terms.name = name;
     terms.sharing = sharing;
-    auto version = machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+    auto version =
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     machine.collect();
     return version;
   }
-  RequestId wait(SessionId session, Duration time, MapTerms terms = {"bob", "weights"}) {
+  RequestId wait(SessionId session, Duration time, MapRegion terms = {"bob", "weights"}) {
     const RequestId id = machine.request_ids.next();
-    machine.broker.map_or_wait(id, session, std::move(terms), time, machine.now);
+    terms.wait = time;
+    machine.broker.map_or_wait(id, session, terms, machine.now);
     machine.collect();
     return id;
   }
-  static MapTerms newer_than(RegionId version, const std::string& owner = "bob") {
+  static MapRegion newer_than(RegionId version, const std::string& owner = "bob") {
     return {.owner = owner, .name = "weights", .newer_than = version.value};
   }
   bool is_answered(RequestId id) const { return machine.maps.contains(id); }
@@ -68,7 +70,7 @@ TEST_F(BrokerRegionWait, EndsWhenTheRegionIsPublished) {
 }
 
 TEST_F(BrokerRegionWait, IsNotToTakeOverWhatAnotherTenantMayPublish) {
-  const RequestId id = wait(ann, seconds(10), {"bob", "weights", Regions::kNewest, Broker::MapAs::kOwner});
+  const RequestId id = wait(ann, seconds(10), {"bob", "weights", Regions::kNewest, MapAs::kOwner});
   ASSERT_TRUE(is_answered(id));
   EXPECT_EQ(code(id), Code::kPermissionDenied);
 }
@@ -179,7 +181,7 @@ TEST_F(BrokerRegionWait, WhoIsNotServedYetGoesOnWaitingIfTheRegionEnds) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 65; ++i) ids.push_back(wait(machine.connect(1), minutes(1)));
   ASSERT_TRUE(publish());
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights"}, machine.now));
   machine.pass_in_steps(seconds(1));
   EXPECT_FALSE(is_answered(ids.back()));
   ASSERT_TRUE(publish());
@@ -241,7 +243,7 @@ TEST_F(BrokerRegionWait, ForANewerVersionGoesOnOverOneThatIsNotForTheWaiter) {
 TEST_F(BrokerRegionWait, ForANewerVersionGoesOnWhenTheOlderOneIsRemoved) {
   const auto first = publish();
   const RequestId id = wait(ann, seconds(10), newer_than(*first));
-  ASSERT_TRUE(machine.broker.remove_region(publisher, "weights", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights"}, machine.now));
   machine.collect();
   EXPECT_FALSE(is_answered(id));
   ASSERT_TRUE(publish());

@@ -24,15 +24,16 @@ class BrokerRepeat : public testing::Test {
     grant = machine.get(publisher, slice, mebibytes(2));
   }
   Result<RegionId> publish(std::uint64_t request, const std::string& name = "weights") {
-    RegionTerms terms;
+    Publish terms;
     terms.name = name;
-    terms.request = request;
-    auto version = machine.broker.publish(publisher, slice, Machine::leases_of(grant), terms, machine.now);
+    terms.number = request;
+    auto version =
+        machine.broker.publish(publisher, of_leases(terms, slice, Machine::leases_of(grant)), machine.now);
     machine.collect();
     return version;
   }
   Result<void> remove(std::uint64_t request, SessionId session) {
-    auto removed = machine.broker.remove_region(session, "weights", Regions::kNewest, machine.now, request);
+    auto removed = machine.broker.remove_region(session, {"weights", 0, request}, machine.now);
     machine.collect();
     return removed;
   }

@@ -79,7 +79,7 @@ TEST_F(BrokerRestore, SliceThatTheClientHasClosedIsGone) {
   const SliceId other = machine.slice(bob);
   machine.restart();
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
-  EXPECT_EQ(machine.broker.close_slice(bob, other, machine.now).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.close_slice(bob, {other}, machine.now).error().code, Code::kNotFound);
 }
 
 TEST_F(BrokerRestore, ClaimOfOthersMemoryIsRefusedAndTheSessionStaysAwaited) {
@@ -146,15 +146,15 @@ TEST_F(BrokerRestore, MemoryOnItsWayBackIsProvedFreeAnew) {
 class BrokerRestoreOfSuspects : public BrokerRestore {
  protected:
   BrokerRestoreOfSuspects() {
-    RegionTerms terms;
+    Publish terms;
     terms.name = "weights";
     terms.sharing = Sharing::kPublic;
-    EXPECT_TRUE(machine.broker.publish(bob, slice, Machine::leases_of(grant), terms, machine.now));
+    EXPECT_TRUE(machine.broker.publish(bob, of_leases(terms, slice, Machine::leases_of(grant)), machine.now));
     ann = machine.connect(1);
     import = map();
   }
   ImportId map() {
-    const auto mapped = machine.broker.map_region(ann, "bob", "weights", Regions::kNewest, machine.now);
+    const auto mapped = machine.broker.map_region(ann, {.owner = "bob", .name = "weights"}, machine.now);
     EXPECT_TRUE(mapped);
     for (const auto& [lease, extent] : mapped->imported.leases) {
       machine.driver.hold(extent.id);
@@ -164,7 +164,7 @@ class BrokerRestoreOfSuspects : public BrokerRestore {
     return mapped->imported.id;
   }
   void unmap_but_keep(ImportId id) {
-    EXPECT_TRUE(machine.broker.release_import(ann, id, machine.now));
+    EXPECT_TRUE(machine.broker.release_import(ann, {id}, machine.now));
     machine.collect();
   }
   void restart() {
@@ -198,10 +198,10 @@ TEST_F(BrokerRestoreOfSuspects, AreNoneOnceTheMemoryIsFreeOrTheirProcessIsGone) 
   ASSERT_TRUE(machine.give_back(bob, slice, grant));
   EXPECT_TRUE(machine.broker.checkpoint().suspects.empty());
   const Grant next = machine.get(bob, slice, mebibytes(2));
-  RegionTerms terms;
+  Publish terms;
   terms.name = "weights";
   terms.sharing = Sharing::kPublic;
-  ASSERT_TRUE(machine.broker.publish(bob, slice, Machine::leases_of(next), terms, machine.now));
+  ASSERT_TRUE(machine.broker.publish(bob, of_leases(terms, slice, Machine::leases_of(next)), machine.now));
   unmap_but_keep(map());
   EXPECT_EQ(machine.broker.checkpoint().suspects.size(), 1u);
   map();
@@ -236,17 +236,16 @@ TEST_F(BrokerRestore, StreamOfGrpcEndsWithTheBroker) {
 
 TEST_F(BrokerRestore, ImportedMemoryStaysWithWhoUsesIt) {
   HandleBytes bytes{};
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
-  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+  ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, bytes, machine.now));
   const SessionId user = machine.connect(2);
-  const ImportId import = machine.broker.import_handle(user, bytes, machine.now)->id;
+  const ImportId import = machine.broker.import_handle(user, {bytes}, machine.now)->id;
   machine.collect();
   machine.restart();
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
   ASSERT_TRUE(machine.resume(user, {}, {}, {import}));
   machine.say_goodbye(bob);
   EXPECT_EQ(machine.charged("bob"), kTen);
-  ASSERT_TRUE(machine.broker.release_import(user, import, machine.now));
+  ASSERT_TRUE(machine.broker.release_import(user, {import}, machine.now));
   machine.collect();
   machine.say_goodbye(user);
   EXPECT_TRUE(machine.is_as_new());
@@ -254,10 +253,9 @@ TEST_F(BrokerRestore, ImportedMemoryStaysWithWhoUsesIt) {
 
 TEST_F(BrokerRestore, ImportThatIsNotClaimedIsReleased) {
   HandleBytes bytes{};
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
-  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+  ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, bytes, machine.now));
   const SessionId user = machine.connect(2);
-  ASSERT_TRUE(machine.broker.import_handle(user, bytes, machine.now));
+  ASSERT_TRUE(machine.broker.import_handle(user, {bytes}, machine.now));
   machine.collect();
   machine.restart();
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
@@ -269,39 +267,34 @@ TEST_F(BrokerRestore, ImportThatIsNotClaimedIsReleased) {
 TEST_F(BrokerRestore, MemoryOfTheBrokerBeforeCannotBeSharedAnew) {
   machine.restart();
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
-  EXPECT_EQ(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now)
-                .error()
-                .code,
-            Code::kFailedPrecondition);
+  EXPECT_EQ(
+      machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, {}, machine.now).error().code,
+      Code::kFailedPrecondition);
 }
 
 TEST_F(BrokerRestore, ARevokedHandleStaysSo) {
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
   const HandleBytes kept{'k'}, revoked{'r'};
   for (const HandleBytes& bytes : {kept, revoked}) {
-    ASSERT_TRUE(
-        machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, bytes, machine.now));
+    ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, bytes, machine.now));
   }
-  ASSERT_TRUE(machine.broker.revoke_handle(bob, revoked));
+  ASSERT_TRUE(machine.broker.revoke_handle(bob, {revoked}));
   machine.restart(small_policy(), {grant});
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
   const SessionId user = machine.connect(2);
-  EXPECT_EQ(machine.broker.import_handle(user, revoked, machine.now).error().code, Code::kNotFound);
-  EXPECT_TRUE(machine.broker.import_handle(user, kept, machine.now));
+  EXPECT_EQ(machine.broker.import_handle(user, {revoked}, machine.now).error().code, Code::kNotFound);
+  EXPECT_TRUE(machine.broker.import_handle(user, {kept}, machine.now));
 }
 
 TEST_F(BrokerRestore, KeptMemoryIsSharedAnewAndDestroyedWhenItComesBack) {
   machine.restart(small_policy(), {grant});
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
-  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, {}, machine.now));
   const SessionId user = machine.connect(2);
-  const auto imported = machine.broker.import_handle(user, {}, machine.now);
+  const auto imported = machine.broker.import_handle(user, {{}}, machine.now);
   ASSERT_TRUE(imported);
   for (const auto& [lease, extent] : imported->leases) EXPECT_TRUE(machine.driver.has_handle(extent.id));
   machine.collect();
-  ASSERT_TRUE(machine.broker.release_import(user, imported->id, machine.now));
+  ASSERT_TRUE(machine.broker.release_import(user, {imported->id}, machine.now));
   ASSERT_TRUE(machine.give_back(bob, slice, machine.before(grant)));
   machine.say_goodbye(user);
   machine.say_goodbye(bob);
@@ -317,26 +310,24 @@ TEST_F(BrokerRestore, KeptMemoryOfAProcessThatEndedMeanwhileIsDestroyed) {
 }
 
 TEST_F(BrokerRestore, HandleOfKeptMemoryIsRedeemedAsOftenAsWasLeft) {
-  const HandleTerms terms{
-      .offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1), .uses = 3};
-  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  ASSERT_TRUE(machine.broker.export_handle(
+      bob, {.slice = slice, .leases = Machine::leases_of(grant), .uses = 3}, {}, machine.now));
   const SessionId user = machine.connect(2);
-  const ImportId first = machine.broker.import_handle(user, {}, machine.now)->id;
+  const ImportId first = machine.broker.import_handle(user, {{}}, machine.now)->id;
   machine.collect();
   machine.restart(small_policy(), {grant});
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
   ASSERT_TRUE(machine.resume(user, {}, {}, {first}));
-  EXPECT_TRUE(machine.broker.import_handle(user, {}, machine.now));
-  EXPECT_TRUE(machine.broker.import_handle(user, {}, machine.now));
-  EXPECT_EQ(machine.broker.import_handle(user, {}, machine.now).error().code, Code::kNotFound);
+  EXPECT_TRUE(machine.broker.import_handle(user, {{}}, machine.now));
+  EXPECT_TRUE(machine.broker.import_handle(user, {{}}, machine.now));
+  EXPECT_EQ(machine.broker.import_handle(user, {{}}, machine.now).error().code, Code::kNotFound);
   machine.collect();
 }
 
 TEST_F(BrokerRestore, HandleEndsWithItsTimeOrWithoutDescriptors) {
-  const HandleTerms terms{.offset = {}, .bytes = {}, .expires = machine.now + std::chrono::minutes(1)};
-  ASSERT_TRUE(machine.broker.export_handle(bob, slice, Machine::leases_of(grant), terms, {}, machine.now));
+  ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, {}, machine.now));
   machine.collect();
-  const auto redeem = [&] { return machine.broker.import_handle(bob, {}, machine.now).error().code; };
+  const auto redeem = [&] { return machine.broker.import_handle(bob, {{}}, machine.now).error().code; };
   machine.restart(small_policy(), {grant});
   ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
   machine.pass(std::chrono::minutes(2));
@@ -366,7 +357,7 @@ TEST_F(BrokerRestore, UserWhomNoRuleCoversAnyMoreKeepsWhatItHasAndMayNotGrow) {
 }
 
 TEST_F(BrokerRestore, DeclaredMemoryStaysCharged) {
-  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(8), machine.now));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(8)}, machine.now));
   machine.collect();
   machine.restart();
   EXPECT_EQ(machine.broker.devices().front().outside, mebibytes(8));

@@ -36,17 +36,16 @@ class BrokerShare : public testing::Test {
     bytes.back() = static_cast<char>(++handles_);
     return bytes;
   }
-  Result<HandleBytes> make(const Grant& grant, HandleTerms terms = {}) {
-    if (terms.expires == TimePoint{}) terms.expires = machine.now + minutes(1);
+  Result<HandleBytes> make(const Grant& grant, ExportHandle terms = {}) {
     const HandleBytes bytes = new_handle();
-    auto made =
-        machine.broker.export_handle(lender, slice, Machine::leases_of(grant), terms, bytes, machine.now);
+    auto made = machine.broker.export_handle(lender, of_leases(terms, slice, Machine::leases_of(grant)),
+                                             bytes, machine.now);
     if (!made) return made.error();
     return bytes;
   }
   /// The process of `session` maps the handle's memory.
   ImportId import(SessionId session, const HandleBytes& handle) {
-    auto imported = machine.broker.import_handle(session, handle, machine.now);
+    auto imported = machine.broker.import_handle(session, {handle}, machine.now);
     EXPECT_TRUE(imported) << imported.error().message;
     if (!imported) return {};
     for (const auto& [lease, extent] : imported->leases) {
@@ -57,11 +56,11 @@ class BrokerShare : public testing::Test {
   }
   void release(SessionId session, ImportId import, const Grant& grant) {
     machine.stop_using(session, grant);
-    EXPECT_TRUE(machine.broker.release_import(session, import, machine.now));
+    EXPECT_TRUE(machine.broker.release_import(session, {import}, machine.now));
     machine.collect();
   }
   Code import_fails(SessionId session, const HandleBytes& handle) {
-    auto imported = machine.broker.import_handle(session, handle, machine.now);
+    auto imported = machine.broker.import_handle(session, {handle}, machine.now);
     EXPECT_FALSE(imported);
     return imported ? Code::kInternal : imported.error().code;
   }
@@ -87,7 +86,7 @@ TEST_F(BrokerShare, AHandleNamesARangeOnce) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
   const auto handle = make(grant, {mebibytes(1), mebibytes(2), {}, 1});
   ASSERT_TRUE(handle);
-  const auto imported = machine.broker.import_handle(user, *handle, machine.now);
+  const auto imported = machine.broker.import_handle(user, {*handle}, machine.now);
   ASSERT_TRUE(imported);
   EXPECT_EQ(imported->offset, mebibytes(1));
   EXPECT_EQ(imported->bytes, mebibytes(2));
@@ -135,9 +134,9 @@ TEST_F(BrokerShare, ARevokedHandleIsRedeemedNoMoreAndItsImportsStay) {
   const auto handle = make(grant, {{}, {}, {}, 3});
   ASSERT_TRUE(handle);
   const ImportId import = this->import(user, *handle);
-  EXPECT_TRUE(machine.broker.revoke_handle(lender, *handle));
+  EXPECT_TRUE(machine.broker.revoke_handle(lender, {*handle}));
   EXPECT_EQ(import_fails(user, *handle), Code::kNotFound);
-  EXPECT_EQ(machine.broker.revoke_handle(lender, *handle).error().code, Code::kNotFound) << "once";
+  EXPECT_EQ(machine.broker.revoke_handle(lender, {*handle}).error().code, Code::kNotFound) << "once";
   ASSERT_TRUE(machine.give_back(lender, slice, grant));
   EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4)) << "the importer has it";
   release(user, import, grant);
@@ -149,10 +148,10 @@ TEST_F(BrokerShare, AHandleIsRevokedByTheSessionThatMadeIt) {
   ASSERT_TRUE(handle);
   HandleBytes guessed = *handle;
   guessed.front() ^= 1;
-  EXPECT_EQ(machine.broker.revoke_handle(lender, guessed).error().code, Code::kNotFound);
-  EXPECT_EQ(machine.broker.revoke_handle(user, *handle).error().code, Code::kNotFound)
+  EXPECT_EQ(machine.broker.revoke_handle(lender, {guessed}).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.revoke_handle(user, {*handle}).error().code, Code::kNotFound)
       << "of the same tenant";
-  EXPECT_EQ(machine.broker.revoke_handle(ann, *handle).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.revoke_handle(ann, {*handle}).error().code, Code::kNotFound);
   import(user, *handle);
 }
 
@@ -161,21 +160,20 @@ TEST_F(BrokerShare, RevokedHandlesMakeRoomForOthers) {
   for (std::size_t i = 0; i < 3 * Handles::kMostOfSession; ++i) {
     HandleBytes bytes{};
     std::memcpy(bytes.data(), &i, sizeof i);
-    ASSERT_TRUE(machine.broker.export_handle(lender, slice, Machine::leases_of(grant),
-                                             {{}, {}, machine.now + minutes(1), 1}, bytes, machine.now));
-    ASSERT_TRUE(machine.broker.revoke_handle(lender, bytes));
+    ASSERT_TRUE(machine.broker.export_handle(lender, {slice, Machine::leases_of(grant)}, bytes, machine.now));
+    ASSERT_TRUE(machine.broker.revoke_handle(lender, {bytes}));
   }
 }
 
 TEST_F(BrokerShare, WhatCannotBeAHandleIsRefused) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const TimePoint soon = machine.now + minutes(1);
-  EXPECT_EQ(make(grant, {mebibytes(3), mebibytes(2), soon, 1}).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(make(grant, {mebibytes(4), {}, soon, 1}).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(make(grant, {{UINT64_MAX}, mebibytes(2), soon, 1}).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(make(grant, {{}, {}, machine.now + std::chrono::hours(25), 1}).error().code,
+  EXPECT_EQ(make(grant, {.offset = mebibytes(3), .bytes = mebibytes(2)}).error().code,
             Code::kInvalidArgument);
-  EXPECT_EQ(make(grant, {{}, {}, soon, 0}).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(make(grant, {.offset = mebibytes(4)}).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(make(grant, {.offset = {UINT64_MAX}, .bytes = mebibytes(2)}).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(make(grant, {.life = std::chrono::hours(25)}).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(make(grant, {.uses = 1'000'001}).error().code, Code::kInvalidArgument);
   EXPECT_EQ(make(Grant{}).error().code, Code::kInvalidArgument) << "of nothing";
   Grant twice = grant;
   twice.leases.push_back(twice.leases.front());
@@ -195,15 +193,16 @@ TEST_F(BrokerShare, HandlesAndImportsAreCounted) {
     HandleBytes bytes{};
     std::memcpy(bytes.data(), &i, sizeof i);
     bytes.back() = 1;
-    ASSERT_TRUE(machine.broker.export_handle(lender, slice, Machine::leases_of(grant),
-                                             {{}, {}, machine.now + seconds(1), 1}, bytes, machine.now));
+    ASSERT_TRUE(machine.broker.export_handle(
+        lender, {.slice = slice, .leases = Machine::leases_of(grant), .life = seconds(1)}, bytes,
+        machine.now));
   }
   EXPECT_EQ(make(grant).error().code, Code::kResourceExhausted);
   machine.pass(seconds(1));
-  const auto handle = make(grant, {{}, {}, {}, Imports::kMostOfSession + 1});
+  const auto handle = make(grant, {.uses = Imports::kMostOfSession + 1});
   ASSERT_TRUE(handle) << "those that have expired make room";
   for (std::size_t i = 0; i < Imports::kMostOfSession; ++i)
-    ASSERT_TRUE(machine.broker.import_handle(user, *handle, machine.now));
+    ASSERT_TRUE(machine.broker.import_handle(user, {*handle}, machine.now));
   EXPECT_EQ(import_fails(user, *handle), Code::kResourceExhausted);
 }
 
@@ -214,7 +213,7 @@ TEST_F(BrokerShare, MemoryPassesToWhoUsesItWhenItIsGivenBack) {
   EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4))
       << "not quarantined: it is known who has it";
   EXPECT_EQ(slices_of(lender), Bytes{});
-  EXPECT_TRUE(machine.broker.close_slice(lender, slice, machine.now));
+  EXPECT_TRUE(machine.broker.close_slice(lender, {slice}, machine.now));
   release(user, import, grant);
   EXPECT_TRUE(machine.is_as_new());
 }
@@ -224,10 +223,10 @@ TEST_F(BrokerShare, MemoryPassesOnFromUserToUser) {
   const auto handle = make(grant, {{}, {}, {}, 3});
   const SessionId third = machine.connect(2);
   const ImportId first = import(user, *handle);
-  const ImportId again = machine.broker.import_handle(user, *handle, machine.now).value().id;
+  const ImportId again = machine.broker.import_handle(user, {*handle}, machine.now).value().id;
   import(third, *handle);
   machine.die(lender);
-  EXPECT_TRUE(machine.broker.release_import(user, first, machine.now));
+  EXPECT_TRUE(machine.broker.release_import(user, {first}, machine.now));
   EXPECT_EQ(machine.charged("bob"), mebibytes(4)) << "it has another import of it";
   release(user, again, grant);
   EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4)) << "the third has it";
@@ -240,16 +239,16 @@ TEST_F(BrokerShare, ReleasingWhatTheLenderHoldsFreesNothing) {
   const ImportId import = this->import(user, *make(grant));
   release(user, import, grant);
   EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4));
-  EXPECT_EQ(machine.broker.release_import(user, import, machine.now).error().code, Code::kNotFound);
-  EXPECT_EQ(machine.broker.release_import(ann, import, machine.now).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.release_import(user, {import}, machine.now).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.release_import(ann, {import}, machine.now).error().code, Code::kNotFound);
   ASSERT_TRUE(machine.give_back(lender, slice, grant));
   EXPECT_TRUE(machine.is_as_new());
 }
 
 TEST_F(BrokerShare, ReleasingAnImportOfItsOwnMemoryLeavesTheSliceAsItWas) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const auto imported = machine.broker.import_handle(lender, *make(grant), machine.now);
-  ASSERT_TRUE(machine.broker.release_import(lender, imported->id, machine.now));
+  const auto imported = machine.broker.import_handle(lender, {*make(grant)}, machine.now);
+  ASSERT_TRUE(machine.broker.release_import(lender, {imported->id}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.charges("bob")[Charge::kActive], mebibytes(4));
   ASSERT_TRUE(machine.give_back(lender, slice, grant));
@@ -261,8 +260,8 @@ TEST_F(BrokerShare, InheritedMemoryIsNotReturnedAsASlices) {
   import(user, *make(grant));
   ASSERT_TRUE(machine.give_back(lender, slice, grant));
   const auto leases = Machine::leases_of(grant);
-  EXPECT_FALSE(machine.broker.give_back(user, SliceId{}, leases, machine.now));
-  EXPECT_FALSE(machine.broker.give_back(lender, slice, leases, machine.now)) << "nor again by the lender";
+  EXPECT_FALSE(machine.broker.give_back(user, {SliceId{}, leases}, machine.now));
+  EXPECT_FALSE(machine.broker.give_back(lender, {slice, leases}, machine.now)) << "nor again by the lender";
 }
 
 TEST_F(BrokerShare, AUserThatLosesItsLaneAnswersForWhatItMaps) {
@@ -377,7 +376,7 @@ TEST_F(BrokerShareEnding, AUserThatLetsGoInTimeLives) {
 
 TEST_F(BrokerShareEnding, AUserThatOnlySaysThatItLetGoIsFoundAndEndedInTime) {
   const ImportId import = this->import(user, handle);
-  ASSERT_TRUE(machine.broker.release_import(user, import, machine.now));  // and keeps the memory mapped
+  ASSERT_TRUE(machine.broker.release_import(user, {import}, machine.now));  // and keeps the memory mapped
   const RequestId id = claim_until_just_before_the_deadline();
   ASSERT_TRUE(machine.give_back(lender, slice, grant));
   pass_the_rest_of_what_is_promised();
@@ -402,7 +401,7 @@ TEST_F(BrokerShareEnding, AUserThatSaidGoodbyeAndKeptTheMemoryIsFoundAndEnded) {
 struct BrokerShareBatches : BrokerShareEnding {
   BrokerShareBatches() {
     machine.stop_using(lender, grant);
-    EXPECT_TRUE(machine.broker.give_back(lender, slice, Machine::leases_of(grant), machine.now));
+    EXPECT_TRUE(machine.broker.give_back(lender, {slice, Machine::leases_of(grant)}, machine.now));
     machine.collect();
     for (int i = 0; i < 7; ++i) grants.push_back(machine.get(lender, slice, mebibytes(8)));
   }
@@ -414,7 +413,7 @@ struct BrokerShareBatches : BrokerShareEnding {
     const TimePoint end = machine.now + promised();
     for (const ImportId one : imports) {
       pass_and_let_the_killed_die(std::min(deadline() - std::chrono::milliseconds(100), end - machine.now));
-      if (machine.broker.knows(session)) (void)machine.broker.release_import(session, one, machine.now);
+      if (machine.broker.knows(session)) (void)machine.broker.release_import(session, {one}, machine.now);
       machine.collect();
     }
     pass_and_let_the_killed_die(end - machine.now);
@@ -468,8 +467,8 @@ TEST_F(BrokerShare, SessionsOfOneProcessThatSaidGoodbyeDoNotPileUp) {
   worker.started = 7;
   for (int i = 0; i < 100; ++i) {
     const SessionId job = machine.broker.open_session(worker, "job", machine.now).value();
-    const auto imported = machine.broker.import_handle(job, *handle, machine.now);
-    ASSERT_TRUE(machine.broker.release_import(job, imported->id, machine.now));
+    const auto imported = machine.broker.import_handle(job, {*handle}, machine.now);
+    ASSERT_TRUE(machine.broker.release_import(job, {imported->id}, machine.now));
     machine.say_goodbye(job);
   }
   EXPECT_LE(machine.broker.session_count(), 4U) << "the three, and one that stands for the process";

@@ -101,7 +101,7 @@ TEST(BrokerSiblingsAndOthers, LeaveADeclaredDebtItsForce) {
     const SessionId bob = machine.connect(2), other = machine.connect(2);
     machine.get(bob, machine.slice(bob), mebibytes(20));
     if (someone_waits) machine.grow(other, machine.slice(other), mebibytes(20), minutes(5));
-    ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(20), machine.now));
+    ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(20)}, machine.now));
     machine.collect();
     EXPECT_EQ(machine.asked_of(bob), mebibytes(someone_waits ? 28 : 8));
     machine.pass_in_steps(seconds(3));
@@ -116,7 +116,7 @@ TEST(BrokerSiblingsAndOthers, LeaveWhatIsDeclaredBesideThePool) {
   Machine machine(policy);
   const SessionId bob = machine.connect(2);
   machine.get(bob, machine.slice(bob), mebibytes(20));
-  ASSERT_TRUE(machine.broker.charge(bob, "GPU-0", mebibytes(20), machine.now));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(20)}, machine.now));
   machine.collect();
   EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
   const SessionId ann = machine.connect(1);
@@ -159,11 +159,9 @@ TEST(BrokerSiblingsAndOthers, AreNotEndedForEachOther) {
     machine.get(keeper, machine.slice(keeper), mebibytes(24));
     HandleBytes handle{};
     handle.back() = 1;
-    HandleTerms terms{};
-    terms.expires = machine.now + minutes(1);
     ASSERT_TRUE(
-        machine.broker.export_handle(holder, slice, Machine::leases_of(shared), terms, handle, machine.now));
-    auto imported = machine.broker.import_handle(keeper, handle, machine.now);
+        machine.broker.export_handle(holder, {slice, Machine::leases_of(shared)}, handle, machine.now));
+    auto imported = machine.broker.import_handle(keeper, {handle}, machine.now);
     ASSERT_TRUE(imported);
     for (const auto& [lease, extent] : imported->leases) {
       machine.driver.hold(extent.id);
@@ -174,7 +172,7 @@ TEST(BrokerSiblingsAndOthers, AreNotEndedForEachOther) {
     machine.grow(ann, machine.slice(ann), mebibytes(8), minutes(5));
     EXPECT_EQ(machine.asked_of(holder), mebibytes(8));
     machine.stop_using(keeper, shared);
-    ASSERT_TRUE(machine.broker.release_import(keeper, imported->id, machine.now));
+    ASSERT_TRUE(machine.broker.release_import(keeper, {imported->id}, machine.now));
     machine.collect();
     machine.pass_in_steps(seconds(3));
     EXPECT_THAT(machine.signals, ElementsAre(Pair(holder, Signal::kTerminate)));
@@ -188,10 +186,8 @@ TEST(BrokerSiblingsAndOthers, DoNotAskAnImporterForItsOwnRequest) {
   const Grant shared = machine.get(b, slice, mebibytes(64));
   HandleBytes handle{};
   handle.back() = 1;
-  HandleTerms terms{};
-  terms.expires = machine.now + minutes(1);
-  ASSERT_TRUE(machine.broker.export_handle(b, slice, Machine::leases_of(shared), terms, handle, machine.now));
-  auto imported = machine.broker.import_handle(w, handle, machine.now);
+  ASSERT_TRUE(machine.broker.export_handle(b, {slice, Machine::leases_of(shared)}, handle, machine.now));
+  auto imported = machine.broker.import_handle(w, {handle}, machine.now);
   ASSERT_TRUE(imported);
   machine.grow(w, machine.slice(w), mebibytes(8), minutes(5));
   EXPECT_EQ(machine.asked_of(b), mebibytes(8));

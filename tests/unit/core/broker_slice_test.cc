@@ -19,10 +19,10 @@ class BrokerSlice : public testing::Test {
     return policy;
   }
   Result<Slice> open(Bytes limit, const std::string& device = "GPU-0") {
-    return machine.broker.open_slice(ann, device, limit, "weights");
+    return machine.broker.open_slice(ann, {device, limit, "weights"});
   }
   Code closed(SessionId session, SliceId slice) {
-    const auto answer = machine.broker.close_slice(session, slice, machine.now);
+    const auto answer = machine.broker.close_slice(session, {slice}, machine.now);
     return answer ? Code{0} : answer.error().code;
   }
   Machine machine{policy()};
@@ -38,7 +38,7 @@ TEST_F(BrokerSlice, HasTheLimitThatIsAskedForInWholePieces) {
 TEST_F(BrokerSlice, WithoutALimitHasTheRoomOfThePool) {
   EXPECT_EQ(open({})->limit, mebibytes(64));
   const SessionId cid = machine.connect(3);
-  EXPECT_EQ(machine.broker.open_slice(cid, "GPU-0", {}, "")->limit, mebibytes(64))
+  EXPECT_EQ(machine.broker.open_slice(cid, {"GPU-0", {}, ""})->limit, mebibytes(64))
       << "its tenant's may change";
 }
 
@@ -57,7 +57,7 @@ TEST_F(BrokerSlice, IsRefusedOnADeviceThatIsNotLent) {
 
 TEST_F(BrokerSlice, IsRefusedToATenantThatMayHaveNothing) {
   const SessionId dan = machine.connect(4);
-  EXPECT_EQ(machine.broker.open_slice(dan, "GPU-0", {}, "").error().code, Code::kPermissionDenied);
+  EXPECT_EQ(machine.broker.open_slice(dan, {"GPU-0", {}, ""}).error().code, Code::kPermissionDenied);
 }
 
 TEST_F(BrokerSlice, IsRefusedPastTheMost) {
@@ -75,7 +75,7 @@ TEST_F(BrokerSlice, BelongsToItsSessionOnly) {
   EXPECT_EQ(closed(other, slice), Code::kNotFound);
   EXPECT_EQ(closed(ann, SliceId{99}), Code::kNotFound);
   EXPECT_EQ(closed(SessionId{99}, slice), Code::kUnauthenticated);
-  EXPECT_EQ(machine.broker.open_slice(SessionId{}, "GPU-0", {}, "").error().code, Code::kUnauthenticated);
+  EXPECT_EQ(machine.broker.open_slice(SessionId{}, {"GPU-0", {}, ""}).error().code, Code::kUnauthenticated);
   EXPECT_EQ(machine.code(machine.grow(other, slice, kPiece)), Code::kNotFound);
 }
 

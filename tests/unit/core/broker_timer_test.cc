@@ -45,7 +45,7 @@ class BrokerTimer : public testing::TestWithParam<Escalation> {
     if (!session) return;
     Client client{*session, {}, {}};
     for (DeviceIndex i = 0; i < 2; ++i) {
-      const auto slice = machine.broker.open_slice(*session, "GPU-" + std::to_string(i), {}, "x");
+      const auto slice = machine.broker.open_slice(*session, {"GPU-" + std::to_string(i), {}, "x"});
       if (!slice) return machine.die(*session);
       client.slices[i] = slice->id;
     }
@@ -53,7 +53,7 @@ class BrokerTimer : public testing::TestWithParam<Escalation> {
   }
   void ask(Machine& machine, Client& client) {
     const Bytes wanted = amount();
-    std::vector<Broker::Part> parts{{client.slices[draw(2)], wanted, draw(2) == 0 ? kPiece : wanted}};
+    std::vector<GrowthPart> parts{{client.slices[draw(2)], wanted, draw(2) == 0 ? kPiece : wanted}};
     if (draw(3) == 0) parts = {{client.slices[0], amount()}, {client.slices[1], amount()}};
     client.requests.push_back(machine.grow(client.session, parts, milliseconds(draw(2) * draw(9000))));
   }
@@ -74,7 +74,7 @@ class BrokerTimer : public testing::TestWithParam<Escalation> {
         if (!client.requests.empty()) machine.cancel(client.requests.back());
         return;
       case 4:
-        static_cast<void>(machine.broker.charge(client.session, "GPU-0", mebibytes(draw(12)), machine.now));
+        static_cast<void>(machine.broker.charge(client.session, {"GPU-0", mebibytes(draw(12))}, machine.now));
         return machine.collect();
       case 5:
         static_cast<void>(machine.broker.apply(policy(draw(2) == 0, 8 + draw(29) * 2), machine.now));

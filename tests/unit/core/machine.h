@@ -16,6 +16,14 @@
 
 namespace gpumem::core {
 
+/// The request, for memory of the slice.
+template <class Request>
+Request of_leases(Request request, SliceId slice, std::vector<LeaseId> leases) {
+  request.slice = slice;
+  request.leases = std::move(leases);
+  return request;
+}
+
 /// A broker with a driver and clients that behave, unless told otherwise: what is offered to a session is
 /// held by its process until it gives it back or exits. Jobs run at once, or when the test says so. What a
 /// session is asked for it keeps, unless clients are `cooperative`.
@@ -24,7 +32,7 @@ class Machine : public CoreWorld<> {
   enum class Start { kReady, kEmpty };
 
   explicit Machine(const Policy& policy = small_policy(), Start start = Start::kReady) : CoreWorld(policy) {
-    broker.keep_changes();
+    broker.outbox().keep_changes();
     if (start == Start::kEmpty) return;
     broker.tick(now);
     run_jobs();
@@ -96,7 +104,7 @@ class Machine : public CoreWorld<> {
       for (ExtentId& id : extents) id.value += kOtherNumbers;
     std::destroy_at(&broker);
     std::construct_at(&broker, std::move(policy));
-    broker.keep_changes();
+    broker.outbox().keep_changes();
     const Restored restored = broker.restore(checkpoint, devices, leases, now);
     adopted.clear();
     for (const RestoredExtent& one : restored.extents) {
@@ -105,7 +113,7 @@ class Machine : public CoreWorld<> {
     }
     written = broker.checkpoint();
     std::vector<Checkpoint::Change> made;
-    broker.take_changes(made);  // they are part of what was written
+    broker.outbox().take_changes(made);  // they are part of what was written
     broker.tick(now);
     run_jobs();
     return restored.sessions;
@@ -139,13 +147,13 @@ class Machine : public CoreWorld<> {
   }
   SessionId connect(std::uint32_t uid) { return broker.open_session(peer_of(uid), "test", now).value(); }
   SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
-    return broker.open_slice(session, device, limit, "test").value().id;
+    return broker.open_slice(session, {device, limit, "test"}).value().id;
   }
-  RequestId grow(SessionId session, const std::vector<Broker::Part>& parts, Duration wait = {}) {
-    const auto place = broker.place_kept(session, parts, now);
+  RequestId grow(SessionId session, const std::vector<GrowthPart>& parts, Duration wait = {}) {
+    const auto place = broker.place_kept(session, {parts}, now);
     const RequestId id = place ? *place : request_ids.next();
     answers.erase(id);  // of a broker before
-    broker.grow(id, session, parts, wait, now);
+    broker.grow(id, session, {parts, wait}, now);
     collect();
     return id;
   }
@@ -182,7 +190,7 @@ class Machine : public CoreWorld<> {
   }
   /// What a hostile client does.
   Result<void> keep_but_give_back(SessionId session, SliceId slice, const Grant& grant) {
-    auto answer = broker.give_back(session, slice, leases_of(grant), now);
+    auto answer = broker.give_back(session, {slice, leases_of(grant)}, now);
     collect();
     return answer;
   }
@@ -191,7 +199,7 @@ class Machine : public CoreWorld<> {
     collect();
   }
   void say_spent(SessionId session, DeviceIndex device = 0) {
-    broker.spent(session, device, now);
+    EXPECT_TRUE(broker.spent(session, {broker.policy().devices[device].uuid}, now));
     collect();
   }
   /// Gives back what the session is asked for of the device, in whole leases; says so where it has no more.
@@ -202,7 +210,7 @@ class Machine : public CoreWorld<> {
       const OfferedLease given = *lease;
       std::erase(held[session], given.extent.id);
       driver.let_go(given.extent.id);
-      EXPECT_TRUE(broker.give_back(session, given.slice, std::vector{given.lease}, now));
+      EXPECT_TRUE(broker.give_back(session, {given.slice, std::vector{given.lease}}, now));
       collect();
     }
   }
@@ -286,11 +294,11 @@ class Machine : public CoreWorld<> {
 
   void absorb() {
     std::vector<Checkpoint::Change> changes;
-    broker.take_changes(changes);
+    broker.outbox().take_changes(changes);
     for (const Checkpoint::Change& change : changes) written.apply(change);
     EXPECT_EQ(written, broker.checkpoint()) << "what a broker writes down is all that the next one needs";
     take_effects(*this);
-    std::ranges::move(broker.take_events(), std::back_inserter(events));
+    std::ranges::move(broker.outbox().take_events(), std::back_inserter(events));
   }
   // True if a bell was heard.
   bool heed_bells() {

@@ -92,7 +92,7 @@ TEST_F(Reconciling, WhatAProcessTookGoesWithItsSessionAndTenant) {
   machine.die(guest);
   EXPECT_FALSE(machine.knows_tenant("uid:3"));
   ASSERT_TRUE(
-      machine.broker.charge(ann, "GPU-0", mebibytes(100), machine.now));  // a debt, which is looked into
+      machine.broker.charge(ann, {"GPU-0", mebibytes(100)}, machine.now));  // a debt, which is looked into
   machine.collect();
   EXPECT_FALSE(machine.events_of(Event::Kind::kDebt).empty());
 }
@@ -116,7 +116,7 @@ TEST_F(Reconciling, AProcessPastTheBrokerIsNamedAndChargedToItsUsersTenant) {
 TEST_F(Reconciling, WhatATenantsProcessesTookIsInHowItStands) {
   const SessionId guest = machine.connect(2);
   machine.slice(guest);
-  ASSERT_TRUE(machine.broker.charge(guest, "GPU-0", mebibytes(3), machine.now));
+  ASSERT_TRUE(machine.broker.charge(guest, {"GPU-0", mebibytes(3)}, machine.now));
   look({process_of(2, mebibytes(3) + kContext), {.pid = 77, .uid = 2, .own = mebibytes(30)}});
   const auto bob = machine.broker.explain_tenant("bob", false, machine.now);
   ASSERT_TRUE(bob);
@@ -209,7 +209,7 @@ TEST_F(Reconciling, WhatASessionTakesBesidesIsFoundWhetherLeasesAreBookedOnItOrN
 TEST_F(Reconciling, WhatASessionDeclaredIsNotPastTheBroker) {
   const auto session = machine.connect(2);
   machine.slice(session);
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(50), machine.now));
+  ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", mebibytes(50)}, machine.now));
   look({process_of(2, mebibytes(55))});
   EXPECT_THAT(view().processes, IsEmpty());
   EXPECT_EQ(view().declared, mebibytes(50));
@@ -351,7 +351,7 @@ TEST_F(Reconciling, ASliceWhoseContextWouldPassTheLimitIsRefused) {
   tight.tenants[1].quotas[0].limit = kPiece;
   Machine small(tight);
   const auto session = small.connect(2);
-  const auto refused = small.broker.open_slice(session, "GPU-0", {}, "test");
+  const auto refused = small.broker.open_slice(session, {"GPU-0", {}, "test"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
   EXPECT_THAT(refused.error().message, testing::HasSubstr("'bob'"));
@@ -372,13 +372,13 @@ TEST_F(Reconciling, TheSessionsOfOneProcessShareOneContext) {
 TEST_F(Reconciling, WhatIsDeclaredReplacesWhatWasDeclared) {
   const auto session = machine.connect(2);
   const auto charge = [&](Bytes bytes) {
-    return machine.broker.charge(session, "GPU-0", bytes, machine.now);
+    return machine.broker.charge(session, {"GPU-0", bytes}, machine.now);
   };
   ASSERT_TRUE(charge(mebibytes(20)));
   ASSERT_TRUE(charge(mebibytes(8)));
   EXPECT_EQ(outside("bob"), mebibytes(8));
   EXPECT_EQ(charge(gibibytes(1) + kPiece).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(machine.broker.charge(session, "GPU-9", {}, machine.now).error().code, Code::kNotFound);
+  EXPECT_EQ(machine.broker.charge(session, {"GPU-9", {}}, machine.now).error().code, Code::kNotFound);
   EXPECT_EQ(outside("bob"), mebibytes(8));
   machine.die(session);
   EXPECT_EQ(outside("bob"), Bytes{});
@@ -389,7 +389,7 @@ TEST_F(Reconciling, WhatWasSeenAndIsThenDeclaredIsNotChargedTwice) {
   machine.slice(session);
   look({process_of(2, mebibytes(26))});
   EXPECT_EQ(outside("bob"), mebibytes(26));
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(20), machine.now));
+  ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", mebibytes(20)}, machine.now));
   EXPECT_EQ(outside("bob"), mebibytes(26));
 }
 
@@ -491,7 +491,7 @@ TEST_F(Enforcing, IsNotEscapedByDeclaringMoreThanTheLimitHasRoomFor) {
   const auto session = machine.connect(2);
   machine.slice(session);
   for (int i = 0; i < 2; ++i) look({process_of(2, mebibytes(400))});
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(400), machine.now));
+  ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", mebibytes(400)}, machine.now));
   EXPECT_GE(outside("bob"), mebibytes(400));
   for (int i = 0; i < 2; ++i) look({process_of(2, mebibytes(400))});
   machine.pass(std::chrono::seconds(6));
@@ -502,7 +502,7 @@ TEST_F(Enforcing, IsNotEscapedByDeclaringMoreThanTheLimitHasRoomFor) {
 TEST_F(Enforcing, SparesWhatTheLimitHadRoomForWhenItWasDeclared) {
   const auto session = machine.connect(2);
   machine.slice(session);
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(50), machine.now));
+  ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", mebibytes(50)}, machine.now));
   Policy lower = policy(true);
   lower.tenants[1].quotas[0].limit = mebibytes(10);
   ASSERT_TRUE(machine.broker.apply(lower, machine.now));
@@ -514,7 +514,7 @@ TEST_F(Enforcing, SparesSessionsThatDeclareMeanwhile) {
   const auto session = machine.connect(2);
   machine.slice(session);
   for (int i = 0; i < 2; ++i) look({process_of(2, mebibytes(30))});
-  ASSERT_TRUE(machine.broker.charge(session, "GPU-0", mebibytes(30), machine.now));
+  ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", mebibytes(30)}, machine.now));
   machine.pass(std::chrono::seconds(6));
   EXPECT_THAT(machine.signals, ElementsAre(std::pair(session, Signal::kTerminate)));
 }

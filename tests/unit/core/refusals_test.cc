@@ -45,9 +45,11 @@ TEST(Refusals, OfSlicesAreCounted) {
   Machine machine(tight_policy());
   const SessionId session = machine.connect(1);
   machine.slice(session);
-  EXPECT_EQ(
-      rise(Bound::kSlices, [&] { EXPECT_FALSE(machine.broker.open_slice(session, "GPU-0", {}, "more")); }),
-      1u);
+  EXPECT_EQ(rise(Bound::kSlices,
+                 [&] {
+                   EXPECT_FALSE(machine.broker.open_slice(session, {"GPU-0", {}, "more"}));
+                 }),
+            1u);
 }
 
 TEST(Refusals, OfRequestsAreCounted) {

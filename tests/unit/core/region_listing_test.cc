@@ -33,16 +33,17 @@ class RegionsSeen : public testing::Test {
     grant = machine.get(bob, slice, mebibytes(8));
   }
   RegionId publish(const std::string& name, Sharing sharing = Sharing::kPrivate,
-                   std::vector<std::string> readers = {}, TimePoint expires = TimePoint::max()) {
-    RegionTerms terms;
+                   std::vector<std::string> readers = {}, Duration life = {}) {
+    Publish terms;
     terms.name = name;
     terms.sharing = sharing;
     terms.readers = std::move(readers);
-    terms.expires = expires;
-    return machine.broker.publish(bob, slice, Machine::leases_of(grant), terms, machine.now).value();
+    terms.life = life;
+    return machine.broker.publish(bob, of_leases(terms, slice, Machine::leases_of(grant)), machine.now)
+        .value();
   }
   ImportId map(SessionId session, const std::string& name) {
-    const auto mapped = machine.broker.map_region(session, "bob", name, Regions::kNewest, machine.now);
+    const auto mapped = machine.broker.map_region(session, {.owner = "bob", .name = name}, machine.now);
     EXPECT_TRUE(mapped);
     machine.collect();
     return mapped ? mapped->imported.id : ImportId{};
@@ -91,7 +92,7 @@ TEST_F(RegionsSeen, AreExactlyThoseThatTheTenantMapsByName) {
     const SessionId session = machine.connect(uid);
     std::vector<std::string> mapped;
     for (const char* name : {"own", "group", "all", "zoes"}) {
-      if (machine.broker.map_region(session, "bob", name, Regions::kNewest, machine.now))
+      if (machine.broker.map_region(session, {.owner = "bob", .name = name}, machine.now))
         mapped.push_back(name);
     }
     EXPECT_EQ(seen(machine.broker.tenant_name(session)), mapped) << uid;
@@ -150,7 +151,7 @@ TEST_F(RegionsSeen, TellTheOwnerWhoHasMappedThemAndOthersOfTheirOwn) {
   const RegionView hers = page({"ann"}).regions.at(0);
   EXPECT_THAT(hers.mappings, ElementsAre(of(ann, "ann", 2)));
   EXPECT_THAT(hers.region.readers, IsEmpty());
-  ASSERT_TRUE(machine.broker.release_import(zoe, zoes, machine.now));
+  ASSERT_TRUE(machine.broker.release_import(zoe, {zoes}, machine.now));
   EXPECT_THAT(page(admin).regions.at(0).mappings, ElementsAre(of(ann, "ann", 2)));
 }
 
@@ -159,10 +160,10 @@ TEST_F(RegionsSeen, AreMappedByThoseAloneThatHaveAllOfTheirMemory) {
   publish("small", Sharing::kPublic);
   std::vector<LeaseId> both = Machine::leases_of(grant);
   std::ranges::copy(Machine::leases_of(more), std::back_inserter(both));
-  RegionTerms terms;
+  Publish terms;
   terms.name = "large";
   terms.sharing = Sharing::kPublic;
-  ASSERT_TRUE(machine.broker.publish(bob, slice, both, terms, machine.now));
+  ASSERT_TRUE(machine.broker.publish(bob, of_leases(terms, slice, both), machine.now));
   map(machine.connect(3), "small");
   const auto regions = page(admin).regions;
   EXPECT_THAT(regions.at(0).mappings, SizeIs(1));
@@ -170,7 +171,7 @@ TEST_F(RegionsSeen, AreMappedByThoseAloneThatHaveAllOfTheirMemory) {
 }
 
 TEST_F(RegionsSeen, EndAtTheirTimeAndThatIsTold) {
-  publish("brief", Sharing::kPublic, {}, machine.now + seconds(5));
+  publish("brief", Sharing::kPublic, {}, seconds(5));
   publish("lasting", Sharing::kPublic);
   EXPECT_EQ(machine.broker.next_deadline(), machine.now + seconds(5));
   machine.now += seconds(5);
@@ -189,7 +190,7 @@ TEST_F(RegionsSeen, TellOfTheirLifeToWhomItConcerns) {
   const SessionId zoe = machine.connect(3);
   map(zoe, "weights");
   publish("other");
-  ASSERT_TRUE(machine.broker.remove_region(bob, "other", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(bob, {"other"}, machine.now));
   ASSERT_TRUE(machine.give_back(bob, slice, grant));
   const auto published = events(Event::Kind::kPublished), mapped = events(Event::Kind::kMapped);
   ASSERT_THAT(published, SizeIs(2));
@@ -208,13 +209,13 @@ TEST_F(RegionsSeen, TellOfTheirLifeToWhomItConcerns) {
 
 TEST_F(RegionsSeen, ATryThatFailsIsNotTold) {
   publish("own");
-  EXPECT_FALSE(machine.broker.map_region(machine.connect(3), "bob", "own", Regions::kNewest, machine.now));
+  EXPECT_FALSE(machine.broker.map_region(machine.connect(3), {.owner = "bob", .name = "own"}, machine.now));
   EXPECT_THAT(events(Event::Kind::kMapped), IsEmpty());
 }
 
 TEST_F(RegionsSeen, AreCountedForTheirTenantAlone) {
   publish("one");
-  publish("two", Sharing::kPublic, {}, machine.now + seconds(5));
+  publish("two", Sharing::kPublic, {}, seconds(5));
   const auto total = [&](const std::string& tenant) {
     for (const TenantView& view : machine.broker.tenants())
       if (view.name == tenant) return view.regions;
@@ -225,7 +226,7 @@ TEST_F(RegionsSeen, AreCountedForTheirTenantAlone) {
   EXPECT_EQ(total("lab").count, 0u);
   machine.pass(seconds(5));
   EXPECT_EQ(total("bob").count, 1u);
-  ASSERT_TRUE(machine.broker.remove_region(bob, "one", Regions::kNewest, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(bob, {"one"}, machine.now));
   EXPECT_EQ(total("bob").bytes, Bytes{});
 }
 

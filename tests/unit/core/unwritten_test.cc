@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "daemon/api/calls.h"
+#include "daemon/core/written_requests.h"
 #include "tests/support/no_executor.h"
 #include "tests/unit/core/machine.h"
 
@@ -26,24 +26,24 @@ struct Unwritten : testing::Test {
     one.tenants = {user("ann", 1, {{mebibytes(32), mebibytes(64)}})};
     return one;
   }
-  api::Publish weights() const {
-    api::Publish call;
+  Publish weights() const {
+    Publish call;
     call.name = "weights";
     call.slice = slice;
     call.leases = Machine::leases_of(grant);
     return call;
   }
-  static api::MapRegion adoption() {
-    api::MapRegion call;
+  static MapRegion adoption() {
+    MapRegion call;
     call.name = "weights";
-    call.as = static_cast<std::uint64_t>(MapAs::kOwner);
+    call.how = MapAs::kOwner;
     return call;
   }
   void publish_kept() {
-    api::Publish call = weights();
-    call.keep = 1;
+    Publish call = weights();
+    call.keep = true;
     call.linger = std::chrono::hours(1);
-    ASSERT_TRUE(api::publish(disk, machine.broker, publisher, call, machine.now));
+    ASSERT_TRUE(core::publish(disk, machine.broker, publisher, call, machine.now));
   }
   std::vector<RegionView> regions() { return machine.broker.regions({"", true}, "", machine.now).regions; }
 
@@ -62,42 +62,42 @@ Code code_of(const Result<T>& result) {
 
 TEST_F(Unwritten, ASliceIsNotOpen) {
   const std::size_t before = machine.broker.most_in_inventory(mate);
-  EXPECT_EQ(code_of(api::open_slice(full, machine.broker, mate, {"GPU-0", {}, ""}, machine.now)),
+  EXPECT_EQ(code_of(core::open_slice(full, machine.broker, mate, {"GPU-0", {}, ""}, machine.now)),
             Code::kUnavailable);
   EXPECT_EQ(machine.broker.most_in_inventory(mate), before);
 }
 
 TEST_F(Unwritten, AHandleIsNotRedeemed) {
-  api::ExportHandle range;
+  ExportHandle range;
   range.slice = slice;
   range.leases = Machine::leases_of(grant);
   range.uses = 2;
-  const auto exported = api::export_handle(machine.broker, publisher, range, machine.now);
+  const auto exported = machine.broker.export_handle(publisher, range, new_handle(), machine.now);
   ASSERT_TRUE(exported) << exported.error().message;
-  const api::ImportHandle call{exported->handle};
-  EXPECT_EQ(code_of(api::import_handle(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
+  const ImportHandle call{exported->handle};
+  EXPECT_EQ(code_of(core::import_handle(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
   EXPECT_EQ(machine.broker.most_in_inventory(mate), 0U);
-  EXPECT_TRUE(api::import_handle(disk, machine.broker, mate, call, machine.now));
+  EXPECT_TRUE(core::import_handle(disk, machine.broker, mate, call, machine.now));
 }
 
 TEST_F(Unwritten, ARegionIsNotPublished) {
-  EXPECT_EQ(code_of(api::publish(full, machine.broker, publisher, weights(), machine.now)),
+  EXPECT_EQ(code_of(core::publish(full, machine.broker, publisher, weights(), machine.now)),
             Code::kUnavailable);
   EXPECT_TRUE(regions().empty());
 }
 
 TEST_F(Unwritten, ARegionIsNotMapped) {
-  ASSERT_TRUE(api::publish(disk, machine.broker, publisher, weights(), machine.now));
-  api::MapRegion call;
+  ASSERT_TRUE(core::publish(disk, machine.broker, publisher, weights(), machine.now));
+  MapRegion call;
   call.name = "weights";
-  EXPECT_EQ(code_of(api::map_region(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
+  EXPECT_EQ(code_of(core::map_region(full, machine.broker, mate, call, machine.now)), Code::kUnavailable);
   EXPECT_EQ(machine.broker.most_in_inventory(mate), 0U);
 }
 
 TEST_F(Unwritten, AKeptRegionIsNotTakenOver) {
   publish_kept();
   machine.die(publisher);
-  EXPECT_EQ(code_of(api::map_region(full, machine.broker, mate, adoption(), machine.now)),
+  EXPECT_EQ(code_of(core::map_region(full, machine.broker, mate, adoption(), machine.now)),
             Code::kUnavailable);
   machine.die(mate);
   ASSERT_EQ(regions().size(), 1U) << "it is kept as before";
@@ -106,7 +106,7 @@ TEST_F(Unwritten, AKeptRegionIsNotTakenOver) {
 
 TEST_F(Unwritten, WhoHasNothingToLoseIsToldWhileNothingIsLent) {
   machine.broker.stop_lending("no room");
-  EXPECT_EQ(code_of(api::publish(disk, machine.broker, publisher, weights(), machine.now)),
+  EXPECT_EQ(code_of(core::publish(disk, machine.broker, publisher, weights(), machine.now)),
             Code::kUnavailable);
 }
 

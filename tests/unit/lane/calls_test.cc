@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "daemon/api/denial_numbers.h"
 #include "daemon/lane/session_calls.h"
 #include "gpumem/v1/broker.pb.h"
 #include "tests/support/no_executor.h"
@@ -13,27 +12,27 @@
 namespace gpumem::lane {
 namespace {
 
-// The kind that carries each call. A call that is added to the api does not compile until it has one.
-Kind kind_of(const api::OpenSlice&) { return Kind::kOpenSlice; }
-Kind kind_of(const api::CloseSlice&) { return Kind::kCloseSlice; }
-Kind kind_of(const api::Grow&) { return Kind::kGrow; }
-Kind kind_of(const api::Return&) { return Kind::kReturn; }
-Kind kind_of(const api::ExportHandle&) { return Kind::kExportHandle; }
-Kind kind_of(const api::ImportHandle&) { return Kind::kImportHandle; }
-Kind kind_of(const api::RevokeHandle&) { return Kind::kRevokeHandle; }
-Kind kind_of(const api::ReleaseImport&) { return Kind::kReleaseImport; }
-Kind kind_of(const api::Publish&) { return Kind::kPublish; }
-Kind kind_of(const api::MapRegion&) { return Kind::kMapRegion; }
-Kind kind_of(const api::MapOrReserve&) { return Kind::kMapOrReserve; }
-Kind kind_of(const api::ReleaseReservation&) { return Kind::kReleaseReservation; }
-Kind kind_of(const api::RemoveRegion&) { return Kind::kRemoveRegion; }
-Kind kind_of(const api::Charge&) { return Kind::kCharge; }
-Kind kind_of(const api::Ping&) { return Kind::kPing; }
-Kind kind_of(const api::Spent&) { return Kind::kSpent; }
-Kind kind_of(const api::Describe&) { return Kind::kDescribe; }
-Kind kind_of(const api::Explain&) { return Kind::kExplain; }
+// The kind that carries each request. A request that is added to the core does not compile until it has one.
+Kind kind_of(const core::OpenSlice&) { return Kind::kOpenSlice; }
+Kind kind_of(const core::CloseSlice&) { return Kind::kCloseSlice; }
+Kind kind_of(const core::Grow&) { return Kind::kGrow; }
+Kind kind_of(const core::Return&) { return Kind::kReturn; }
+Kind kind_of(const core::ExportHandle&) { return Kind::kExportHandle; }
+Kind kind_of(const core::ImportHandle&) { return Kind::kImportHandle; }
+Kind kind_of(const core::RevokeHandle&) { return Kind::kRevokeHandle; }
+Kind kind_of(const core::ReleaseImport&) { return Kind::kReleaseImport; }
+Kind kind_of(const core::Publish&) { return Kind::kPublish; }
+Kind kind_of(const core::MapRegion&) { return Kind::kMapRegion; }
+Kind kind_of(const core::MapOrReserve&) { return Kind::kMapOrReserve; }
+Kind kind_of(const core::ReleaseReservation&) { return Kind::kReleaseReservation; }
+Kind kind_of(const core::RemoveRegion&) { return Kind::kRemoveRegion; }
+Kind kind_of(const core::DeclareCharge&) { return Kind::kCharge; }
+Kind kind_of(const core::Ping&) { return Kind::kPing; }
+Kind kind_of(const core::Spent&) { return Kind::kSpent; }
+Kind kind_of(const core::Describe&) { return Kind::kDescribe; }
+Kind kind_of(const core::Explain&) { return Kind::kExplain; }
 
-// And so does a call's request on the stream.
+// The message of each request on the stream.
 std::string type_of(std::string_view call) {
   if (call == "Explain") return "ExplainSessionRequest";  // as Monitor has one for everybody
   return std::string(call) + "Request";
@@ -72,8 +71,8 @@ struct LaneCalls : testing::Test {
 
 template <std::size_t I = 0, class Visit>
 void for_each_call(Visit visit) {
-  if constexpr (I < std::variant_size_v<api::Call>) {
-    visit(api::kCallNames[I], kind_of(std::variant_alternative_t<I, api::Call>{}));
+  if constexpr (I < std::variant_size_v<core::AnyRequest>) {
+    visit(core::kRequestNames[I], kind_of(std::variant_alternative_t<I, core::AnyRequest>{}));
     for_each_call<I + 1>(visit);
   }
 }
@@ -84,7 +83,7 @@ TEST_F(LaneCalls, AreAllCarriedByBothTransports) {
   std::set<std::string> types;
   for (int i = 0; i < requests->field_count(); ++i) types.insert(requests->field(i)->message_type()->name());
   // Opening, withdrawing and leaving are each transport's own.
-  EXPECT_EQ(types.size(), api::kCallNames.size() + 3);
+  EXPECT_EQ(types.size(), core::kRequestNames.size() + 3);
   for_each_call([&](std::string_view name, Kind kind) {
     EXPECT_TRUE(types.contains(type_of(name))) << name << " is not known by the stream";
     const auto broken = receive(kind, 4000);
@@ -230,7 +229,7 @@ TEST(LaneConvert, KeepsEveryFigureOfADenial) {
   EXPECT_EQ(body.holders[7].command.view(), "python");
 }
 
-TEST(DenialNumbers, AreThoseOfTheProtobufDenial) {
+TEST(DenialReasons, AreThoseOfTheProtobufDenial) {
   using Reason = core::Denial::Reason;
   const std::pair<Reason, v1::Denial::Reason> reasons[] = {
       {Reason::kSliceLimit, v1::Denial::REASON_SLICE_LIMIT},
@@ -240,7 +239,7 @@ TEST(DenialNumbers, AreThoseOfTheProtobufDenial) {
       {Reason::kDebt, v1::Denial::REASON_DEBT},
       {Reason::kTurn, v1::Denial::REASON_TURN}};
   for (const auto& [reason, number] : reasons)
-    EXPECT_EQ(api::reason_number(reason), static_cast<std::uint64_t>(number)) << number;
+    EXPECT_EQ(static_cast<int>(reason), static_cast<int>(number)) << number;
 }
 
 TEST(LaneConvert, CutsAGrantIntoFrames) {

@@ -90,11 +90,11 @@ TEST_F(SamplerTest, CountsRegionsWithTheirTenantAndThoseAboveIt) {
   const SessionId ann = machine.connect(1);
   const SliceId slice = machine.slice(ann);
   const auto leases = core::Machine::leases_of(machine.get(ann, slice, mebibytes(8)));
-  core::RegionTerms terms;
+  core::Publish terms;
   terms.name = "weights";
   terms.bytes = mebibytes(3);
-  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
-  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  ASSERT_TRUE(machine.broker.publish(ann, of_leases(terms, slice, leases), machine.now));
+  ASSERT_TRUE(machine.broker.publish(ann, of_leases(terms, slice, leases), machine.now));
   const Snapshot snapshot = sample();
   for (const char* tenant : {"ann", "lab"}) {
     EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.count, 2u) << tenant;
@@ -110,16 +110,17 @@ TEST_F(SamplerTest, CountsKeptRegionsMappingsAndWhoWaitsForOne) {
   const SessionId ann = machine.connect(1), bob = machine.connect(2);
   const SliceId slice = machine.slice(ann);
   const auto leases = core::Machine::leases_of(machine.get(ann, slice, mebibytes(8)));
-  core::RegionTerms terms;
+  core::Publish terms;
   terms.name = "weights";
   terms.bytes = mebibytes(3);
   terms.sharing = core::Sharing::kPublic;
-  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
+  ASSERT_TRUE(machine.broker.publish(ann, of_leases(terms, slice, leases), machine.now));
   terms.keep = true;
-  ASSERT_TRUE(machine.broker.publish(ann, slice, leases, terms, machine.now));
-  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", 0, machine.now));
-  ASSERT_TRUE(machine.broker.map_region(bob, "ann", "weights", 0, machine.now));
-  machine.broker.map_or_wait(RequestId{7}, bob, {.owner = "ann", .name = "none"}, seconds(60), machine.now);
+  ASSERT_TRUE(machine.broker.publish(ann, of_leases(terms, slice, leases), machine.now));
+  ASSERT_TRUE(machine.broker.map_region(bob, {.owner = "ann", .name = "weights"}, machine.now));
+  ASSERT_TRUE(machine.broker.map_region(bob, {.owner = "ann", .name = "weights"}, machine.now));
+  machine.broker.map_or_wait(RequestId{7}, bob, {.owner = "ann", .name = "none", .wait = seconds(60)},
+                             machine.now);
   Snapshot snapshot = sample();
   for (const char* tenant : {"ann", "lab"}) {
     EXPECT_EQ(snapshot.usage.at({tenant, 0}).regions.kept_count, 1u) << tenant;
@@ -130,7 +131,7 @@ TEST_F(SamplerTest, CountsKeptRegionsMappingsAndWhoWaitsForOne) {
   EXPECT_EQ(snapshot.usage.at({"bob", 0}).imported, mebibytes(8)) << "whole extents, once";
   EXPECT_EQ(snapshot.tenants.at("ann").mappings, 0u);
   EXPECT_EQ(snapshot.usage.at({"ann", 0}).imported, Bytes{});
-  ASSERT_TRUE(machine.broker.remove_region(ann, "weights", 0, machine.now));
+  ASSERT_TRUE(machine.broker.remove_region(ann, {"weights"}, machine.now));
   snapshot = sample();
   EXPECT_EQ(snapshot.usage.at({"ann", 0}).regions.count, 1u);
   EXPECT_EQ(snapshot.usage.at({"ann", 0}).regions.kept_count, 0u);

@@ -26,7 +26,7 @@ struct PromptExecutor final : test::NoExecutor {
   Result<SessionId> open_session(int, std::string label, std::shared_ptr<core::SessionHolder>) override {
     return broker.open_session({.pid = 1, .uid = 1, .gids = {1}, .command = "test"}, std::move(label), now);
   }
-  RequestId grow(SessionId, std::span<const core::Broker::Part>, core::Duration, GrowAnswer answer) override {
+  RequestId grow(SessionId, const core::Grow&, GrowAnswer answer) override {
     answer(core::GrowFailure{{Code::kResourceExhausted, "nothing is there"}, {}});
     return {};
   }

@@ -1,11 +1,11 @@
-#include "daemon/api/explanation_limit.h"
+#include "daemon/core/explanation_limit.h"
 
 #include <gtest/gtest.h>
 
-namespace gpumem::api {
+namespace gpumem::core {
 namespace {
 
-constexpr core::TimePoint kFirst{std::chrono::hours(1)};
+constexpr TimePoint kFirst{std::chrono::hours(1)};
 
 TEST(ExplanationLimit, RefusesAUserBeyondItsShareAlone) {
   ExplanationLimit limit;
@@ -26,4 +26,4 @@ TEST(ExplanationLimit, GivesANewShareEverySecond) {
 }
 
 }  // namespace
-}  // namespace gpumem::api
+}  // namespace gpumem::core
