@@ -42,7 +42,7 @@ class EventWatcher {
   virtual void closed() = 0;
 };
 
-/// Whoever opened a session by Executor::open_session() and speaks for its client. Called on the core's
+/// The opener of a session by Executor::open_session(), which speaks for its client. Called on the core's
 /// thread; does not block.
 class SessionHolder {
  public:

@@ -82,7 +82,6 @@ class Sharer {
   std::optional<TimePoint> next_deadline() const;
   void add_to(Checkpoint& checkpoint) const { answers_.add_to(checkpoint); }
   void restore(const Checkpoint::Answer& answer) { answers_.restore(answer); }
-  /// The session's client is back, and makes requests again under other numbers.
   /// Until when a request waits; nothing: it does not.
   std::optional<TimePoint> due(RequestId id) const;
   /// How many regions the session waits for.
