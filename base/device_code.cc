@@ -156,8 +156,8 @@ constexpr std::uint32_t kWrapperMagic = 0x466243b1, kFatMagic = 0xba55ed50;
 constexpr std::uint16_t kText = 1, kElf = 2;
 constexpr std::uint64_t kCompressed = 0x2000 | 0x8000;
 
-/// The entry of a fat binary that a device loads: code of its own generation rather than text, the latest of
-/// each.
+/// The entry of a fat binary that a device loads: the latest code of its own generation, else the latest
+/// text.
 struct Choice {
   unsigned architecture;
   FatEntry best{};  ///< of no kind: there is none

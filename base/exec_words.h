@@ -4,8 +4,7 @@
 
 namespace gpumem {
 
-/// `texts` as execve(2) and posix_spawn(3) take arguments and variables: good as long as `texts` stays as it
-/// is.
+/// `texts` as execve(2) and posix_spawn(3) take arguments and variables: good until `texts` changes.
 inline std::vector<char*> exec_words(std::vector<std::string>& texts) {
   std::vector<char*> words;
   words.reserve(texts.size() + 1);

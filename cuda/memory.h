@@ -126,8 +126,7 @@ Result<void> map(const Driver& driver, Address at, std::span<const Allocation* c
 Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal,
                         Access access = Access::kReadWrite);
 
-/// Whether the device with ordinal `peer` can use memory of that with `ordinal`. Errors  what the driver
-/// says.
+/// Whether the device with ordinal `peer` can use memory of that with `ordinal`. Errors  the driver's.
 Result<bool> can_access(const Driver& driver, int peer, int ordinal);
 
 /// Unmaps [at, at + size), which begins and ends with allocations. The caller has synchronised.

@@ -8,8 +8,7 @@
 
 namespace gpumem::core {
 
-/// A change of one tenant's quota at run time, as it is asked for. Amounts as in the configuration: 24GiB,
-/// 25%.
+/// A requested change of one tenant's quota at run time. Amounts as in the configuration: 24GiB, 25%.
 struct QuotaChange {
   std::string tenant;
   std::string device;  ///< UUID; empty: every device
@@ -50,8 +49,7 @@ class QuotaAdmin {
   virtual void list(std::function<void(Result<QuotaList>)> answer) = 0;
   /// Puts the change in force, durably; or changes nothing.
   /// Errors  kNotFound (tenant, device), kAborted (another revision), kInvalidArgument (no amounts, or quotas
-  /// that
-  ///         cannot hold together), kFailedPrecondition (as Broker::apply; cannot be stored).
+  ///         that cannot hold together), kFailedPrecondition (as Broker::apply; cannot be stored).
   virtual void set(QuotaChange change, Caller caller, std::function<void(Result<QuotaOutcome>)> answer) = 0;
 };
 

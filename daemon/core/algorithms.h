@@ -15,8 +15,7 @@ void drop_from(Index& index, const typename Index::key_type& key, const Member& 
   if (found->second.empty()) index.erase(found);
 }
 
-/// Puts amounts in the order in which their owners are asked: the largest first; of equal ones, the older
-/// owner.
+/// Puts amounts in the order in which their owners are asked: the largest first; of equal ones, the oldest.
 template <class Id>
 void largest_first(std::vector<std::pair<Bytes, Id>>& amounts) {
   std::ranges::sort(amounts, [](const auto& a, const auto& b) {

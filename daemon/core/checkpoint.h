@@ -187,8 +187,7 @@ struct Checkpoint {
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 
-/// The client's own list of its memory, by which it resumes a session of an earlier broker. Each list
-/// ascends.
+/// The client's own list of its memory, to resume a session of an earlier broker. Each list ascends.
 struct Inventory {
   std::vector<SliceId> slices;
   std::vector<LeaseId> leases;

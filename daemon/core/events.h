@@ -8,8 +8,7 @@
 
 namespace gpumem::core {
 
-/// Something that happened, for whoever watches: `gpumem events`. Facts only; words are made where it is
-/// shown.
+/// Something that happened, for subscribers (`gpumem events`). Facts only; their viewer makes the words.
 struct Event {
   enum class Kind {
     kOpened,       ///< a session began

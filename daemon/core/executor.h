@@ -41,13 +41,12 @@ class EventWatcher {
   virtual void closed() = 0;
 };
 
-/// Whoever opened a session by Executor::open_session() and speaks for its client. Called on the core's
+/// The opener of a session by Executor::open_session(), which speaks for its client. Called on the core's
 /// thread; does not block.
 class SessionHolder {
  public:
   virtual ~SessionHolder() = default;
-  /// The session is asked for more memory than before: `figures` say how much of which device, and until
-  /// when.
+  /// The session is asked for more memory than before: `figures` have the amounts, devices and deadlines.
   virtual void pressed(const BrokerFigures& figures) = 0;
   /// The session is over, and not because its holder ended it.
   virtual void closed(const Error& why) = 0;
@@ -79,8 +78,8 @@ class Executor {
   /// The process at the other end of gRPC's connection with that number, if the connection is open.
   virtual std::optional<Caller> caller_of(int connection) const = 0;
   /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until
-  /// its process or the broker ends, when `holder` is told. Errors  kUnauthenticated (the connection or its
-  /// process is gone), kResourceExhausted (no descriptor
+  /// its process or the broker ends, when `holder` is told.
+  /// Errors  kUnauthenticated (the connection or its process is gone), kResourceExhausted (no descriptor
   ///         left), and those of Broker::open_session.
   virtual Result<SessionId> open_session(int connection, std::string label,
                                          std::shared_ptr<SessionHolder> holder) = 0;

@@ -140,8 +140,7 @@ class Ledger {
   /// The first tenant, from this one up, whose limit has no room for `bytes`. None: all have. Memory that
   /// others declare never obstructs a claim.
   TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
-  /// The excess over the limit of `at`, if the tenant had `bytes` more. `at`  the tenant itself or one above
-  /// it.
+  /// The excess over the limit of `at`, if the tenant had `bytes` more. `at`  the tenant or one above it.
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// Bytes that must stay free so that other tenants can claim their guarantees.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;

@@ -21,7 +21,7 @@ struct RegionView {
     std::string command;
     Bytes bytes;  ///< of all the extents that the region lies in
   };
-  /// A session that has mapped all of the memory: by this region, by another of the same memory, or by
+  /// A session that has mapped all of the memory: by this region, by others of the same memory, or by
   /// handles.
   struct Mapping {
     SessionId session;

@@ -134,7 +134,7 @@ bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCau
 
 Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
-  if (session.detached) return holding.held();  // it holds nothing else, and returns it at once
+  if (session.detached) return holding.held();  // all of it is returned at once
   return holding.held() - holding.fabric.held() + pinned(session, device);
 }
 

@@ -35,8 +35,7 @@ class Reclaimer {
   void note_pinned(Session& session, DeviceIndex device);
   /// As note_pinned(), for sessions that may keep memory of `session`.
   void note_keepers(const Session& session, DeviceIndex device);
-  /// Whether memory of the device is demanded of the session by force, or was demanded for a need that still
-  /// exists.
+  /// Whether memory of the device is demanded of the session by force, or was, for a need that still exists.
   bool presses(const Session& session, DeviceIndex device) const;
   /// Its process is gone.
   void exited(SessionId session);

@@ -24,8 +24,7 @@ struct Request {
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
-  /// False: nothing that others are guaranteed is lent to it, since its session could not be made to give it
-  /// back.
+  /// False: no guarantee of others is lent to it, since its session could not be made to return the memory.
   bool may_borrow = true;
   bool is_recorded = false;   ///< the next broker is told that it waits
   std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)

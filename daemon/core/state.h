@@ -46,7 +46,7 @@ struct State {
   boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
   IdSource<SessionId> session_ids;
   std::set<SessionId> session_order;           ///< the same, for listings
-  std::set<SessionId> detached_sessions;       ///< those of them without a process
+  std::set<SessionId> detached_sessions;       ///< of `session_order`: without a process
   std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
   /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and

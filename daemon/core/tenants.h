@@ -22,16 +22,14 @@ class Tenants {
 
   explicit Tenants(Ledger& ledger) : ledger_(ledger) {}
 
-  /// The tenant of that name, made if there is none yet. Errors  kResourceExhausted: no room for its
-  /// guarantee.
+  /// The tenant of that name, made if need be. Errors  kResourceExhausted: no room for its guarantee.
   Result<TenantId> admit(const Policy& policy, const TenantMatch& match);
   /// Forgets a tenant that nothing keeps; does nothing to others.
   void retire(TenantId id);
   void join(TenantId tenant, SessionId session);
   void leave(TenantId tenant, SessionId session);
 
-  /// The configured rules, and what else is there or will be: `members`, by the rule that covers them under
-  /// `policy`.
+  /// The configured rules, and those of other tenants: `members`, by the rule of `policy` that covers them.
   Rules rules_under(const Policy& policy, const Rules& members) const;
   /// Errors  kFailedPrecondition: one of `members` would become the parent of others.
   static Result<void> check_parents(const Rules& rules, const Rules& members);

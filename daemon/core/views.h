@@ -119,7 +119,7 @@ struct SessionView {
   std::string label;
   TimePoint since;
   bool ended = false;
-  bool detached = false;  ///< it has no process: it is charged for regions that outlived theirs
+  bool detached = false;  ///< without a process: charged for kept regions
   std::vector<SliceView> slices;
   std::vector<SharedView> shared;  ///< where there is any
   std::size_t mappings = 0;        ///< regions and handles that it has mapped

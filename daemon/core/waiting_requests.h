@@ -91,8 +91,7 @@ class Claims {
   std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
   bool any_joint(DeviceIndex device) const { return devices_[device].joint != 0; }
 
-  /// The first claim after `after` that asks for no more than is free on each of the first kKeys of its
-  /// devices.
+  /// The first claim after `after` for which the free memory of each of its first kKeys devices suffices.
   std::optional<RequestId> first_at_most_free(DeviceIndex device, const Ledger& ledger,
                                               RequestId after) const;
 

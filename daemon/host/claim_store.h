@@ -36,8 +36,7 @@ class ClaimStore {
   /// Brings `next` to the disk, beside what is in force. commit() or discard() follows.
   /// Errors  kFailedPrecondition: it cannot be stored (a full disk); nothing has changed.
   Result<void> prepare(pods::PreparedClaims next);
-  /// Puts what was prepared in the place of what was in force. Errors  kFailedPrecondition: nothing has
-  /// changed.
+  /// Puts the prepared claims in force. Errors  kFailedPrecondition: nothing has changed.
   Result<void> commit();
   void discard();
 

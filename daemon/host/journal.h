@@ -34,8 +34,7 @@ class Journal {
   /// Reads the journal that the previous broker left in `folder`. Nothing: no broker ran since the machine
   /// started. Counts the attempt; begin() takes it back.
   /// Errors  kFailedPrecondition: of an unknown version, with a record of an unknown kind, or kMostAttempts
-  /// have failed; kInvalidArgument: no
-  ///         journal; and those of reading. All name the file.
+  ///         have failed; kInvalidArgument: no journal; and those of reading. All name the file.
   static Result<std::optional<Content>> read(const std::filesystem::path& folder);
   /// As read(), for a reader that does not take over: counts no attempt. If the journal's broker is writing,
   /// the last change may be missing. Errors  as read().

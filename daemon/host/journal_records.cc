@@ -143,7 +143,7 @@ void code_all(Coder& coder, Words&... words) {
   (coder(words), ...);
 }
 template <class Coder, class Kind>
-requires(sizeof(Kind) == sizeof(Kind::id))  // it has an id alone
+requires(sizeof(Kind) == sizeof(Kind::id))  // the id is all
     void code(Coder& coder, Kind& one) {
   coder(one.id);
 }

@@ -13,8 +13,7 @@
 namespace gpumem::host {
 
 /// The quotas in force: the configuration, the quotas set at run time, and the claims prepared for pods.
-/// Changes are made one at a time, and each takes effect as a whole, on the disk and in the core, or not at
-/// all.
+/// Changes are made one at a time. Each takes effect as a whole, on the disk and in the core, or not at all.
 ///
 /// Threads  any. Functions with `_now` in their names wait for the disk and for the core's thread, so that
 ///          thread must not call them. The others leave the work to a thread of their own.
@@ -74,8 +73,7 @@ class LiveQuotas final : public core::QuotaAdmin, public core::PodClaimAdmin {
 
 /// The policy of `config` under the quotas of `overlay`, with what is prepared for pods; what of these cannot
 /// be applied goes into the log.
-/// Errors  as compile_policy; they say that quotas set at run time, and claims, are counted in, if there are
-/// any.
+/// Errors  as compile_policy; they mention the quotas set at run time, and the claims, if there are any.
 Result<core::Policy> compile_in_force(const Config& config, const std::vector<DeviceFacts>& devices,
                                       const QuotaOverlay& overlay, const pods::PreparedClaims& claims);
 

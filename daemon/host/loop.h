@@ -55,7 +55,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   /// Starts the thread, and creates the pools; returns when they are as full as they get.
   void start();
-  /// Takes new connections from now on. Passes the sessions' packets to `receiver`, which outlives the loop's
+  /// Takes new connections from now on. Passes the sessions' packets to `receiver`, which outlives the
   /// thread.
   void listen(core::PacketReceiver& receiver);
   /// Refuses waiting and new requests; clients keep their memory. Returns its descriptors, for a broker that

@@ -84,8 +84,7 @@ struct Process {
 ///         not show it to us.
 Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 
-/// The name that a process gives itself, for people: unprintable characters become `?`. Empty if it is
-/// unknown.
+/// The name that a process gives itself, for people: unprintable characters become `?`. Empty: unknown.
 std::string command_of(std::int64_t pid);
 
 /// Features of newer kernels that the broker uses. Tests switch a feature off to run the fallback.

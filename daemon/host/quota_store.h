@@ -60,8 +60,7 @@ class QuotaStore {
   /// Brings `next` to the disk, beside what is in force, and tells the audit log of it. commit() or discard()
   /// follows. Errors  kFailedPrecondition: it cannot be stored (a full disk); nothing has changed.
   Result<void> prepare(QuotaOverlay next, const AuditLog::Entry& entry);
-  /// Puts what was prepared in the place of what was in force. Errors  kFailedPrecondition: nothing has
-  /// changed.
+  /// Puts the prepared quotas in force. Errors  kFailedPrecondition: nothing has changed.
   Result<void> commit();
   /// Drops what was prepared. `why`  for the audit log.
   void discard(const std::string& time, const std::string& why);

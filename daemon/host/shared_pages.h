@@ -40,8 +40,7 @@ class Doorbell {
   /// Errors  kResourceExhausted: no descriptor left.
   static Result<Doorbell> create();
 
-  /// Adds 8 bytes to what the client can read. Never blocks: a client that does not read has been woken
-  /// already.
+  /// Adds 8 bytes to what the client can read. Never blocks: a client that does not read is awake already.
   void ring() const;
   /// The reading end: for the Welcome, to be closed after it.
   UniqueFd take_descriptor() { return std::move(read_); }

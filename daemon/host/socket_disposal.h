@@ -17,8 +17,7 @@ namespace gpumem::host {
 /// the sender gets EPERM. False: the kernel does not know how (Linux 6.15 and older).
 bool refuse_descriptors(int listener);
 
-/// The data that can be read from a socket next: a message, or the part of a stream up to the first
-/// descriptors.
+/// The next data of a socket: a message, or the part of a stream up to the first descriptors.
 struct Readable {
   ssize_t bytes = 0;         ///< copied; less than zero: errno says why
   bool descriptors = false;  ///< descriptors come with the data
@@ -26,8 +25,7 @@ struct Readable {
 /// Copies it to `into`, without receiving it. Does not block.
 Readable look_at(int socket, std::span<std::byte> into);
 
-/// Shuts `socket` down and empties its queue up to the first descriptors; whether there were none. Does not
-/// block.
+/// Shuts `socket` down, empties its queue up to the first descriptors; whether there were none. Never blocks.
 bool empty_queue(int socket);
 
 /// Closes sockets of clients without making the caller wait. A socket with descriptors in its queue is closed

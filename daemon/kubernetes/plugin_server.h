@@ -133,8 +133,7 @@ class PluginServer {
     HealthService::Options health;
   };
 
-  /// Errors  kInvalidArgument: a path is too long for a socket. kUnavailable: cannot listen; both name the
-  /// path.
+  /// Errors  kInvalidArgument: a path is too long for a socket. kUnavailable: cannot listen. Both name it.
   static Result<std::unique_ptr<PluginServer>> start(const Options& options, NodeClaims& claims,
                                                      BrokerClient& broker,
                                                      std::function<void(bool)> on_answer);

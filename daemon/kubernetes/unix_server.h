@@ -17,8 +17,7 @@ Result<void> check_socket_path(const std::filesystem::path& socket);
 Result<std::unique_ptr<grpc::Server>> listen(const std::filesystem::path& socket,
                                              std::initializer_list<grpc::Service*> services);
 
-/// Removes the socket, lets calls that are under way end, for 10 s at most, and ends `server`, if there is
-/// one.
+/// Removes the socket, lets calls that are under way end, for 10 s at most, and ends `server`, if any.
 void stop_listening(std::unique_ptr<grpc::Server>& server, const std::filesystem::path& socket);
 
 }  // namespace gpumem::kubernetes

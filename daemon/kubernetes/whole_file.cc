@@ -46,7 +46,8 @@ Result<void> replace_file(const std::filesystem::path& file, std::string_view te
     return written.error().in(file.string());
   }
   crash_at(CrashPoint::kDraRenamed);
-  return sync_folder(file.parent_path());
+  if (auto synced = sync_folder(file.parent_path()); !synced) return synced.error().in(file.string());
+  return {};
 }
 
 Result<void> remove_file(const std::filesystem::path& file) {

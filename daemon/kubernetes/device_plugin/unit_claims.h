@@ -28,8 +28,7 @@ class UnitClaims {
   ///         those of the broker, the checkpoint and the list of pods.
   Result<void> prepare(const UnitSet& units);
 
-  /// Brings the broker to what the kubelet has allocated. Errors  the first that came up; the others were
-  /// done.
+  /// Brings the broker to what the kubelet has allocated. Errors  the first; the other claims are done.
   Result<void> reconcile();
 
  private:
