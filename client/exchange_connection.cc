@@ -6,8 +6,8 @@
 #include "client/exchange.h"
 #include "client/status.h"
 
-// The end of a connection, and the next broker's.
-// Reads frames from the lane and finds the call that each one answers.
+// The connection of an exchange: frames that are read from it, and the calls that they answer; its end; the
+// connection to the next broker.
 
 namespace gpumem::client {
 namespace {
@@ -118,6 +118,8 @@ void Exchange::fail(Call& call, Error error) {
 void Exchange::fail_all(const Error& error) {
   while (calls_ != nullptr) fail(*calls_, error);
 }
+
+// ---- The end, and the next broker ----
 
 bool Exchange::is_closed() {
   const MutexLock lock(mutex_);

@@ -9,6 +9,8 @@
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
+// Text for people: what terminals may show, tables, sizes and times.
+
 namespace gpumem::cli {
 
 /// `text` as it may be shown on a terminal: control characters, which could be escape sequences of whoever

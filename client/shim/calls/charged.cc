@@ -3,9 +3,8 @@
 #include "client/shim/memory/array_size.h"
 #include "client/shim/real.h"
 
-// Arrays are the driver's own, and charged.
-// Memory of other interfaces: it is not the broker's, and charged while this process has it.
-// Managed memory is the driver's own, and charged.
+// Arrays and managed memory are the driver's own, and charged. Memory of other interfaces is charged while
+// this process has it.
 
 namespace gpumem::shim {
 namespace {

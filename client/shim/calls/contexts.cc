@@ -7,8 +7,8 @@
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 
-// Contexts take what was allocated in them along when they end.
-// cuInit, and the figures of the process for others.
+// The first call of a process, its figures for others, and the end of contexts, with which the memory that
+// was allocated in them ends, too.
 
 namespace gpumem::shim {
 namespace {

@@ -22,8 +22,8 @@ class BrokerBackingTest : public testing::Test {
     EXPECT_TRUE(opened) << to_string(opened.error());
     return std::move(*opened);
   }
-  std::unique_ptr<BrokerBacking> open_in(std::shared_ptr<Room> room) {
-    auto opened = BrokerBacking::open(connection_, {"", mebibytes(64), "blocks", std::move(room)});
+  std::unique_ptr<BrokerBacking> open_in(std::shared_ptr<SharedLimit> shared_limit) {
+    auto opened = BrokerBacking::open(connection_, {"", mebibytes(64), "blocks", std::move(shared_limit)});
     EXPECT_TRUE(opened) << to_string(opened.error());
     return std::move(*opened);
   }
@@ -64,34 +64,34 @@ TEST_F(BrokerBackingTest, HasManyTimesAsManyAddressesAsItMayHaveMemory) {
 }
 
 TEST_F(BrokerBackingTest, MemoryIsTakenOfARoomThatSeveralShare) {
-  const auto room = std::make_shared<Room>(mebibytes(13));
-  auto one = open_in(room);
-  const auto other = open_in(room);
+  const auto shared_limit = std::make_shared<SharedLimit>(mebibytes(13));
+  auto one = open_in(shared_limit);
+  const auto other = open_in(shared_limit);
   auto extents = obtain(*one, mebibytes(8));
-  EXPECT_EQ(room->taken(), mebibytes(8));
+  EXPECT_EQ(shared_limit->taken(), mebibytes(8));
   const auto some = other->obtain({mebibytes(8), mebibytes(2), {}, {}});
   ASSERT_TRUE(some) << to_string(some.error());
-  EXPECT_EQ(sum_of(*some), mebibytes(4)) << "what is left of the room, in whole units";
-  EXPECT_EQ(room->taken(), mebibytes(12));
+  EXPECT_EQ(sum_of(*some), mebibytes(4)) << "what is left of the limit, in whole units";
+  EXPECT_EQ(shared_limit->taken(), mebibytes(12));
   const auto more = other->obtain({mebibytes(2), mebibytes(2), {}, {}});
   ASSERT_FALSE(more);
   EXPECT_EQ(more.error().code, Code::kResourceExhausted);
-  EXPECT_EQ(room->taken(), mebibytes(12)) << "a refusal takes nothing";
+  EXPECT_EQ(shared_limit->taken(), mebibytes(12)) << "a refusal takes nothing";
   const Bytes back = extents.back().size;
   one->give_back({extents.back()});
-  EXPECT_EQ(room->taken(), mebibytes(12).minus(back));
+  EXPECT_EQ(shared_limit->taken(), mebibytes(12).minus(back));
   one.reset();
-  EXPECT_EQ(room->taken(), mebibytes(4)) << "its end gives back the rest";
+  EXPECT_EQ(shared_limit->taken(), mebibytes(4)) << "its end gives back the rest";
 }
 
 TEST_F(BrokerBackingTest, RefusedGrowthGivesItsRoomBack) {
-  const auto room = std::make_shared<Room>(mebibytes(13));
-  const auto memory = open_in(room);
+  const auto shared_limit = std::make_shared<SharedLimit>(mebibytes(13));
+  const auto memory = open_in(shared_limit);
   broker_.refuse_growth = [](const FakeBroker::IsCancelled&) {
     return failed(Code::kResourceExhausted, "others have it");
   };
   EXPECT_FALSE(memory->obtain({mebibytes(8), mebibytes(8), {}, {}}));
-  EXPECT_EQ(room->taken(), Bytes{});
+  EXPECT_EQ(shared_limit->taken(), Bytes{});
 }
 
 TEST_F(BrokerBackingTest, MakesDoWithFewerAddressesWhereThereAreNotSoMany) {
