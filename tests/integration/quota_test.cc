@@ -135,19 +135,6 @@ TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
   EXPECT_FALSE(std::filesystem::exists(state() / "quotas.toml"));
 }
 
-TEST_F(QuotasByRoot, MakeATenantOfAUserWithoutOne) {
-  auto eve = client_with(mebibytes(32), test_user(10'003));
-  EXPECT_EQ(gpumem({"set", "uid:10003", "--guarantee", "48MiB", "--limit", "64MiB"}).status, 0);
-  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count);
-  EXPECT_EQ(broker_.tenant("uid:10003").charged(), mebibytes(32).count) << "it keeps what it has";
-  EXPECT_TRUE(succeeded(eve->grow("a", mebibytes(64))));
-  EXPECT_EQ(eve->leave(), 0);
-  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
-  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count) << "connected or not";
-  EXPECT_EQ(gpumem({"reset", "uid:10003"}).status, 0);
-  EXPECT_EQ(broker_.tenant("uid:10003").tenant(), "");
-}
-
 TEST_F(QuotasByRoot, AreForAdministratorsAlone) {
   const User user = test_user(10'001);
   EXPECT_TRUE(says(gpumem({}, user), 1, "root may, and the members of the group"));
