@@ -40,7 +40,7 @@ struct AllocatorProcess : BrokerTest {
   }
 };
 
-TEST_F(AllocatorProcess, UseGoesUpWithBlocksAndComesBackWhenIdle) {
+TEST_F(AllocatorProcess, ChargeRisesWithBlocksAndFallsWhenIdle) {
   auto one = allocating({{"idle_ms", 100}});
   EXPECT_EQ(charged(*one), 0U) << "an allocator alone costs nothing";
   const auto at = allocate(*one, mebibytes(64));
@@ -71,7 +71,7 @@ TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
   expect_rest();
 }
 
-TEST_F(AllocatorProcess, WholePoolIsHadInOneBlockTimeAndAgain) {
+TEST_F(AllocatorProcess, WholePoolIsAllocatedAsOneBlockRepeatedly) {
   auto one = allocating();
   for (int i = 0; i < 4; ++i) {
     const auto at = allocate(*one, kPool);
@@ -100,7 +100,7 @@ TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
 }
 
 // The idle time would bring it back after an hour: the broker asks for it.
-TEST_F(AllocatorProcess, GivesWhatItHasCachedToAnotherProcessOfItsUser) {
+TEST_F(AllocatorProcess, CachedMemoryGoesToAnotherProcessOfTheUser) {
   auto one = allocating({{"idle_ms", 3'600'000}});
   const auto kept = allocate(*one, mebibytes(20));
   EXPECT_TRUE(succeeded(write(*one, kept, mebibytes(20), 3)));
@@ -118,7 +118,7 @@ struct AskedAllocator : AllocatorProcess {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 
-TEST_F(AskedAllocator, GivesWhatItHasCachedToAGuaranteeAndKeepsWhatIsInUse) {
+TEST_F(AskedAllocator, CachedMemoryGoesToAGuaranteeAndBlocksInUseStay) {
   auto bob = allocating({{"idle_ms", 3'600'000}}, test_user(10'002));
   const auto kept = allocate(*bob, mebibytes(20));
   EXPECT_TRUE(succeeded(write(*bob, kept, mebibytes(20), 3)));
@@ -151,7 +151,7 @@ TEST_F(AllocatorProcess, ProgramThatEndsWithoutFreeingLeavesNoCharge) {
   expect_rest();
 }
 
-TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothing) {
+TEST_F(AllocatorProcess, TwoProcessesNeverGetMoreThanThePoolAndLoseNothing) {
   auto one = allocating({{"idle_ms", 50}}), two = allocating({{"idle_ms", 50}});
   one->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 1}});
   two->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 2}});
@@ -163,7 +163,7 @@ TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothi
   expect_rest();
 }
 
-TEST_F(AllocatorProcess, BrokersEndIsToldAndMemoryStaysUsable) {
+TEST_F(AllocatorProcess, MemoryStaysUsableWithoutABroker) {
   client_timeout_ = std::chrono::seconds(1);
   auto one = allocating();
   const auto at = allocate(*one, mebibytes(10));

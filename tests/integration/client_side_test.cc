@@ -6,7 +6,7 @@ namespace {
 
 using ClientSide = BrokerTest;
 
-TEST_F(ClientSide, ForkedChildIsToldSoAndDisturbsNothing) {
+TEST_F(ClientSide, CallsOfAForkedChildAreRefusedAndDisturbNothing) {
   auto one = client_with(mebibytes(16));
   EXPECT_TRUE(succeeded(one->write("a", 5)));
   const Json answer = one->ask({{"do", "fork_and_use"}});

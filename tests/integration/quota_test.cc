@@ -114,7 +114,7 @@ TEST_F(QuotasByRoot, AreRecordedWithTheirAuthor) {
   EXPECT_TRUE(eventually([&] { return broker_.log().find("priority 5 -> 9") != std::string::npos; }));
 }
 
-TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
+TEST_F(QuotasByRoot, ImpossibleQuotasChangeNothing) {
   const auto& [refused, words] =
       std::pair{gpumem({"set", "bob", "--guarantee", "200MiB"}), "on top of 64MiB"};
   EXPECT_TRUE(says(refused, 1, words));
@@ -148,7 +148,7 @@ TEST_F(QuotasByRoot, AreForAdministratorsAlone) {
   EXPECT_EQ(gpumem({}, user).status, 1) << "a group that the user lacks";
 }
 
-TEST_F(QuotasByRoot, ThatAreBrokenKeepTheBrokerFromStarting) {
+TEST_F(QuotasByRoot, BrokenQuotaFileStopsTheStart) {
   EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
   broker_.stop();
   write_file(state() / "quotas.toml", "revision = 1\n[[ten");

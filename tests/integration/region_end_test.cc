@@ -10,7 +10,7 @@ struct RegionEnd : RegionTest {
   }
 };
 
-TEST_F(RegionEnd, OfAKilledPublisherPassesToAReaderOfItsTenant) {
+TEST_F(RegionEnd, KilledPublishersRegionPassesToAReaderOfItsTenant) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client(), late = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -29,7 +29,7 @@ TEST_F(RegionEnd, OfAKilledPublisherPassesToAReaderOfItsTenant) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, ComesWithThePublisherThatNobodyRead) {
+TEST_F(RegionEnd, RegionWithoutReadersEndsWithItsPublisher) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   writer->kill();
@@ -39,7 +39,7 @@ TEST_F(RegionEnd, ComesWithThePublisherThatNobodyRead) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
+TEST_F(RegionEnd, KilledReaderDoesNotEndTheRegion) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client(), next = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -53,7 +53,7 @@ TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
+TEST_F(RegionEnd, KeptRegionOutlivesItsPublisher) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
   const std::uint64_t number = broker_.sessions().at(0).id();
   writer->kill();
@@ -72,7 +72,7 @@ TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, OfAKeptOneComesWhenItIsRemoved) {
+TEST_F(RegionEnd, KeptRegionEndsWhenItIsRemoved) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
@@ -83,7 +83,7 @@ TEST_F(RegionEnd, OfAKeptOneComesWhenItIsRemoved) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
+TEST_F(RegionEnd, RegionSurvivesABrokerThatPassesItsDescriptorsOn) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"layout", 4096}, {"digest", 9}});
   auto reader = client();
   const Json before = map(*reader);
@@ -103,7 +103,7 @@ TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, OfAPublisherThatDiedWithTheBrokerPassesToItsReader) {
+TEST_F(RegionEnd, RegionOfAPublisherKilledWithTheBrokerPassesToItsReader) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -119,7 +119,7 @@ TEST_F(RegionEnd, OfAPublisherThatDiedWithTheBrokerPassesToItsReader) {
 }
 
 // Its descriptors end with it: the next one cannot hand the memory on. What is mapped stays.
-TEST_F(RegionEnd, IsThatOfAKilledBrokerButNobodyLosesWhatItHasMapped) {
+TEST_F(RegionEnd, RegionEndsWithAKilledBrokerAndMappingsStay) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -141,7 +141,7 @@ TEST_F(RegionEnd, IsThatOfAKilledBrokerButNobodyLosesWhatItHasMapped) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
+TEST_F(RegionEnd, CallWithoutABrokerMapsAtTheNextBroker) {
   auto reader = client();
   broker_.kill();
   reader->tell({{"do", "map_region"}, {"region", "weights"}});
@@ -161,7 +161,7 @@ struct RegionEndOfAWaitsBroker : RegionTest, testing::WithParamInterface<bool> {
       : RegionTest({.config = kSomeSpare, .environment = {{"GPUMEM_CRASH_POINT", "broker.region.waits"}}}) {}
 };
 
-TEST_P(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
+TEST_P(RegionEndOfAWaitsBroker, WaitSurvivesTheEndOfItsBroker) {
   auto reader = client();
   Json wait{{"do", "map_region"}, {"region", "weights"}, {"wait_ms", 60'000}};
   if (GetParam()) wait["device"] = broker_.device().uuid();

@@ -43,7 +43,7 @@ TEST_F(Region, TellsItsLayoutAndDigest) {
   expect_rest();
 }
 
-TEST_F(Region, ThatIsWrittenEndsTheWriterAlone) {
+TEST_F(Region, WriteToAReadOnlyRegionEndsTheWriterAlone) {
   auto writer = publisher(mebibytes(2), 7);
   auto reader = client(), other = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -70,7 +70,7 @@ TEST_F(Region, IsWrittenWhereThatIsAskedFor) {
   EXPECT_TRUE(succeeded(writer->check("a", 8)));
 }
 
-TEST_F(Region, StandsBesideTheVersionBefore) {
+TEST_F(Region, NewVersionLeavesTheOlderOneMapped) {
   auto writer = client_with(mebibytes(2));
   EXPECT_TRUE(succeeded(writer->write("a", 1)));
   const Json first = publish(*writer);
@@ -119,7 +119,7 @@ TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
   expect_rest();
 }
 
-TEST_F(Region, HasANameThatCanBeShown) {
+TEST_F(Region, UnprintableNamesAreRefused) {
   auto writer = client_with(mebibytes(2));
   const std::vector<Json> wrong{"",     std::string(129, 'x'),       "a\nb",
                                 "\x7f", Json::array({27, '[', 'm'}), Json::array({'a', 255})};
@@ -139,7 +139,7 @@ TEST_F(Region, HasANameThatCanBeShown) {
   }
 }
 
-TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
+TEST_F(Region, BadTermsAreRefusedWithAReason) {
   auto writer = client_with(mebibytes(2));
   const auto refused = [&](const Json& terms, const char* reason) {
     const Json answer = publish(*writer, terms);
@@ -159,7 +159,7 @@ TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
   EXPECT_TRUE(failed_with(map(*writer), "NOT_FOUND")) << "nothing was published";
 }
 
-TEST_F(Region, OfTooManyExtentsIsRefusedWithAReason) {
+TEST_F(Region, TooManyExtentsAreRefusedWithAReason) {
   auto writer = client();
   for (std::uint64_t i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2 * i))));
   const Json refused = publish(*writer);
@@ -260,7 +260,7 @@ TEST_F(RegionsOfLab, ArePublicOnRequest) {
   expect_rest();
 }
 
-TEST_F(RegionsOfLab, AreAsIfTheyWereNotThereForThoseWithoutPermission) {
+TEST_F(RegionsOfLab, HiddenRegionLooksLikeAMissingRegion) {
   auto stranger = client({}, zoe_);
   const Json before = map(*stranger, {{"owner", "bob"}});
   ASSERT_TRUE(failed_with(before, "NOT_FOUND"));

@@ -68,7 +68,7 @@ TEST_F(Captures, AnotherStreamJoinsByAnEventAndComesBackByOne) {
   });
 }
 
-TEST_F(Captures, EndHasToComeFromTheStreamAndTheThreadOfTheBeginning) {
+TEST_F(Captures, CaptureEndsInItsOwnStreamAndThread) {
   in_process([] {
     enter_primary();
     CUcontext context = nullptr;
@@ -96,7 +96,7 @@ TEST_F(Captures, EndHasToComeFromTheStreamAndTheThreadOfTheBeginning) {
   });
 }
 
-TEST_F(Captures, CapturedEventIsNoPointThatTheHostCanAskAbout) {
+TEST_F(Captures, CapturedEventCannotBeQueried) {
   in_process([] {
     enter_primary();
     const CUstream stream = begin_capture(CU_STREAM_CAPTURE_MODE_RELAXED);

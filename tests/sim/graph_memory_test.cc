@@ -111,7 +111,7 @@ TEST_F(GraphMemory, FiguresTellWhatGraphsUseAndWhatIsKept) {
   });
 }
 
-TEST_F(GraphMemory, AllocationThatALaunchLeavesIsTheProgramsToFree) {
+TEST_F(GraphMemory, AllocationLeftByALaunchIsFreedByTheProgram) {
   in_process([] {
     enter_primary();
     unsigned* const word = pinned_words(1);
@@ -175,7 +175,7 @@ TEST_F(GraphMemory, AnotherGraphMayFreeIt) {
   });
 }
 
-TEST_F(GraphMemory, OwnFreeKeepsOthersFromFreeing) {
+TEST_F(GraphMemory, AllocationIsFreedByOneGraphOnly) {
   in_process([] {
     enter_primary();
     const CUgraph graph = create_graph(), other = create_graph();

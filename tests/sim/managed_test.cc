@@ -87,7 +87,7 @@ TEST_F(Managed, PointersSayThatTheyAreManagedAndNotForIpc) {
   });
 }
 
-TEST_F(Managed, AdviceIsToldOfTheRangesThatShareIt) {
+TEST_F(Managed, AdviceIsReportedForRangesThatShareIt) {
   in_process([] {
     const CUdeviceptr address = allocate();
     EXPECT_EQ(told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, kSize), CU_DEVICE_INVALID);

@@ -43,7 +43,7 @@ TEST_F(Pools, MaximumSizeIsOfWhatIsReserved) {
   });
 }
 
-TEST_F(Pools, WhatPoolsKeepIsGivenBackBeforeMemoryIsOut) {
+TEST_F(Pools, IdlePoolMemoryIsReleasedBeforeOutOfMemory) {
   in_process([] {
     enter_primary();
     const CUmemoryPool pool = default_pool();
@@ -77,7 +77,7 @@ TEST_F(Pools, DestroyedPoolEndsWithAFreeThatIsStillAhead) {
   });
 }
 
-TEST_F(Pools, ContextsComeAndGoPoolMemoryStays) {
+TEST_F(Pools, PoolMemoryOutlivesContexts) {
   in_process([] {
     ASSERT_CU(cuInit(0));
     const CUmemoryPool pool = create_pool();  // needs no context

@@ -31,7 +31,7 @@ int* pinned() {
   return static_cast<int*>(words);
 }
 
-TEST_F(Streams, PageableMemoryIsReadBeforeTheCallReturns) {
+TEST_F(Streams, PageableMemoryIsCopiedBeforeTheCallReturns) {
   in_process([] {
     enter_primary();
     CUdeviceptr memory = 0;
