@@ -135,12 +135,10 @@ TEST_F(Machines, WhatIsWithheldIsFreeForNobodyAndWhatIsInUseStays) {
   EXPECT_FALSE(table->withhold(1, 0).has_value());
 }
 
-TEST_F(Machines, SlotsAreUsedAgain) {
-  in_process([this] {
-    ASSERT_CU(cuInit(0));
-    for (int i = 0; i < 100; ++i) EXPECT_CU(cuMemRelease(create(kPage)));
-    EXPECT_LE(table_of(folder_)->raw().slot_end, 2U);
-  });
+TEST_IN_PROCESS(Machines, SlotsAreUsedAgain) {
+  ASSERT_CU(cuInit(0));
+  for (int i = 0; i < 100; ++i) EXPECT_CU(cuMemRelease(create(kPage)));
+  EXPECT_LE(table_of(folder_)->raw().slot_end, 2U);
 }
 
 TEST_F(Machines, ManyProcessesAndThreadsNeverExceedTheDevice) {

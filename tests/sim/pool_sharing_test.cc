@@ -105,17 +105,14 @@ TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_shareable();
-    EXPECT_CU(cuMemFree(allocate(pool, kPage, nullptr)));
-    EXPECT_CU(cuCtxSynchronize());
-    EXPECT_CU(cuMemPoolTrimTo(pool, 0));
-    EXPECT_EQ(reserved(pool), kPage);
-    EXPECT_CU(cuMemPoolDestroy(pool));
-    EXPECT_EQ(used(), kContext);
-  });
+TEST_IN_CONTEXT(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
+  const CUmemoryPool pool = create_shareable();
+  EXPECT_CU(cuMemFree(allocate(pool, kPage, nullptr)));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_CU(cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(reserved(pool), kPage);
+  EXPECT_CU(cuMemPoolDestroy(pool));
+  EXPECT_EQ(used(), kContext);
 }
 
 }  // namespace

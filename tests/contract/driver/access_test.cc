@@ -53,16 +53,14 @@ void expect_impossible(const std::function<CUresult()>& forbidden) {
   EXPECT_TRUE(WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "it succeeded";
 }
 
-TEST_F(Access, IsAskedForAsItWasSet) {
-  in_process([this] {
-    const Bare bare(unit_);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_NONE)) << "mapped, nothing more";
-    bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READ);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READ));
-    bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-    EXPECT_OK(calls().cuMemUnmap(bare.range.base(), unit_.count));
-  });
+TEST_IN_PROCESS(Access, IsAskedForAsItWasSet) {
+  const Bare bare(unit_);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_NONE)) << "mapped, nothing more";
+  bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READ));
+  bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  EXPECT_OK(calls().cuMemUnmap(bare.range.base(), unit_.count));
 }
 
 TEST_F(Access, IsNoneUntilItIsSet) {

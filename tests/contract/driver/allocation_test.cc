@@ -58,15 +58,13 @@ TEST_F(Allocation, ReadsAsZeroAtFirst) {
   }
 }
 
-TEST_F(Allocation, FreedAndMadeAgainInTheSameProcessReadsAsZero) {
-  in_process([this] {
-    const Bytes size{8 * unit_.count};
-    for (int round = 0; round < 3; ++round) {
-      const Mapped mapped = map(allocate(size));
-      EXPECT_TRUE(holds(mapped.range.base(), size, 0)) << "round " << round;
-      fill(mapped.range.base(), size, 0xee);
-    }
-  });
+TEST_IN_PROCESS(Allocation, FreedAndMadeAgainInTheSameProcessReadsAsZero) {
+  const Bytes size{8 * unit_.count};
+  for (int round = 0; round < 3; ++round) {
+    const Mapped mapped = map(allocate(size));
+    EXPECT_TRUE(holds(mapped.range.base(), size, 0)) << "round " << round;
+    fill(mapped.range.base(), size, 0xee);
+  }
 }
 
 TEST_F(Allocation, OfMoreThanTheDeviceHasIsResourceExhausted) {
@@ -96,31 +94,25 @@ TEST_F(Allocation, OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo) {
   in_process([&] { allocate(more); });
 }
 
-TEST_F(Allocation, OfAnImpossibleSizeIsRefused) {
-  in_process([this] {
-    for (const Bytes size : {Bytes{}, Bytes{1}, Bytes{unit_.count + 1}}) {
-      expect_refused(cuda::Allocation::create(driver(), device().ordinal, size), Code::kInvalidArgument);
-    }
-    for (const std::uint64_t size : {std::uint64_t{1} << 62, ~std::uint64_t{0} - unit_.count + 1}) {
-      EXPECT_FALSE(cuda::Allocation::create(driver(), device().ordinal, {size})) << size;
-    }
-  });
+TEST_IN_PROCESS(Allocation, OfAnImpossibleSizeIsRefused) {
+  for (const Bytes size : {Bytes{}, Bytes{1}, Bytes{unit_.count + 1}}) {
+    expect_refused(cuda::Allocation::create(driver(), device().ordinal, size), Code::kInvalidArgument);
+  }
+  for (const std::uint64_t size : {std::uint64_t{1} << 62, ~std::uint64_t{0} - unit_.count + 1}) {
+    EXPECT_FALSE(cuda::Allocation::create(driver(), device().ordinal, {size})) << size;
+  }
 }
 
-TEST_F(Allocation, OnAnUnknownDeviceIsRefused) {
-  in_process([this] {
-    EXPECT_FALSE(cuda::Allocation::create(driver(), 1000, unit_));
-    EXPECT_FALSE(cuda::Allocation::create(driver(), -1, unit_));
-  });
+TEST_IN_PROCESS(Allocation, OnAnUnknownDeviceIsRefused) {
+  EXPECT_FALSE(cuda::Allocation::create(driver(), 1000, unit_));
+  EXPECT_FALSE(cuda::Allocation::create(driver(), -1, unit_));
 }
 
-TEST_F(Allocation, LeavesTheImportedDescriptorWithTheCaller) {
-  in_process([this] {
-    const UniqueFd descriptor = exported(allocate(unit_));
-    import(descriptor, unit_);
-    import(descriptor, unit_);
-    EXPECT_GE(::fcntl(descriptor.get(), F_GETFD), 0);
-  });
+TEST_IN_PROCESS(Allocation, LeavesTheImportedDescriptorWithTheCaller) {
+  const UniqueFd descriptor = exported(allocate(unit_));
+  import(descriptor, unit_);
+  import(descriptor, unit_);
+  EXPECT_GE(::fcntl(descriptor.get(), F_GETFD), 0);
 }
 
 }  // namespace

@@ -81,40 +81,31 @@ TEST_F(LegacyIpc, MemoryIsTheSameInEveryImporter) {
   exporter.join();
 }
 
-TEST_F(LegacyIpc, IsNotOpenedInTheProcessThatMadeIt) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const DeviceMemory memory(4 * unit_.count);
-    CUipcMemHandle handle{};
-    ASSERT_OK(calls().cuIpcGetMemHandle(&handle, memory));
-    CUdeviceptr address = 0;
-    EXPECT_REFUSED(open_memory(address, handle));
-  });
+TEST_IN_CONTEXT(LegacyIpc, IsNotOpenedInTheProcessThatMadeIt) {
+  const DeviceMemory memory(4 * unit_.count);
+  CUipcMemHandle handle{};
+  ASSERT_OK(calls().cuIpcGetMemHandle(&handle, memory));
+  CUdeviceptr address = 0;
+  EXPECT_REFUSED(open_memory(address, handle));
 }
 
-TEST_F(LegacyIpc, TakesNoMappedExtentsAndNoHostMemory) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const Mapped mapped = map(allocate(unit_));
-    PinnedNumbers pinned(16);
-    CUipcMemHandle handle{};
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, mapped.range.base()));
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned.data())));
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, 0));
-  });
+TEST_IN_CONTEXT(LegacyIpc, TakesNoMappedExtentsAndNoHostMemory) {
+  const Mapped mapped = map(allocate(unit_));
+  PinnedNumbers pinned(16);
+  CUipcMemHandle handle{};
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, mapped.range.base()));
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned.data())));
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, 0));
 }
 
-TEST_F(LegacyIpc, OfGarbageIsRefused) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    CUipcMemHandle nothing{};
-    CUdeviceptr address = 0;
-    EXPECT_REFUSED(open_memory(address, nothing));
-    CUipcEventHandle no_event{};
-    CUevent event = nullptr;
-    EXPECT_REFUSED(calls().cuIpcOpenEventHandle(&event, no_event));
-    EXPECT_REFUSED(calls().cuIpcCloseMemHandle(0x1000));
-  });
+TEST_IN_CONTEXT(LegacyIpc, OfGarbageIsRefused) {
+  CUipcMemHandle nothing{};
+  CUdeviceptr address = 0;
+  EXPECT_REFUSED(open_memory(address, nothing));
+  CUipcEventHandle no_event{};
+  CUevent event = nullptr;
+  EXPECT_REFUSED(calls().cuIpcOpenEventHandle(&event, no_event));
+  EXPECT_REFUSED(calls().cuIpcCloseMemHandle(0x1000));
 }
 
 TEST_F(LegacyIpc, MemoryIsNotFreedByTheImporter) {
@@ -166,16 +157,13 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
   exporter.join();
 }
 
-TEST_F(LegacyIpc, EventsMustBeMadeForIt) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    const Event plain(CU_EVENT_DISABLE_TIMING);
-    CUipcEventHandle handle{};
-    EXPECT_REFUSED(calls().cuIpcGetEventHandle(&handle, plain));
-    CUevent timed = nullptr;
-    EXPECT_REFUSED(calls().cuEventCreate(&timed, CU_EVENT_INTERPROCESS))
-        << "events between processes tell no time";
-  });
+TEST_IN_CONTEXT(LegacyIpc, EventsMustBeMadeForIt) {
+  const Event plain(CU_EVENT_DISABLE_TIMING);
+  CUipcEventHandle handle{};
+  EXPECT_REFUSED(calls().cuIpcGetEventHandle(&handle, plain));
+  CUevent timed = nullptr;
+  EXPECT_REFUSED(calls().cuEventCreate(&timed, CU_EVENT_INTERPROCESS))
+      << "events between processes tell no time";
 }
 
 }  // namespace

@@ -88,16 +88,13 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
   expect_used(0);
 }
 
-TEST_F(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const Stream stream;
-    const CUmemoryPool pool = shareable_pool();
-    const CUdeviceptr address = allocated(pool, unit_.count, stream);
-    CUmemPoolPtrExportData token{};
-    EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
-    give_up(pool, address, stream);
-  });
+TEST_IN_CONTEXT(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
+  const Stream stream;
+  const CUmemoryPool pool = shareable_pool();
+  const CUdeviceptr address = allocated(pool, unit_.count, stream);
+  CUmemPoolPtrExportData token{};
+  EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
+  give_up(pool, address, stream);
 }
 
 TEST_F(PoolSharing, AllocatesNothingFromAnImportedPool) {
@@ -153,26 +150,22 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
   expect_used(0);
 }
 
-TEST_F(PoolSharing, OfAPoolNotMadeForItIsRefused) {
-  in_process([] {
-    CUmemoryPool standard = nullptr;
-    must(calls().cuDeviceGetDefaultMemPool(&standard, device().ordinal));
-    int descriptor = -1;
-    EXPECT_REFUSED(calls().cuMemPoolExportToShareableHandle(&descriptor, standard,
-                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  });
+TEST_IN_PROCESS(PoolSharing, OfAPoolNotMadeForItIsRefused) {
+  CUmemoryPool standard = nullptr;
+  must(calls().cuDeviceGetDefaultMemPool(&standard, device().ordinal));
+  int descriptor = -1;
+  EXPECT_REFUSED(calls().cuMemPoolExportToShareableHandle(&descriptor, standard,
+                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 }
 
-TEST_F(PoolSharing, TakesNoOtherDescriptorForAPool) {
-  in_process([this] {
-    const UniqueFd extent = exported(allocate(unit_));
-    for (const int descriptor : {-1, 9999, extent.get()}) {
-      CUmemoryPool pool = nullptr;
-      EXPECT_REFUSED(calls().cuMemPoolImportFromShareableHandle(
-          &pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
-          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    }
-  });
+TEST_IN_PROCESS(PoolSharing, TakesNoOtherDescriptorForAPool) {
+  const UniqueFd extent = exported(allocate(unit_));
+  for (const int descriptor : {-1, 9999, extent.get()}) {
+    CUmemoryPool pool = nullptr;
+    EXPECT_REFUSED(calls().cuMemPoolImportFromShareableHandle(
+        &pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  }
 }
 
 }  // namespace

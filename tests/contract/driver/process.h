@@ -72,3 +72,18 @@ class Process {
 void in_process(const std::function<void()>& body);
 
 }  // namespace gpumem::contract
+
+/// As TEST_F, with the body in a process of its own, after `enter` there.
+#define GPUMEM_TEST_IN_PROCESS(fixture, name, enter)                           \
+  struct fixture##_##name##_InProcess : fixture {                              \
+    void body();                                                               \
+  };                                                                           \
+  GTEST_TEST_(fixture, name, fixture##_##name##_InProcess,                     \
+              ::testing::internal::GetTypeId<fixture>()) {                     \
+    in_process([this] {                                                        \
+      enter;                                                                   \
+      body();                                                                  \
+    });                                                                        \
+  }                                                                            \
+  void fixture##_##name##_InProcess::body()
+#define TEST_IN_PROCESS(fixture, name) GPUMEM_TEST_IN_PROCESS(fixture, name, )
