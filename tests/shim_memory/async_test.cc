@@ -51,8 +51,7 @@ SCENE(HoldsAsyncMemory) {
   ASSERT_CU(calls::cuMemAllocAsync(&one, 48 * kMiB, stream));
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 48 * kMiB, default_pool(), stream));
   byte_at(two) = 1;
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(AsyncTest, MemoryIsChargedByTheBroker) {
@@ -285,8 +284,7 @@ SCENE(Trims) {
   EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
   EXPECT_CU(driver<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
   EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(AsyncTest, TrimGivesIdleMemoryBackToTheBroker) {

@@ -16,19 +16,16 @@ SCENE(HoldsMemory) {
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 64 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemFree_v2(at));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(BlocksTest, MemoryIsChargedByTheBrokerAndGivenBack) {
   Actor one = actor("HoldsMemory");
   one.await();
   EXPECT_GE(charged(), 64 * kMiB);
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 64 * kMiB; })) << charged();
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
@@ -94,8 +91,7 @@ SCENE(LooksAtFigures) {
   std::size_t before = 0, after = 0, total = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&before, &total));
   EXPECT_EQ(total, kPool) << "the tenant's limit";
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemGetInfo_v2(&after, &total));
   EXPECT_EQ(after, before);
 }

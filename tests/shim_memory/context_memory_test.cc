@@ -18,12 +18,10 @@ gpumem::test::BrokerOptions with_contexts(const std::string& overhead, const std
 
 SCENE(MakesAContext) {
   EXPECT_CU(calls::cuInit(0));
-  tell();
-  await();
+  tell_and_await();
   CUcontext context = nullptr;
   EXPECT_CU(calls::cuDevicePrimaryCtxRetain(&context, 0));
-  tell();
-  await();
+  tell_and_await();
 }
 
 struct ContextMemory : ShimMemory {
@@ -34,8 +32,7 @@ TEST_F(ContextMemory, IsChargedBeforeThereIsAContextAndReplacedByWhatIsSeen) {
   Actor one = actor("MakesAContext");
   one.await();
   EXPECT_EQ(broker_.tenant("me").outside(), 0U) << "it has not used the device";
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_EQ(broker_.tenant("me").outside(), 16 * kMiB) << "the estimate";
   EXPECT_EQ(broker_.driver_view().processes.at(one.child().pid()), 4 * kMiB);
   const auto monitor = cli::Monitor::connect(broker_.folder());
@@ -66,8 +63,7 @@ SCENE(HasNoRoomForAContext) {
   EXPECT_EQ(calls::cuGreenCtxCreate(&green, nullptr, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
 #endif
   EXPECT_EQ(context, nullptr);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_EQ(calls::cuCtxCreate_v2(&context, 0, 7), CUDA_ERROR_INVALID_DEVICE) << "the driver's answer";
   EXPECT_EQ(calls::cuDevicePrimaryCtxRetain(&context, -1), CUDA_ERROR_INVALID_DEVICE);
 }
@@ -113,8 +109,7 @@ SCENE(LoadsCodeInDebt) {
   expect_loading(kOfDriver);
   EXPECT_EQ(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 128 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_CU(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   expect_loading(CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuCtxCreate_v2(&other, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 32 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -163,15 +158,13 @@ SCENE(MakesContextsInManyThreads) {
   std::vector<std::thread> threads;
   threads.reserve(4);
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { make_contexts(stop); });
-  tell();
-  await();
+  tell_and_await();
   stop = true;
   for (std::thread& thread : threads) thread.join();
   CUcontext context = nullptr;
   EXPECT_TRUE(
       gpumem::test::eventually([&] { return calls::cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS; }));
-  tell();
-  await();
+  tell_and_await();
 }
 
 struct ContextsAcrossRestarts : ShimMemory {
@@ -185,8 +178,7 @@ TEST_F(ContextsAcrossRestarts, ComeAndGoInManyThreadsAndLeaveNothing) {
     broker_.kill();
     broker_.start_again();
   }
-  one.tell();
-  one.await();
+  one.tell_and_await();
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();

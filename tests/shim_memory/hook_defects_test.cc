@@ -60,8 +60,7 @@ SCENE(HasMoreThanItsTenantMay) {
   start();
   CUdeviceptr at = 0, more = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   std::size_t free = 0, total = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, &total));
   EXPECT_EQ(total, 64 * kMiB) << "constant";
@@ -105,8 +104,7 @@ SCENE(ExportsMemory) {
   ASSERT_CU(calls::cuMemExportToShareableHandle(&fd, handle, asked.requestedHandleTypes, 0));
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the process that takes the descriptor is no child
   gpumem::test::write_file(descriptor_file(), std::to_string(::getpid()) + " " + std::to_string(fd));
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(ImportsMemory) {
@@ -125,8 +123,7 @@ SCENE(ImportsMemory) {
   ASSERT_CU(calls::cuMemMap(at, 64 * kMiB, 0, handle, 0));
   EXPECT_EQ(free_memory(), 32 * kMiB) << "what it has mapped is another's";
   EXPECT_CU(calls::cuMemAlloc_v2(&own, 32 * kMiB)) << "its limit is its own";
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemUnmap(at, 64 * kMiB));
   EXPECT_CU(calls::cuMemRelease(handle));
 }
@@ -164,8 +161,7 @@ SCENE(SeesTheSecondDeviceAlone) {
   EXPECT_EQ(calls::cuMemAlloc_v2(&at, 33 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
   byte_at(at) = 1;
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
@@ -180,13 +176,11 @@ TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
 SCENE(TakesMoreThanHalf) {
   start();
   CUdeviceptr at = 0;
-  tell();
-  await();
+  tell_and_await();
   const CUresult result = calls::cuMemAlloc_v2(&at, 160 * kMiB);
   ::printf("answer %d\n", result);
   ::fflush(stdout);
-  tell();
-  await();
+  tell_and_await();
 }
 
 // A check and then an allocation: both check, and both or none gets it.

@@ -42,8 +42,7 @@ void ShimMemory::expect_told_of_outside(const std::string& scene, std::uint64_t 
   Actor one = actor(scene, more);
   one.await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= bytes; }));
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < bytes; }));
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();

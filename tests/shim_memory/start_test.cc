@@ -75,8 +75,7 @@ SCENE_TEST(Start, NobodyReadsStandardError) {
 
 SCENE(AllocatesAfterTheBrokerHasEnded) {
   start();
-  tell();
-  await();
+  tell_and_await();
   CUdeviceptr at = 0;
   EXPECT_EQ(calls::cuMemAllocAsync(&at, 4 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   CUmemPoolProps properties{};
@@ -131,8 +130,7 @@ SCENE(NamedProcess) {
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, kMiB));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(Start, SessionHasTheNameThatItWasGiven) {

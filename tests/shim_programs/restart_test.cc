@@ -122,8 +122,7 @@ TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
   const std::uint64_t before = outside();
   EXPECT_GE(before, 64 * kMiB);
   stop_broker();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   ::kill(broker_.pid(), SIGCONT);
   EXPECT_TRUE(eventually([&] { return outside() + 64 * kMiB <= before; })) << outside() << " of " << before;
   one.tell();
@@ -136,8 +135,7 @@ TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForRefusedMemory) {
   one.await();
   const std::uint64_t before = outside();
   stop_broker();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   ::kill(broker_.pid(), SIGCONT);
   // The request is charged for a moment, when the broker reads it.
   for (int look = 0; look < 100 && !HasFailure(); ++look)
@@ -160,13 +158,10 @@ TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
 template <class Between>
 void pass_on(SteppedProgram& from, SteppedProgram& to, const Between& between) {
   from.await();
-  to.tell();
-  to.await();
+  to.tell_and_await();
   between();
-  from.tell();
-  from.await();
-  to.tell();
-  to.await();
+  from.tell_and_await();
+  to.tell_and_await();
   to.tell();
   EXPECT_TRUE(to.succeeds()) << to.output();
   from.tell();
@@ -202,8 +197,7 @@ TEST_F(ProgramsOfALostSession, KeepTheirMemoryAndBorrowMoreInAnother) {
   auto one = program({"goes_on", "1"});
   one.await();
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   expect_that_it_was_said_once(one.output());
   EXPECT_EQ(broker_.sessions().size(), 1U);
   one.tell();
@@ -228,8 +222,7 @@ TEST_F(ProgramsOfALostSession, StayWithinTheirLimit) {
   auto one = program({"keeps_its_limit"}, {{"GPUMEM_LIMIT", "64MiB"}});
   one.await();
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_EQ(charged(), 64 * kMiB) << "nothing is left of the session before";
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
@@ -259,11 +252,9 @@ TEST_F(ProgramsOfALostSession, DeclareTheDriversMemoryToTheNextBroker) {
   one.await();
   EXPECT_TRUE(declares(true));
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(declares(true));
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(declares(false));
   one.tell();
   EXPECT_TRUE(one.succeeds()) << one.output();
@@ -274,8 +265,7 @@ TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
   auto one = program({"is_refused_meanwhile"}, {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.kill();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
   broker_.start_again();
   one.tell();

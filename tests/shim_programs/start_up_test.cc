@@ -66,11 +66,9 @@ TEST_P(StartUp, VllmSeesItsSliceAndNotItsNeighboursAndWakesUpAtItsAddresses) {
   EXPECT_GE(charged(), 14 * kGiB);
   neighbour.tell();
   EXPECT_TRUE(neighbour.succeeds()) << neighbour.output();
-  engine.tell();
-  engine.await();
+  engine.tell_and_await();
   EXPECT_GE(charged(), 20 * kGiB);
-  engine.tell();
-  engine.await();
+  engine.tell_and_await();
   // While it sleeps, its memory is there for others; it wakes up when they give way.
   auto other = program({"hold", std::to_string(20 * 1024)}, {}, GetParam());
   other.await();

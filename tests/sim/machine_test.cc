@@ -88,8 +88,7 @@ TEST_F(Machines, OwnerKilledHoldingTheMutexLeavesAConsistentTable) {
   Process holder([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     create(10 * kMiB);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   holder.channel().await();
   Process breaker([&](Channel&) {

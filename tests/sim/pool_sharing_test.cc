@@ -87,21 +87,17 @@ TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
     const CUmemoryPool pool = shared.import();
     const CUdeviceptr memory = shared.import(pool, 1);
     EXPECT_CU(cuMemPoolDestroy(pool));  // lives on with its allocation
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_EQ(*bytes_at(memory), 2);
     EXPECT_CU(cuMemFree(memory));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   importer.channel().await();
   owner.kill();
   EXPECT_EQ(used(), kContext + 3 * kPage);
-  importer.channel().signal();
-  importer.channel().await();
+  importer.channel().signal_and_await();
   EXPECT_EQ(used(), kContext);
-  importer.channel().signal();
-  importer.join();
+  importer.signal_and_join();
   EXPECT_EQ(used(), 0U);
 }
 

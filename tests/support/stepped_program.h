@@ -18,6 +18,10 @@ class SteppedProgram {
   void tell();
   /// Fails the test if the program has ended instead.
   void await();
+  void tell_and_await() {
+    tell();
+    await();
+  }
   /// Waits for the end: whether its status is 0. What it said is in output().
   bool succeeds() { return child_->wait() == 0; }
   /// The output of the program so far, on both streams.

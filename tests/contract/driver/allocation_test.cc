@@ -17,13 +17,11 @@ TEST_F(Allocation, IsChargedToTheDevice) {
   Process process([this](Channel& channel) {
     const cuda::Allocation one = allocate({3 * block_.count});
     EXPECT_EQ(one.size().count, 3 * block_.count);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(3 * block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -42,8 +40,7 @@ TEST_F(Allocation, CarriesItsContentToAnotherProcess) {
     EXPECT_TRUE(holds(mapped.range.base(), unit_, 0x5a));
     fill(mapped.range.base(), unit_, 0xa5);
   });
-  writer.channel().signal();
-  writer.join();
+  writer.signal_and_join();
 }
 
 TEST_F(Allocation, ReadsAsZeroAtFirst) {
@@ -81,8 +78,7 @@ TEST_F(Allocation, OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo) {
   const Bytes most = nvml().memory(uuid_)->free.minus(rest).rounded_down(unit_);
   Process holder([&](Channel& channel) {
     const cuda::Allocation one = allocate(most);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   holder.channel().await();
   const Bytes more{2 * rest.count};

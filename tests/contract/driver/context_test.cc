@@ -100,13 +100,11 @@ TEST_F(Context, PrimaryIsOneForEachDeviceAndCounted) {
 TEST_F(Context, PrimaryGivesItsMemoryBackWithTheLastRelease) {
   Process process([](Channel& channel) {
     { const cuda::CurrentContext entered = context(); }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Context, TakesItsAllocationsAlong) {
@@ -117,13 +115,11 @@ TEST_F(Context, TakesItsAllocationsAlong) {
     ASSERT_OK(calls().create_context(&one, 0, device().ordinal));
     ASSERT_OK(calls().cuMemAlloc(&address, 2 * block_.count));
     ASSERT_OK(calls().cuCtxDestroy(one));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_PROCESS(Context, LeavesMappedExtentsBehind) {
@@ -178,8 +174,7 @@ TEST_F(Context, SeesWhatOthersHave) {
   Process holder([this](Channel& channel) {
     channel.await();
     const cuda::Allocation one = allocate({4 * block_.count});
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   in_process([&] {
     const cuda::CurrentContext entered = context();
@@ -187,14 +182,12 @@ TEST_F(Context, SeesWhatOthersHave) {
     ASSERT_OK(calls().cuMemGetInfo(&free_before, &total));
     EXPECT_LE(free_before, total);
     EXPECT_EQ(total, device().total.count);
-    holder.channel().signal();
-    holder.channel().await();
+    holder.channel().signal_and_await();
     ASSERT_OK(calls().cuMemGetInfo(&free_after, &total));
     EXPECT_NEAR(static_cast<double>(free_before - free_after), static_cast<double>(4 * block_.count),
                 static_cast<double>(slack_.count));
   });
-  holder.channel().signal();
-  holder.join();
+  holder.signal_and_join();
 }
 
 }  // namespace

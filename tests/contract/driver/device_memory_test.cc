@@ -17,21 +17,16 @@ TEST_F(Memory, OfCuMemAllocIsChargedAndFreed) {
     CUdeviceptr address = 0;
     channel.await();
     ASSERT_OK(calls().cuMemAlloc(&address, 3 * block_.count));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_OK(calls().cuMemFree(address));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   const std::uint64_t with_it = used();  // the context's own memory, and this
   expect_used_at_least(3 * block_.count);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(with_it - 3 * block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -40,8 +35,7 @@ TEST_F(Memory, OfAKilledProcessIsFreed) {
     const cuda::CurrentContext entered = context();
     const DeviceMemory memory(3 * block_.count);
     must(calls().cuMemsetD8(memory, 1, 3 * block_.count));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used_at_least(3 * block_.count);

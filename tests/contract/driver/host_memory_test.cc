@@ -25,19 +25,15 @@ TEST_IN_CONTEXT(HostMemory, AllocatedHasOneAddressOnBothSides) {
 TEST_F(HostMemory, CostsNoDeviceMemory) {
   Process process([this](Channel& channel) {
     const cuda::CurrentContext entered = context();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     PinnedNumbers pinned(4 * block_.count / sizeof(unsigned));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   const std::uint64_t before = used();
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(before);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_CONTEXT(HostMemory, IsRegisteredWhereItIsAndOnce) {
@@ -95,8 +91,7 @@ TEST_F(HostMemory, OfOneSharedFileIsRegisteredInSeveralProcesses) {
     const DeviceMemory memory(kSize);
     must(calls().cuMemsetD32(memory, 99, kSize / sizeof(unsigned)));
     must(calls().cuMemcpyDtoH(host, memory, kSize));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   writer.channel().await();
   in_process([&] {
@@ -104,8 +99,7 @@ TEST_F(HostMemory, OfOneSharedFileIsRegisteredInSeveralProcesses) {
     unsigned* const host = map_shared();
     EXPECT_EQ(host[kSize / sizeof(unsigned) - 1], 99U);
   });
-  writer.channel().signal();
-  writer.join();
+  writer.signal_and_join();
 }
 
 TEST_IN_CONTEXT(HostMemory, OfNobodyIsNotFreedOrUnregistered) {

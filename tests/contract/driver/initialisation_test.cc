@@ -71,13 +71,11 @@ TEST_IN_PROCESS(Initialisation, TwiceIsAsGoodAsOnce) {
 TEST_F(Initialisation, CostsNoDeviceMemory) {
   Process process([](Channel& channel) {
     driver();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_PROCESS(Initialisation, DoesNotComeThroughFork) {
@@ -113,15 +111,13 @@ TEST_F(Initialisation, LostInAChildPinsNoMemory) {
         ::_exit(ended == 0 ? 0 : 1);
       }
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     ::close(to_child[1]);
     ::waitpid(child, nullptr, 0);
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_PROCESS(Initialisation, ErrorsHaveNamesAndWords) {

@@ -34,8 +34,7 @@ TEST_F(LegacyIpc, ShowsMemoryToAnotherProcess) {
     fill(address, {size}, 4);
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
   expect_used(0);
 }
 
@@ -53,8 +52,7 @@ TEST_F(LegacyIpc, OpenedTwiceIsOneAddressCountedTwice) {
     EXPECT_OK(calls().cuIpcCloseMemHandle(second));
     EXPECT_REFUSED(calls().cuIpcCloseMemHandle(second));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(LegacyIpc, MemoryIsTheSameInEveryImporter) {
@@ -75,10 +73,8 @@ TEST_F(LegacyIpc, MemoryIsTheSameInEveryImporter) {
     fill(address, {4 * unit_.count}, 9);
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  first.channel().signal();
-  first.join();
-  exporter.channel().signal();
-  exporter.join();
+  first.signal_and_join();
+  exporter.signal_and_join();
 }
 
 TEST_IN_CONTEXT(LegacyIpc, IsNotOpenedInTheProcessThatMadeIt) {
@@ -118,8 +114,7 @@ TEST_F(LegacyIpc, MemoryIsNotFreedByTheImporter) {
     EXPECT_REFUSED(calls().cuMemFree(address));
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
@@ -135,8 +130,7 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
     channel.await();  // the importer has seen the event pending
     gate.open();
     must(calls().cuStreamSynchronize(stream));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   const auto handle = exporter.channel().hear_value<CUipcEventHandle>();
   Process importer([&](Channel& channel) {
@@ -150,11 +144,9 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
     EXPECT_OK(calls().cuEventDestroy(event));
   });
   importer.channel().await();
-  exporter.channel().signal();
-  exporter.channel().await();
+  exporter.channel().signal_and_await();
   importer.join();
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_IN_CONTEXT(LegacyIpc, EventsMustBeMadeForIt) {

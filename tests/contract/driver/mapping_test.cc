@@ -82,13 +82,11 @@ TEST_F(Mapping, NeedsNoContextAndMakesNone) {
     CUcontext context = nullptr;
     driver().api().cuCtxGetCurrent(&context);
     EXPECT_EQ(context, nullptr);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Mapping, MovesWithItsOwnerAndEndsWithTheLast) {
@@ -102,13 +100,11 @@ TEST_F(Mapping, MovesWithItsOwnerAndEndsWithTheLast) {
     }
     EXPECT_TRUE(holds(mapped.range.base(), block_, 4)) << "the moved-from one took nothing along";
     mapped.mapping = {};
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 }  // namespace

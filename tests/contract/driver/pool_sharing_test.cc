@@ -82,8 +82,7 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
     EXPECT_OK(calls().cuMemFree(address)) << "before the exporter does";
     EXPECT_OK(calls().cuMemPoolDestroy(pool));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
   shared.descriptor.reset();  // the descriptor alone keeps the pool's memory, as with an extent
   expect_used(0);
 }
@@ -109,8 +108,7 @@ TEST_F(PoolSharing, AllocatesNothingFromAnImportedPool) {
     EXPECT_REFUSED(calls().cuDeviceSetMemPool(device().ordinal, pool));
     EXPECT_OK(calls().cuMemPoolDestroy(pool));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
@@ -126,8 +124,7 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     channel.tell_value(token);
     channel.await();
     fill(address, unit_, 0x5c);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   Shared shared = receive(exporter.channel());
   Process importer([&](Channel& channel) {
@@ -135,16 +132,13 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     CUdeviceptr address = 0;
     CUmemPoolPtrExportData token = shared.token;
     must(calls().cuMemPoolImportPointer(&address, imported_pool(shared.descriptor), &token));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_TRUE(holds(address, unit_, 0x5c));
     EXPECT_OK(calls().cuMemFree(address));
   });
   importer.channel().await();
-  exporter.channel().signal();
-  exporter.channel().await();
-  importer.channel().signal();
-  importer.join();
+  exporter.channel().signal_and_await();
+  importer.signal_and_join();
   exporter.kill();
   shared.descriptor.reset();
   expect_used(0);

@@ -95,15 +95,13 @@ TEST_F(Pools, KeepUpToTheirThreshold) {
     const CUmemoryPool pool = create_pool();
     const Stream stream;
     keep(pool, kEverything);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     give_back(take(pool, 4 * block_.count, stream), stream);
     channel.tell_value(reserved(pool));
     channel.await();
     EXPECT_OK(calls().cuMemPoolTrimTo(pool, 0));
     EXPECT_EQ(reserved(pool), 0U);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_OK(calls().cuMemPoolDestroy(pool));
   });
   process.channel().await();
@@ -112,11 +110,9 @@ TEST_F(Pools, KeepUpToTheirThreshold) {
   const auto kept = process.channel().hear_value<std::uint64_t>();
   EXPECT_GE(kept, 4 * block_.count);
   expect_used(before + kept);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(before);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_CONTEXT(Pools, WithoutAThresholdGiveBackAtTheNextSynchronisation) {

@@ -97,13 +97,11 @@ TEST_F(Properties, RetainGivesTheHandleThatWasMapped) {
     EXPECT_TRUE(holds(again.range.base(), block_, 5)) << "the same memory";
     EXPECT_OK(calls().cuMemUnmap(again.range.base(), block_.count));
     EXPECT_OK(calls().cuMemRelease(handle));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -114,19 +112,15 @@ TEST_F(Properties, RetainedHandleKeepsTheMemory) {
       const Mapped mapped = map(allocate(block_));
       ASSERT_OK(calls().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(mapped.range.base())));
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_OK(calls().cuMemRelease(handle));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_PROCESS(Properties, EveryExportIsADescriptorOfItsOwn) {

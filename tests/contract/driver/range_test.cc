@@ -49,13 +49,11 @@ TEST_IN_PROCESS(Range, IsFreedOnlyAsItWasReserved) {
 TEST_F(Range, OfMoreAddressesThanMemoryCostsNothing) {
   Process process([this](Channel& channel) {
     const cuda::Reservation range = reserve({16 * total_.rounded_down(unit_).count});
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_IN_PROCESS(Range, MapsFromOffsetZeroOnly) {
