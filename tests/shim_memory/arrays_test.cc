@@ -198,8 +198,7 @@ TEST_F(SmallTenant, LimitOfTheTenantHoldsForAllItsProcesses) {
   Actor holder = actor("HoldsAnArray");
   holder.await();
   expect("WantsArraysOfTheTenant", {{"GPUMEM_WAIT", "100ms"}});
-  holder.tell();
-  EXPECT_TRUE(holder.succeeds()) << holder.output();
+  holder.tell_and_expect_success();
 }
 
 TEST(ArraySize, IsThatOfTheElementsInPages) {

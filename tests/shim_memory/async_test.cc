@@ -58,8 +58,7 @@ TEST_F(AsyncTest, MemoryIsChargedByTheBroker) {
   Actor one = actor("HoldsAsyncMemory");
   one.await();
   EXPECT_GE(charged(), 96 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(AsyncBeyondTheLimit) {
@@ -291,8 +290,7 @@ TEST_F(AsyncTest, TrimGivesIdleMemoryBackToTheBroker) {
   Actor one = actor("Trims");
   one.await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 64 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 struct TwoDevices : ShimMemory {

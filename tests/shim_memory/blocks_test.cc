@@ -27,8 +27,7 @@ TEST_F(BlocksTest, MemoryIsChargedByTheBrokerAndGivenBack) {
   EXPECT_GE(charged(), 64 * kMiB);
   one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 64 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(BlocksTest, FreeOfNullForeignInteriorAndFreedPointers) {
@@ -101,8 +100,7 @@ TEST_F(BlocksTest, FreeDoesNotMoveWithNeighbours) {
   one.await();
   Actor other = actor("HoldsMemory");
   other.await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(BlocksTest, PitchIsAMultipleOf512AndEveryRowHasIt) {

@@ -39,8 +39,7 @@ TEST_F(ContextMemory, IsChargedBeforeThereIsAContextAndReplacedByWhatIsSeen) {
   ASSERT_TRUE(monitor && monitor->reconcile(true));
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("me").outside() == 4 * kMiB; }))
       << "once, and as it is: " << broker_.tenant("me").outside();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("me").outside() == 0; }));
 }
 
@@ -72,8 +71,7 @@ TEST_F(LimitBelowAContext, NoneIsMadeAndItIsSaidWhy) {
   Actor one = actor("HasNoRoomForAContext");
   one.await();
   EXPECT_FALSE(broker_.driver_view().processes.contains(one.child().pid())) << "the driver was not asked";
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_NE(one.output().find("a context on GPU-"), std::string::npos) << one.output();
   EXPECT_NE(one.output().find("is charged with 16MiB"), std::string::npos) << one.output();
 }
@@ -126,8 +124,7 @@ TEST_F(LoweredLimit, AboveItNoCodeIsLoadedAndNoContextMade) {
   Actor one = actor("LoadsCodeInDebt");
   one.await();
   broker_.reload(with_contexts("0", "16MiB").config);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_NE(one.output().find("cuCtxSetLimit of 120MiB is refused: "), std::string::npos) << one.output();
 }
 
@@ -179,8 +176,7 @@ TEST_F(ContextsAcrossRestarts, ComeAndGoInManyThreadsAndLeaveNothing) {
     broker_.start_again();
   }
   one.tell_and_await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 

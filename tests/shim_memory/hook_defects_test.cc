@@ -74,8 +74,7 @@ TEST_F(LoweredBelowUse, FiguresAreToldWhenMoreIsUsedThanTheLimitAllows) {
   Actor one = actor("HasMoreThanItsTenantMay", {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.reload(with_limit("16MiB").config);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(HookDefects, TotalIsThereWithoutALimitAndWithoutAContext) {
@@ -141,10 +140,8 @@ TEST_F(HookDefects, ImportedMemoryIsChargedOnceToItsOwner) {
     for (const v1::SliceInfo& slice : session.slices()) lent += slice.charged();
     EXPECT_EQ(lent, (session.pid() == owner.child().pid() ? 64 : 32) * kMiB);
   }
-  user.tell();
-  EXPECT_TRUE(user.succeeds()) << user.output();
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  user.tell_and_expect_success();
+  owner.tell_and_expect_success();
 }
 
 struct SecondDeviceAlone : ShimMemory {
@@ -169,8 +166,7 @@ TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
   one.await();
   EXPECT_EQ(broker_.device(0).free(), broker_.device(0).pool());
   EXPECT_EQ(broker_.device(1).pool() - broker_.device(1).free(), 32 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(TakesMoreThanHalf) {

@@ -38,8 +38,7 @@ TEST_F(LimitTest, LimitIsRoundedDownToWholeUnits) {
   Actor one = actor("HasLessThanItsLimit", {{"GPUMEM_LIMIT", "5242879"}});
   one.await();
   EXPECT_EQ(charged(), 4 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(HasNoUnit) {

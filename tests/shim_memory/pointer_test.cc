@@ -268,8 +268,7 @@ TEST_F(PointerTest, WhatIsOpenEndsWithTheContextsThatHaveOpenedIt) {
   Actor owner = actor("PassesABlockOn", shared);
   owner.await();
   expect("EndsTheContextsThatHaveABlockOpen", shared);
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  owner.tell_and_expect_success();
 }
 
 SCENE(ComesAfterTheOwnerOfABlock) {
@@ -294,8 +293,7 @@ TEST_F(PointerTest, WhatIsOpenStaysAndIsChargedWhenItsOwnerIsKilledAndNobodyElse
   EXPECT_EQ(charged(), 4 * kMiB);
   user.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() == 0; })) << charged();
-  user.tell();
-  EXPECT_TRUE(user.succeeds()) << user.output();
+  user.tell_and_expect_success();
 }
 
 SCENE(PassesALargeBlockOn) {
@@ -333,8 +331,7 @@ TEST_F(PointerTest, BlockOfAnotherProcessIsOneRangeWhateverItsExtents) {
   owner.await();
   Actor user = actor("LooksAtALargeBlock", shared);
   EXPECT_TRUE(user.succeeds()) << user.output();
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  owner.tell_and_expect_success();
 }
 
 }  // namespace

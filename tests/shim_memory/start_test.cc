@@ -89,8 +89,7 @@ TEST_F(Start, ASliceThatCannotBeOpenedIsNotTheDriversMemory) {
   Actor one = actor("AllocatesAfterTheBrokerHasEnded", {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.kill();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   broker_.start_again();
 }
 
@@ -138,8 +137,7 @@ TEST_F(Start, SessionHasTheNameThatItWasGiven) {
   one.await();
   ASSERT_EQ(broker_.sessions().size(), 1U);
   EXPECT_EQ(broker_.sessions().front().label(), "training");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 

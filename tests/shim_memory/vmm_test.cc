@@ -60,8 +60,7 @@ TEST_F(VmmTest, MemoryIsChargedUntilItIsReleasedAndUnmapped) {
   EXPECT_GE(charged(), 20 * kMiB);
   one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 20 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(CreatesOnADeviceThatIsNotThere) {

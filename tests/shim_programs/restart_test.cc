@@ -48,8 +48,7 @@ TEST_P(ProgramsAcrossRestarts, AllocateAndFreeAsIfNothingHadHappened) {
   one.await();
   EXPECT_EQ(one.output(), "");
   EXPECT_EQ(broker_.sessions().size(), 1U);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -98,8 +97,7 @@ TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
   broker_.start_again();
   one.await();
   EXPECT_EQ(one.output(), "");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -112,8 +110,7 @@ TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
   ::kill(broker_.pid(), SIGCONT);
   one.await();
   EXPECT_EQ(one.output(), "");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
@@ -125,8 +122,7 @@ TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
   one.tell_and_await();
   ::kill(broker_.pid(), SIGCONT);
   EXPECT_TRUE(eventually([&] { return outside() + 64 * kMiB <= before; })) << outside() << " of " << before;
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_EQ(one.output(), "");
 }
 
@@ -140,8 +136,7 @@ TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForRefusedMemory) {
   // The request is charged for a moment, when the broker reads it.
   for (int look = 0; look < 100 && !HasFailure(); ++look)
     EXPECT_TRUE(eventually([&] { return outside() == before; })) << outside() << " instead of " << before;
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
@@ -162,10 +157,8 @@ void pass_on(SteppedProgram& from, SteppedProgram& to, const Between& between) {
   between();
   from.tell_and_await();
   to.tell_and_await();
-  to.tell();
-  EXPECT_TRUE(to.succeeds()) << to.output();
-  from.tell();
-  EXPECT_TRUE(from.succeeds()) << from.output();
+  to.tell_and_expect_success();
+  from.tell_and_expect_success();
 }
 
 TEST_P(ProgramsAcrossRestarts, KeepImportedMemoryAndImportMore) {
@@ -200,8 +193,7 @@ TEST_F(ProgramsOfALostSession, KeepTheirMemoryAndBorrowMoreInAnother) {
   one.tell_and_await();
   expect_that_it_was_said_once(one.output());
   EXPECT_EQ(broker_.sessions().size(), 1U);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -213,8 +205,7 @@ TEST_F(ProgramsOfALostSession, LoseItAgainAndAgain) {
     one.tell();
   }
   one.await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -224,8 +215,7 @@ TEST_F(ProgramsOfALostSession, StayWithinTheirLimit) {
   restart();
   one.tell_and_await();
   EXPECT_EQ(charged(), 64 * kMiB) << "nothing is left of the session before";
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -256,8 +246,7 @@ TEST_F(ProgramsOfALostSession, DeclareTheDriversMemoryToTheNextBroker) {
   EXPECT_TRUE(declares(true));
   one.tell_and_await();
   EXPECT_TRUE(declares(false));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -268,8 +257,7 @@ TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
   one.tell_and_await();
   gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
   broker_.start_again();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -277,8 +265,7 @@ TEST_F(ProgramsOfALostSession, WithoutMemoryBorrowInAnotherFromTheBeginning) {
   auto one = program({"allocates_late"});
   one.await();
   restart();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   expect_that_it_was_said_once(one.output());
   EXPECT_TRUE(comes_to_rest());
 }

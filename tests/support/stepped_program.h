@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 
@@ -24,6 +26,10 @@ class SteppedProgram {
   }
   /// Waits for the end: whether its status is 0. What it said is in output().
   bool succeeds() { return child_->wait() == 0; }
+  void tell_and_expect_success() {
+    tell();
+    EXPECT_TRUE(succeeds()) << output();
+  }
   /// The output of the program so far, on both streams.
   std::string output() const { return read_file(folder_ / "output"); }
   Child& child() { return *child_; }
