@@ -48,8 +48,7 @@ TEST_F(AllocatorProcess, ChargeRisesWithBlocksAndFallsWhenIdle) {
   EXPECT_EQ(broker_.device().free(), kPool.count - charged(*one));
   free(*one, at, mebibytes(64));
   EXPECT_TRUE(eventually([&] { return charged(*one) == 0; })) << charged(*one);
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
@@ -67,8 +66,7 @@ TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
   for (std::size_t i = 1; i < all.size(); i += 2) {
     EXPECT_TRUE(succeeded(check(*one, all[i], mebibytes(4), static_cast<int>(i))));
   }
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 TEST_F(AllocatorProcess, WholePoolIsAllocatedAsOneBlockRepeatedly) {
@@ -95,8 +93,7 @@ TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
   const auto before = hits();
   churn();
   EXPECT_EQ(hits(), before);
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 // The idle time would bring it back after an hour: the broker asks for it.
@@ -147,8 +144,7 @@ TEST_F(AllocatorProcess, KilledWithBlocksLeavesNoCharge) {
 TEST_F(AllocatorProcess, ProgramThatEndsWithoutFreeingLeavesNoCharge) {
   auto one = allocating();
   allocate(*one, mebibytes(100));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 TEST_F(AllocatorProcess, TwoProcessesNeverGetMoreThanThePoolAndLoseNothing) {
@@ -158,9 +154,7 @@ TEST_F(AllocatorProcess, TwoProcessesNeverGetMoreThanThePoolAndLoseNothing) {
   EXPECT_TRUE(succeeded(one->answer()));
   EXPECT_TRUE(succeeded(two->answer()));
   EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
-  EXPECT_EQ(one->leave(), 0);
-  EXPECT_EQ(two->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one, *two);
 }
 
 TEST_F(AllocatorProcess, MemoryStaysUsableWithoutABroker) {

@@ -25,8 +25,7 @@ TEST_F(RegionEnd, KilledPublishersRegionPassesToAReaderOfItsTenant) {
   await_sessions(1);
   EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
   EXPECT_TRUE(succeeded(check(*late, 7)));
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*late);
 }
 
 TEST_F(RegionEnd, RegionWithoutReadersEndsWithItsPublisher) {
@@ -35,8 +34,7 @@ TEST_F(RegionEnd, RegionWithoutReadersEndsWithItsPublisher) {
   writer->kill();
   await_sessions(1);
   EXPECT_TRUE(failed_with(map(*reader), "NOT_FOUND"));
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
 TEST_F(RegionEnd, KilledReaderDoesNotEndTheRegion) {
@@ -48,9 +46,7 @@ TEST_F(RegionEnd, KilledReaderDoesNotEndTheRegion) {
   EXPECT_TRUE(succeeded(map(*next)));
   EXPECT_TRUE(succeeded(check(*next, 7)));
   EXPECT_TRUE(succeeded(writer->check("a", 7)));
-  EXPECT_EQ(next->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*next, *writer);
 }
 
 TEST_F(RegionEnd, KeptRegionOutlivesItsPublisher) {
@@ -68,8 +64,7 @@ TEST_F(RegionEnd, KeptRegionOutlivesItsPublisher) {
   ASSERT_TRUE(succeeded(unmap(*reader)));
   ASSERT_TRUE(succeeded(map(*reader, {{"adopt", true}})));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
 TEST_F(RegionEnd, KeptRegionEndsWhenItIsRemoved) {
@@ -79,8 +74,7 @@ TEST_F(RegionEnd, KeptRegionEndsWhenItIsRemoved) {
   auto other = client();
   ASSERT_TRUE(succeeded(remove(*other)));
   EXPECT_TRUE(failed_with(map(*other), "NOT_FOUND"));
-  EXPECT_EQ(other->leave(), 0);
-  expect_rest();
+  expect_rest_after(*other);
 }
 
 TEST_F(RegionEnd, RegionSurvivesABrokerThatPassesItsDescriptorsOn) {
@@ -114,8 +108,7 @@ TEST_F(RegionEnd, RegionOfAPublisherKilledWithTheBrokerPassesToItsReader) {
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 1; }));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
   EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
 // Its descriptors end with it: the next one cannot hand the memory on. What is mapped stays.
@@ -136,9 +129,7 @@ TEST_F(RegionEnd, RegionEndsWithAKilledBrokerAndMappingsStay) {
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count) << "the reader's";
   EXPECT_TRUE(succeeded(unmap(*reader))) << "what it had mapped before";
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
 TEST_F(RegionEnd, CallWithoutABrokerMapsAtTheNextBroker) {
@@ -150,9 +141,7 @@ TEST_F(RegionEnd, CallWithoutABrokerMapsAtTheNextBroker) {
   auto writer = publisher(mebibytes(6), 7);
   ASSERT_TRUE(succeeded(map(*reader)));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 // The broker dies when it has told the reader that it waits.
@@ -171,9 +160,7 @@ TEST_P(RegionEndOfAWaitsBroker, WaitSurvivesTheEndOfItsBroker) {
   auto writer = publisher(mebibytes(6), 7);
   EXPECT_TRUE(succeeded(reader->answer())) << "the library has asked the next one";
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 INSTANTIATE_TEST_SUITE_P(OfADevice, RegionEndOfAWaitsBroker, testing::Values(false, true));
 
@@ -193,9 +180,7 @@ TEST_F(RegionEndOfLab, ChargesAReaderOfAnotherTenantAndEndsTheRegion) {
   EXPECT_TRUE(failed_with(map(*late, {{"owner", "zoe"}}), "NOT_FOUND")) << "the reader did not publish it";
   EXPECT_TRUE(succeeded(unmap(*reader)));
   EXPECT_TRUE(eventually([&] { return broker_.tenant("zoe").charged() == 0; }));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
 }  // namespace

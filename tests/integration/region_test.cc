@@ -21,9 +21,7 @@ TEST_F(Region, IsReadByItsNameInAnotherProcessAndChargedOnce) {
   EXPECT_EQ(broker_.sessions().at(1).shared(0).imported(), mebibytes(6).count);
   EXPECT_EQ(broker_.sessions().at(1).shared(0).charged(), 0U);
   EXPECT_TRUE(succeeded(unmap(*reader)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 TEST_F(Region, TellsItsLayoutAndDigest) {
@@ -38,9 +36,7 @@ TEST_F(Region, TellsItsLayoutAndDigest) {
   EXPECT_EQ(mapped["layout"], 4096);
   EXPECT_EQ(mapped["digest"], Json(std::vector<int>(32, 9)));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 TEST_F(Region, WriteToAReadOnlyRegionEndsTheWriterAlone) {
@@ -55,9 +51,7 @@ TEST_F(Region, WriteToAReadOnlyRegionEndsTheWriterAlone) {
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
   EXPECT_TRUE(succeeded(check(*other, 7)));
   EXPECT_TRUE(succeeded(writer->check("a", 7)));
-  EXPECT_EQ(other->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*other, *writer);
 }
 
 TEST_F(Region, IsWrittenWhereThatIsAskedFor) {
@@ -101,9 +95,7 @@ TEST_F(Region, ThatIsRemovedStaysMapped) {
   EXPECT_TRUE(failed_with(remove(*writer), "NOT_FOUND"));
   EXPECT_TRUE(failed_with(map(*reader, {{"import", "j"}}), "NOT_FOUND"));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
@@ -114,9 +106,7 @@ TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
   EXPECT_TRUE(succeeded(check(*reader, 7))) << "what is mapped stays";
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_TRUE(succeeded(map(*late))) << "a process of its tenant has all of it";
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
 TEST_F(Region, UnprintableNamesAreRefused) {
@@ -187,8 +177,7 @@ TEST_F(Region, HasTwoHundredReaders) {
   for (std::size_t i = 0; i < readers.size(); ++i)
     EXPECT_TRUE(readers[i]->ask(lane::ReleaseImport{imports[i]}).is(lane::Kind::kDone));
   readers.clear();
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*writer);
 }
 
 TEST_F(Region, IsOneOfThousands) {
@@ -206,8 +195,7 @@ TEST_F(Region, IsOneOfThousands) {
   EXPECT_EQ(writer->leave(), 0) << "and they end with it";
   auto late = client();
   EXPECT_TRUE(failed_with(map(*late, {{"region", "r0"}}), "NOT_FOUND"));
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*late);
 }
 
 TEST_F(Region, IsPublishedByGrpcAndMappedOnALane) {
