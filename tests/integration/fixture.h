@@ -53,7 +53,7 @@ class BrokerTest : public testing::Test {
   void expect_a_pause(const std::function<void()>& next_broker);
   /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.
   void expect_rest();
-  /// The same when these clients have left.
+  /// Ends these clients, and expects rest.
   template <class... Clients>
   void expect_rest_after(Clients&... clients) {
     expect_to_leave(clients...);
