@@ -56,7 +56,7 @@ def covering_tests() -> dict[str, str]:
             continue
         test = ""
         for line in path.read_text().splitlines():
-            if begins := re.match(r"(?:TEST|TEST_F|TEST_P)\((\w+), (\w+)\)|def (test_\w+)\(", line):
+            if begins := re.match(r"TEST\w*\((\w+), (\w+)\)|def (test_\w+)\(", line):
                 test = begins[3] or f"{begins[1]}.{begins[2]}"
             for name in re.findall(r"\b((?:cu|nvml)[A-Z]\w*)", line):
                 covered.setdefault(base(name), f"{path.relative_to(ROOT)}" + (f": {test}" if test else ""))

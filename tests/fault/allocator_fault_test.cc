@@ -80,8 +80,7 @@ TEST_F(AllocatorFault, BrokersOwnDriverFailingAtRandomLosesNothing) {
   EXPECT_TRUE(succeeded(one->ask({{"do", "close_allocator"}})));
   end_faults();
   EXPECT_TRUE(eventually([this] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
   expect_whole_pool_lendable();
 }
 

@@ -83,8 +83,7 @@ TEST_F(SlowDriver, DelaysNoRequestThatNeedsNoMemoryOfIt) {
   }
   EXPECT_NE(broker_.device().free() + mebibytes(8).count, broker_.device().pool())
       << "the call is still waiting";
-  EXPECT_EQ(one->leave(), 0);
-  EXPECT_EQ(two->leave(), 0);
+  expect_to_leave(*one, *two);
   heal();
   expect_rest();
 }

@@ -38,9 +38,7 @@ TEST_F(RegionPeers, ThatCannotAccessTheMemoryAreRefused) {
   EXPECT_TRUE(eventually([&] { return imported_by(1) == 0; }));
   ASSERT_TRUE(succeeded(reader->ask(for_second)));
   EXPECT_TRUE(succeeded(reader->ask({{"do", "check"}, {"import", "i"}, {"value", 7}})));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 /// Somebody who adopts a kept region, which its driver does not map.
@@ -67,8 +65,7 @@ TEST_P(RegionAdoption, ThatFailsLeavesTheRegionKept) {
   ASSERT_TRUE(succeeded(successor->ask(adopt)));
   EXPECT_TRUE(succeeded(successor->ask({{"do", "check"}, {"import", "i"}, {"value", 7}})));
   EXPECT_TRUE(eventually([&] { return !is_kept(); }));
-  EXPECT_EQ(successor->leave(), 0);
-  expect_rest();
+  expect_rest_after(*successor);
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, RegionAdoption,

@@ -28,8 +28,7 @@ TEST_F(ShrunkDevice, LendsTheRemainderRefusesMoreWithItsReasonAndGrowsBack) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
   EXPECT_TRUE(succeeded(one->ask({{"do", "ping"}})));
   shrink_by({});
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 TEST_F(ShrunkDevice, BelowTheLoansTakesNothingFromBorrowers) {
@@ -37,8 +36,7 @@ TEST_F(ShrunkDevice, BelowTheLoansTakesNothingFromBorrowers) {
   shrink_by(mebibytes(200));
   EXPECT_TRUE(succeeded(one->grow("a", {broker_.device().pool()}))) << "the broker has that memory already";
   shrink_by({});
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 }  // namespace

@@ -82,8 +82,7 @@ TEST_F(Borrower, ThatIsStoppedIsKilled) {
   auto ann = claimant();
   EXPECT_TRUE(succeeded(ann->answer()));
   EXPECT_EQ(bob->child().wait(), -SIGKILL);
-  EXPECT_EQ(ann->leave(), 0);
-  expect_rest();
+  expect_rest_after(*ann);
 }
 
 // ---- Declarations and debts ----
@@ -119,8 +118,7 @@ TEST_F(Declaration, OfMissingMemoryDelaysNoSiblingAndCostsTheDeclarerAlone) {
   EXPECT_TRUE(succeeded(cat->grow("a", mebibytes(64)))) << "it has a guarantee, and the memory is free";
   EXPECT_EQ(bob->child().wait(), -SIGTERM) << "the group is over its limit by what he declared";
   EXPECT_TRUE(cat->child().running());
-  EXPECT_EQ(cat->leave(), 0);
-  expect_rest();
+  expect_rest_after(*cat);
 }
 
 struct TwoDebts : Borrower {
@@ -151,8 +149,7 @@ TEST_F(TwoDebts, HaveADeadlineAndAVictimEach) {
   EXPECT_TRUE(eventually([&] { return broker_.tenant("cat").debt() == 0; }));
   EXPECT_EQ(bob->child().wait(), -SIGKILL);
   EXPECT_TRUE(cat->child().running());
-  EXPECT_EQ(cat->leave(), 0);
-  expect_rest();
+  expect_rest_after(*cat);
 }
 
 // Memory that a client took past the broker, and declared later, beyond its limit.
@@ -207,8 +204,7 @@ TEST_F(Renamed, RuleHoldsForLivingSessions) {
   EXPECT_EQ(broker_.tenant("bob").charged(), 0U);
   EXPECT_TRUE(failed_with(bob->grow("a", mebibytes(128)), "RESOURCE_EXHAUSTED"));
   EXPECT_TRUE(succeeded(bob->grow("a", mebibytes(96))));
-  EXPECT_EQ(bob->leave(), 0);
-  expect_rest();
+  expect_rest_after(*bob);
 }
 
 }  // namespace

@@ -71,9 +71,7 @@ TEST_F(JointRequests, ByTheThousandsDoNotDelayAnothersCalls) {
   RecordProperty("beside_us", std::to_string(grow_and_shrink(*ann, kRounds).count()));
   EXPECT_EQ(broker_.device(0).waiting(), kSessions * kRequests) << "she had her own memory";
   waiters.clear();
-  EXPECT_EQ(ann->leave(), 0);
-  EXPECT_EQ(bob->leave(), 0);
-  expect_rest();
+  expect_rest_after(*ann, *bob);
 }
 
 }  // namespace

@@ -47,8 +47,7 @@ TEST_F(InnerBorrower, ThatKeepsClaimedMemoryIsKilled) {
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(64), std::chrono::seconds(30))));
   EXPECT_NE(bob.child().wait(), 0);
-  EXPECT_EQ(ann->leave(), 0);
-  expect_rest();
+  expect_rest_after(*ann);
 }
 
 // The broker in a namespace of its own, its clients outside: it has no number for them.

@@ -25,8 +25,7 @@ TEST_F(SilentLanes, CostTheirOwnUserTheOldestOfThem) {
   EXPECT_TRUE(lanes.back().is_welcomed()) << "the youngest has its place";
   auto same_user = client_with(mebibytes(4), test_user(10'002));
   auto other = client_with(mebibytes(4), test_user(10'003));
-  EXPECT_EQ(same_user->leave(), 0);
-  EXPECT_EQ(other->leave(), 0);
+  expect_to_leave(*same_user, *other);
   EXPECT_TRUE(eventually([&] { return broker_.log().find("have said nothing") != std::string::npos; }));
 }
 

@@ -40,7 +40,7 @@ struct AllocatorProcess : BrokerTest {
   }
 };
 
-TEST_F(AllocatorProcess, UseGoesUpWithBlocksAndComesBackWhenIdle) {
+TEST_F(AllocatorProcess, ChargeRisesWithBlocksAndFallsWhenIdle) {
   auto one = allocating({{"idle_ms", 100}});
   EXPECT_EQ(charged(*one), 0U) << "an allocator alone costs nothing";
   const auto at = allocate(*one, mebibytes(64));
@@ -48,8 +48,7 @@ TEST_F(AllocatorProcess, UseGoesUpWithBlocksAndComesBackWhenIdle) {
   EXPECT_EQ(broker_.device().free(), kPool.count - charged(*one));
   free(*one, at, mebibytes(64));
   EXPECT_TRUE(eventually([&] { return charged(*one) == 0; })) << charged(*one);
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
@@ -67,11 +66,10 @@ TEST_F(AllocatorProcess, BlocksAreUsableAndKeepWhatTheyHoldWhileExtentsMove) {
   for (std::size_t i = 1; i < all.size(); i += 2) {
     EXPECT_TRUE(succeeded(check(*one, all[i], mebibytes(4), static_cast<int>(i))));
   }
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
-TEST_F(AllocatorProcess, WholePoolIsHadInOneBlockTimeAndAgain) {
+TEST_F(AllocatorProcess, WholePoolIsAllocatedAsOneBlockRepeatedly) {
   auto one = allocating();
   for (int i = 0; i < 4; ++i) {
     const auto at = allocate(*one, kPool);
@@ -95,12 +93,11 @@ TEST_F(AllocatorProcess, DoesWithoutCachesOnceASeccompFilterForbidsMembarrier) {
   const auto before = hits();
   churn();
   EXPECT_EQ(hits(), before);
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 // The idle time would bring it back after an hour: the broker asks for it.
-TEST_F(AllocatorProcess, GivesWhatItHasCachedToAnotherProcessOfItsUser) {
+TEST_F(AllocatorProcess, CachedMemoryGoesToAnotherProcessOfTheUser) {
   auto one = allocating({{"idle_ms", 3'600'000}});
   const auto kept = allocate(*one, mebibytes(20));
   EXPECT_TRUE(succeeded(write(*one, kept, mebibytes(20), 3)));
@@ -118,7 +115,7 @@ struct AskedAllocator : AllocatorProcess {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 };
 
-TEST_F(AskedAllocator, GivesWhatItHasCachedToAGuaranteeAndKeepsWhatIsInUse) {
+TEST_F(AskedAllocator, CachedMemoryGoesToAGuaranteeAndBlocksInUseStay) {
   auto bob = allocating({{"idle_ms", 3'600'000}}, test_user(10'002));
   const auto kept = allocate(*bob, mebibytes(20));
   EXPECT_TRUE(succeeded(write(*bob, kept, mebibytes(20), 3)));
@@ -147,23 +144,20 @@ TEST_F(AllocatorProcess, KilledWithBlocksLeavesNoCharge) {
 TEST_F(AllocatorProcess, ProgramThatEndsWithoutFreeingLeavesNoCharge) {
   auto one = allocating();
   allocate(*one, mebibytes(100));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
-TEST_F(AllocatorProcess, TwoThatContendForThePoolNeverHaveMoreThanItAndLoseNothing) {
+TEST_F(AllocatorProcess, TwoProcessesNeverGetMoreThanThePoolAndLoseNothing) {
   auto one = allocating({{"idle_ms", 50}}), two = allocating({{"idle_ms", 50}});
   one->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 1}});
   two->tell({{"do", "churn"}, {"steps", 3000}, {"seed", 2}});
   EXPECT_TRUE(succeeded(one->answer()));
   EXPECT_TRUE(succeeded(two->answer()));
   EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; })) << broker_.unrest();
-  EXPECT_EQ(one->leave(), 0);
-  EXPECT_EQ(two->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one, *two);
 }
 
-TEST_F(AllocatorProcess, BrokersEndIsToldAndMemoryStaysUsable) {
+TEST_F(AllocatorProcess, MemoryStaysUsableWithoutABroker) {
   client_timeout_ = std::chrono::seconds(1);
   auto one = allocating();
   const auto at = allocate(*one, mebibytes(10));

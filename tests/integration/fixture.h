@@ -30,6 +30,12 @@ inline testing::AssertionResult failed_with(const Json& answer, const std::strin
   return testing::AssertionFailure() << answer.dump();
 }
 
+/// Clients end well, one after the other.
+template <class... Clients>
+void expect_to_leave(Clients&... clients) {
+  for (ClientProcess* client : {static_cast<ClientProcess*>(&clients)...}) EXPECT_EQ(client->leave(), 0);
+}
+
 /// A broker that starts for one test, and that must be at rest when the test has ended its clients.
 class BrokerTest : public testing::Test {
  protected:
@@ -47,6 +53,12 @@ class BrokerTest : public testing::Test {
   void expect_a_pause(const std::function<void()>& next_broker);
   /// Nothing is charged, no session is left, and the driver's figure is the pool to the byte.
   void expect_rest();
+  /// Ends these clients, and expects rest.
+  template <class... Clients>
+  void expect_rest_after(Clients&... clients) {
+    expect_to_leave(clients...);
+    expect_rest();
+  }
 
   std::chrono::milliseconds client_timeout_ = kPatience;  ///< of the calls of client()'s sessions
   BrokerProcess broker_;

@@ -114,7 +114,7 @@ TEST_F(QuotasByRoot, AreRecordedWithTheirAuthor) {
   EXPECT_TRUE(eventually([&] { return broker_.log().find("priority 5 -> 9") != std::string::npos; }));
 }
 
-TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
+TEST_F(QuotasByRoot, ImpossibleQuotasChangeNothing) {
   const auto& [refused, words] =
       std::pair{gpumem({"set", "bob", "--guarantee", "200MiB"}), "on top of 64MiB"};
   EXPECT_TRUE(says(refused, 1, words));
@@ -135,19 +135,6 @@ TEST_F(QuotasByRoot, ThatCannotHoldChangeNothing) {
   EXPECT_FALSE(std::filesystem::exists(state() / "quotas.toml"));
 }
 
-TEST_F(QuotasByRoot, MakeATenantOfAUserWithoutOne) {
-  auto eve = client_with(mebibytes(32), test_user(10'003));
-  EXPECT_EQ(gpumem({"set", "uid:10003", "--guarantee", "48MiB", "--limit", "64MiB"}).status, 0);
-  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count);
-  EXPECT_EQ(broker_.tenant("uid:10003").charged(), mebibytes(32).count) << "it keeps what it has";
-  EXPECT_TRUE(succeeded(eve->grow("a", mebibytes(64))));
-  EXPECT_EQ(eve->leave(), 0);
-  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
-  EXPECT_EQ(broker_.tenant("uid:10003").guarantee(), mebibytes(48).count) << "connected or not";
-  EXPECT_EQ(gpumem({"reset", "uid:10003"}).status, 0);
-  EXPECT_EQ(broker_.tenant("uid:10003").tenant(), "");
-}
-
 TEST_F(QuotasByRoot, AreForAdministratorsAlone) {
   const User user = test_user(10'001);
   EXPECT_TRUE(says(gpumem({}, user), 1, "root may, and the members of the group"));
@@ -161,7 +148,7 @@ TEST_F(QuotasByRoot, AreForAdministratorsAlone) {
   EXPECT_EQ(gpumem({}, user).status, 1) << "a group that the user lacks";
 }
 
-TEST_F(QuotasByRoot, ThatAreBrokenKeepTheBrokerFromStarting) {
+TEST_F(QuotasByRoot, BrokenQuotaFileStopsTheStart) {
   EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
   broker_.stop();
   write_file(state() / "quotas.toml", "revision = 1\n[[ten");

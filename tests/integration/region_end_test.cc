@@ -10,7 +10,7 @@ struct RegionEnd : RegionTest {
   }
 };
 
-TEST_F(RegionEnd, OfAKilledPublisherPassesToAReaderOfItsTenant) {
+TEST_F(RegionEnd, KilledPublishersRegionPassesToAReaderOfItsTenant) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client(), late = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -25,21 +25,19 @@ TEST_F(RegionEnd, OfAKilledPublisherPassesToAReaderOfItsTenant) {
   await_sessions(1);
   EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
   EXPECT_TRUE(succeeded(check(*late, 7)));
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*late);
 }
 
-TEST_F(RegionEnd, ComesWithThePublisherThatNobodyRead) {
+TEST_F(RegionEnd, RegionWithoutReadersEndsWithItsPublisher) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   writer->kill();
   await_sessions(1);
   EXPECT_TRUE(failed_with(map(*reader), "NOT_FOUND"));
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
-TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
+TEST_F(RegionEnd, KilledReaderDoesNotEndTheRegion) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client(), next = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -48,12 +46,10 @@ TEST_F(RegionEnd, IsNotMadeByAKilledReader) {
   EXPECT_TRUE(succeeded(map(*next)));
   EXPECT_TRUE(succeeded(check(*next, 7)));
   EXPECT_TRUE(succeeded(writer->check("a", 7)));
-  EXPECT_EQ(next->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*next, *writer);
 }
 
-TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
+TEST_F(RegionEnd, KeptRegionOutlivesItsPublisher) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
   const std::uint64_t number = broker_.sessions().at(0).id();
   writer->kill();
@@ -68,22 +64,20 @@ TEST_F(RegionEnd, OfAKeptOneIsNotThatOfItsPublisher) {
   ASSERT_TRUE(succeeded(unmap(*reader)));
   ASSERT_TRUE(succeeded(map(*reader, {{"adopt", true}})));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
-TEST_F(RegionEnd, OfAKeptOneComesWhenItIsRemoved) {
+TEST_F(RegionEnd, KeptRegionEndsWhenItIsRemoved) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"keep", true}});
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
   auto other = client();
   ASSERT_TRUE(succeeded(remove(*other)));
   EXPECT_TRUE(failed_with(map(*other), "NOT_FOUND"));
-  EXPECT_EQ(other->leave(), 0);
-  expect_rest();
+  expect_rest_after(*other);
 }
 
-TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
+TEST_F(RegionEnd, RegionSurvivesABrokerThatPassesItsDescriptorsOn) {
   auto writer = publisher(mebibytes(6), 7, {}, {{"layout", 4096}, {"digest", 9}});
   auto reader = client();
   const Json before = map(*reader);
@@ -103,7 +97,7 @@ TEST_F(RegionEnd, IsNotThatOfABrokerWhoseDescriptorsGoOn) {
   expect_rest();
 }
 
-TEST_F(RegionEnd, OfAPublisherThatDiedWithTheBrokerPassesToItsReader) {
+TEST_F(RegionEnd, RegionOfAPublisherKilledWithTheBrokerPassesToItsReader) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -114,12 +108,11 @@ TEST_F(RegionEnd, OfAPublisherThatDiedWithTheBrokerPassesToItsReader) {
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 1; }));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
   EXPECT_EQ(broker_.sessions().at(0).shared(0).charged(), mebibytes(6).count);
-  EXPECT_EQ(reader->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader);
 }
 
 // Its descriptors end with it: the next one cannot hand the memory on. What is mapped stays.
-TEST_F(RegionEnd, IsThatOfAKilledBrokerButNobodyLosesWhatItHasMapped) {
+TEST_F(RegionEnd, RegionEndsWithAKilledBrokerAndMappingsStay) {
   auto writer = publisher(mebibytes(6), 7);
   auto reader = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -136,12 +129,10 @@ TEST_F(RegionEnd, IsThatOfAKilledBrokerButNobodyLosesWhatItHasMapped) {
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count) << "the reader's";
   EXPECT_TRUE(succeeded(unmap(*reader))) << "what it had mapped before";
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
-TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
+TEST_F(RegionEnd, CallWithoutABrokerMapsAtTheNextBroker) {
   auto reader = client();
   broker_.kill();
   reader->tell({{"do", "map_region"}, {"region", "weights"}});
@@ -150,9 +141,7 @@ TEST_F(RegionEnd, IsMappedByACallThatIsMadeWithoutABroker) {
   auto writer = publisher(mebibytes(6), 7);
   ASSERT_TRUE(succeeded(map(*reader)));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 // The broker dies when it has told the reader that it waits.
@@ -161,7 +150,7 @@ struct RegionEndOfAWaitsBroker : RegionTest, testing::WithParamInterface<bool> {
       : RegionTest({.config = kSomeSpare, .environment = {{"GPUMEM_CRASH_POINT", "broker.region.waits"}}}) {}
 };
 
-TEST_P(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
+TEST_P(RegionEndOfAWaitsBroker, WaitSurvivesTheEndOfItsBroker) {
   auto reader = client();
   Json wait{{"do", "map_region"}, {"region", "weights"}, {"wait_ms", 60'000}};
   if (GetParam()) wait["device"] = broker_.device().uuid();
@@ -171,9 +160,7 @@ TEST_P(RegionEndOfAWaitsBroker, IsNotThatOfTheWait) {
   auto writer = publisher(mebibytes(6), 7);
   EXPECT_TRUE(succeeded(reader->answer())) << "the library has asked the next one";
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 INSTANTIATE_TEST_SUITE_P(OfADevice, RegionEndOfAWaitsBroker, testing::Values(false, true));
 
@@ -193,9 +180,7 @@ TEST_F(RegionEndOfLab, ChargesAReaderOfAnotherTenantAndEndsTheRegion) {
   EXPECT_TRUE(failed_with(map(*late, {{"owner", "zoe"}}), "NOT_FOUND")) << "the reader did not publish it";
   EXPECT_TRUE(succeeded(unmap(*reader)));
   EXPECT_TRUE(eventually([&] { return broker_.tenant("zoe").charged() == 0; }));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_F(RegionReserve, IsFulfilledByThePublication) {
   expect_rest();
 }
 
-TEST_F(RegionReserve, MakesOneWaiterFirstForEachHolderThatIsKilled) {
+TEST_F(RegionReserve, KilledHolderPassesTheReservationToOneWaiter) {
   auto holder = client();
   ASSERT_TRUE(is_first(reserve(*holder)));
   std::vector<std::unique_ptr<ClientProcess>> waiters;
@@ -75,13 +75,12 @@ TEST_F(RegionReserve, MakesOneWaiterFirstForEachHolderThatIsKilled) {
   EXPECT_TRUE(succeeded(publish(*holder)));
   EXPECT_TRUE(waiters[0]->answer().contains("version"));
   EXPECT_EQ(waiters[0]->leave(), 0);
-  EXPECT_EQ(holder->leave(), 0);
-  expect_rest();
+  expect_rest_after(*holder);
 }
 
 // Killed with its memory granted, and after the publication: before it another one is first, after it the
 // region has ended with its memory, and another one is first, too.
-TEST_F(RegionReserve, PassesOnInWhateverStateItsHolderIsKilled) {
+TEST_F(RegionReserve, HolderKilledBeforeOrAfterPublishingPassesTheReservationOn) {
   for (const bool published : {false, true}) {
     auto holder = client_with(mebibytes(2));
     ASSERT_TRUE(is_first(reserve(*holder)));

@@ -21,9 +21,7 @@ TEST_F(Region, IsReadByItsNameInAnotherProcessAndChargedOnce) {
   EXPECT_EQ(broker_.sessions().at(1).shared(0).imported(), mebibytes(6).count);
   EXPECT_EQ(broker_.sessions().at(1).shared(0).charged(), 0U);
   EXPECT_TRUE(succeeded(unmap(*reader)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 TEST_F(Region, TellsItsLayoutAndDigest) {
@@ -38,12 +36,10 @@ TEST_F(Region, TellsItsLayoutAndDigest) {
   EXPECT_EQ(mapped["layout"], 4096);
   EXPECT_EQ(mapped["digest"], Json(std::vector<int>(32, 9)));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
-TEST_F(Region, ThatIsWrittenEndsTheWriterAlone) {
+TEST_F(Region, WriteToAReadOnlyRegionEndsTheWriterAlone) {
   auto writer = publisher(mebibytes(2), 7);
   auto reader = client(), other = client();
   ASSERT_TRUE(succeeded(map(*reader)));
@@ -55,9 +51,7 @@ TEST_F(Region, ThatIsWrittenEndsTheWriterAlone) {
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
   EXPECT_TRUE(succeeded(check(*other, 7)));
   EXPECT_TRUE(succeeded(writer->check("a", 7)));
-  EXPECT_EQ(other->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*other, *writer);
 }
 
 TEST_F(Region, IsWrittenWhereThatIsAskedFor) {
@@ -70,7 +64,7 @@ TEST_F(Region, IsWrittenWhereThatIsAskedFor) {
   EXPECT_TRUE(succeeded(writer->check("a", 8)));
 }
 
-TEST_F(Region, StandsBesideTheVersionBefore) {
+TEST_F(Region, NewVersionLeavesTheOlderOneMapped) {
   auto writer = client_with(mebibytes(2));
   EXPECT_TRUE(succeeded(writer->write("a", 1)));
   const Json first = publish(*writer);
@@ -101,9 +95,7 @@ TEST_F(Region, ThatIsRemovedStaysMapped) {
   EXPECT_TRUE(failed_with(remove(*writer), "NOT_FOUND"));
   EXPECT_TRUE(failed_with(map(*reader, {{"import", "j"}}), "NOT_FOUND"));
   EXPECT_TRUE(succeeded(check(*reader, 7)));
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *writer);
 }
 
 TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
@@ -114,12 +106,10 @@ TEST_F(Region, EndsWhenItsMemoryIsGivenBack) {
   EXPECT_TRUE(succeeded(check(*reader, 7))) << "what is mapped stays";
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_TRUE(succeeded(map(*late))) << "a process of its tenant has all of it";
-  EXPECT_EQ(reader->leave(), 0);
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*reader, *late);
 }
 
-TEST_F(Region, HasANameThatCanBeShown) {
+TEST_F(Region, UnprintableNamesAreRefused) {
   auto writer = client_with(mebibytes(2));
   const std::vector<Json> wrong{"",     std::string(129, 'x'),       "a\nb",
                                 "\x7f", Json::array({27, '[', 'm'}), Json::array({'a', 255})};
@@ -139,7 +129,7 @@ TEST_F(Region, HasANameThatCanBeShown) {
   }
 }
 
-TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
+TEST_F(Region, BadTermsAreRefusedWithAReason) {
   auto writer = client_with(mebibytes(2));
   const auto refused = [&](const Json& terms, const char* reason) {
     const Json answer = publish(*writer, terms);
@@ -159,7 +149,7 @@ TEST_F(Region, OfTermsThatMakeNoSenseIsRefusedWithAReason) {
   EXPECT_TRUE(failed_with(map(*writer), "NOT_FOUND")) << "nothing was published";
 }
 
-TEST_F(Region, OfTooManyExtentsIsRefusedWithAReason) {
+TEST_F(Region, TooManyExtentsAreRefusedWithAReason) {
   auto writer = client();
   for (std::uint64_t i = 1; i <= 129; ++i) ASSERT_TRUE(succeeded(writer->grow("a", mebibytes(2 * i))));
   const Json refused = publish(*writer);
@@ -187,8 +177,7 @@ TEST_F(Region, HasTwoHundredReaders) {
   for (std::size_t i = 0; i < readers.size(); ++i)
     EXPECT_TRUE(readers[i]->ask(lane::ReleaseImport{imports[i]}).is(lane::Kind::kDone));
   readers.clear();
-  EXPECT_EQ(writer->leave(), 0);
-  expect_rest();
+  expect_rest_after(*writer);
 }
 
 TEST_F(Region, IsOneOfThousands) {
@@ -206,8 +195,7 @@ TEST_F(Region, IsOneOfThousands) {
   EXPECT_EQ(writer->leave(), 0) << "and they end with it";
   auto late = client();
   EXPECT_TRUE(failed_with(map(*late, {{"region", "r0"}}), "NOT_FOUND"));
-  EXPECT_EQ(late->leave(), 0);
-  expect_rest();
+  expect_rest_after(*late);
 }
 
 TEST_F(Region, IsPublishedByGrpcAndMappedOnALane) {
@@ -260,7 +248,7 @@ TEST_F(RegionsOfLab, ArePublicOnRequest) {
   expect_rest();
 }
 
-TEST_F(RegionsOfLab, AreAsIfTheyWereNotThereForThoseWithoutPermission) {
+TEST_F(RegionsOfLab, HiddenRegionLooksLikeAMissingRegion) {
   auto stranger = client({}, zoe_);
   const Json before = map(*stranger, {{"owner", "bob"}});
   ASSERT_TRUE(failed_with(before, "NOT_FOUND"));

@@ -25,7 +25,7 @@ TEST_F(Reload, RaisesALimitForSessionsThatAreOpen) {
   EXPECT_TRUE(failed_with(one->grow("b", mebibytes(34)), "RESOURCE_EXHAUSTED"));
 }
 
-TEST_F(Reload, ThatLowersALimitTakesNothingAwayButRefusesGrowth) {
+TEST_F(Reload, LoweredLimitRefusesGrowthAndTakesNothing) {
   auto one = client_with(mebibytes(48));
   EXPECT_TRUE(succeeded(one->write("a", 3)));
   broker_.reload(with_limit("32MiB"));
@@ -35,7 +35,7 @@ TEST_F(Reload, ThatLowersALimitTakesNothingAwayButRefusesGrowth) {
   EXPECT_EQ(broker_.device().active(), mebibytes(48).count);
 }
 
-TEST_F(Reload, OfABrokenFileKeepsTheOldOne) {
+TEST_F(Reload, BrokenFileKeepsTheOldConfiguration) {
   auto one = client_with(mebibytes(32));
   broker_.reload("[default]\nlimit = \"plenty\"\n");
   EXPECT_TRUE(eventually([&] {
@@ -47,7 +47,7 @@ TEST_F(Reload, OfABrokenFileKeepsTheOldOne) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
 }
 
-TEST_F(Reload, OfAnotherReserveIsRefused) {
+TEST_F(Reload, ChangedReserveIsRefused) {
   broker_.reload("[broker]\nreserve = \"all-but 64MiB\"\n");
   EXPECT_TRUE(eventually([&] { return broker_.log().find("needs a restart") != std::string::npos; }));
   EXPECT_EQ(broker_.device().pool(), kPool.count);

@@ -52,9 +52,7 @@ TEST_F(Sharing, TwoProcessesReadAndWriteTheSameBytes) {
   EXPECT_EQ(sessions[1].shared(0).imported(), mebibytes(6).count);
   EXPECT_EQ(sessions[1].shared(0).charged(), 0U);
   EXPECT_TRUE(succeeded(close_import(*user)));
-  EXPECT_EQ(user->leave(), 0);
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user, *lender);
 }
 
 TEST_F(Sharing, ARangeIsMappedAtItsBytes) {
@@ -75,9 +73,7 @@ TEST_F(Sharing, ARangeIsMappedAtItsBytes) {
                           "INVALID_ARGUMENT"));
   EXPECT_TRUE(failed_with(lender->ask({{"do", "export"}, {"slice", "a"}, {"bytes", mebibytes(7).count}}),
                           "INVALID_ARGUMENT"));
-  EXPECT_EQ(user->leave(), 0);
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user, *lender);
 }
 
 TEST_F(Sharing, MemoryOutlivesTheProcessThatLentIt) {
@@ -93,8 +89,7 @@ TEST_F(Sharing, MemoryOutlivesTheProcessThatLentIt) {
   EXPECT_EQ(broker_.sessions().at(0).shared(0).imported(), 0U);
   EXPECT_TRUE(succeeded(close_import(*user)));
   EXPECT_TRUE(eventually([&] { return broker_.device().active() == 0; }));
-  EXPECT_EQ(user->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user);
 }
 
 TEST_F(Sharing, MemoryThatIsShrunkAwayStaysWithItsUser) {
@@ -107,8 +102,7 @@ TEST_F(Sharing, MemoryThatIsShrunkAwayStaysWithItsUser) {
   EXPECT_EQ(broker_.device().active(), mebibytes(6).count);
   user->kill();
   EXPECT_TRUE(eventually([&] { return broker_.device().active() == 0; }));
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*lender);
 }
 
 TEST_F(Sharing, AHandleWorksOnceUnlessMoreIsSaid) {
@@ -119,9 +113,7 @@ TEST_F(Sharing, AHandleWorksOnceUnlessMoreIsSaid) {
   EXPECT_TRUE(failed_with(import(*user, once, "j"), "NOT_FOUND"));
   EXPECT_TRUE(succeeded(close_import(*user)));
   EXPECT_TRUE(failed_with(import(*user, Json(std::vector<int>(64, 7))), "INVALID_ARGUMENT"));
-  EXPECT_EQ(user->leave(), 0);
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user, *lender);
 }
 
 TEST_F(Sharing, AHandleIsRevokedByFrames) {
@@ -197,8 +189,7 @@ TEST_F(Sharing, GrpcHandsOutHandlesThatAreRedeemedOnALane) {
   }
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 1; }));
   EXPECT_TRUE(succeeded(access(*user, "check", 9))) << "the stream is gone, the memory is the user's";
-  EXPECT_EQ(user->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user);
 }
 
 TEST_F(Sharing, AnImportThatComesTooLateIsReleased) {
@@ -262,10 +253,7 @@ TEST_F(SharingTenants, AnotherTenantLearnsNothingFromAHandle) {
   EXPECT_EQ(refused.at("message"), unknown.at("message"));
   auto friendly = client({}, kClaimant);
   EXPECT_TRUE(succeeded(import(*friendly, handle)));
-  EXPECT_EQ(friendly->leave(), 0);
-  EXPECT_EQ(intruder->leave(), 0);
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*friendly, *intruder, *lender);
 }
 
 struct SharingClaims : Sharing {
@@ -284,8 +272,7 @@ TEST_F(SharingClaims, AUserThatKeepsReclaimedMemoryIsEndedWithTheLender) {
   EXPECT_TRUE(succeeded(ann->answer()));
   EXPECT_EQ(lender->child().wait(), -SIGTERM);
   EXPECT_EQ(user->child().wait(), -SIGTERM);
-  EXPECT_EQ(ann->leave(), 0);
-  expect_rest();
+  expect_rest_after(*ann);
 }
 
 TEST_F(SharingClaims, AUserAloneIsEndedWhenTheLenderGaveItsMemoryBack) {
@@ -298,8 +285,7 @@ TEST_F(SharingClaims, AUserAloneIsEndedWhenTheLenderGaveItsMemoryBack) {
   EXPECT_TRUE(succeeded(ann->answer()));
   EXPECT_EQ(user->child().wait(), -SIGTERM);
   EXPECT_EQ(lender->leave(), 0) << "it owes nothing";
-  EXPECT_EQ(ann->leave(), 0);
-  expect_rest();
+  expect_rest_after(*ann);
 }
 
 }  // namespace

@@ -37,9 +37,7 @@ TEST_F(Upgrade, MemoryOfTheBrokerBeforeIsShared) {
   const Json anew = lender->ask(command);
   ASSERT_TRUE(succeeded(anew));
   EXPECT_TRUE(import(anew.at("handle"), "j")) << "by a handle of this one";
-  EXPECT_EQ(user->leave(), 0);
-  EXPECT_EQ(lender->leave(), 0);
-  expect_rest();
+  expect_rest_after(*user, *lender);
 }
 
 TEST_F(Upgrade, WithoutABrokerSaysSo) {
@@ -55,8 +53,7 @@ TEST_F(Upgrade, ToAWrongConfigurationIsRefusedAndTheBrokerGoesOn) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.output, HasSubstr("does not accept the broker's configuration"));
   auto one = client_with(mebibytes(6));
-  EXPECT_EQ(one->leave(), 0);
-  expect_rest();
+  expect_rest_after(*one);
 }
 
 // The program of the broker is a copy, which can be taken away.

@@ -51,7 +51,7 @@ TEST_F(Waiting, EndsWhenItsOwnProcessIsKilled) {
   EXPECT_EQ(broker_.device().free(), mebibytes(4).count);
 }
 
-TEST_F(Waiting, InVainIsAnsweredWithFigures) {
+TEST_F(Waiting, DenialAfterAWaitHasFigures) {
   const Json answer = waiter_->grow("a", mebibytes(64), milliseconds(20));
   EXPECT_TRUE(failed_with(answer, "DEADLINE_EXCEEDED"));
   const Json& denial = answer["denial"];
@@ -98,7 +98,7 @@ struct Impatient : BrokerTest {
   Impatient() : BrokerTest({.config = shared() + "max_wait_seconds = 0\n"}) {}
 };
 
-TEST_F(Impatient, BrokerCutsEveryWaitToItsLongest) {
+TEST_F(Impatient, WaitIsCutToTheConfiguredMaximum) {
   GPUMEM_NEEDS_ROOT();
   auto holder = client_with(kPool, kAnn);
   auto waiter = client({}, kBob);

@@ -42,9 +42,8 @@ def fail(text):
 
 
 def read_list(path):
-    return [Mutant(file=group["file"], before=one["before"], after=one["after"], tests=tuple(group["tests"]),
-                   reason=one.get("reason", ""))
-            for group in tomllib.loads(path.read_text())["group"] for one in group["mutant"]]
+    return [Mutant(group["file"], before, after, tuple(group["tests"]), *reason)
+            for group in tomllib.loads(path.read_text())["group"] for before, after, *reason in group["mutants"]]
 
 
 def count(mutant):

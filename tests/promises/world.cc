@@ -20,7 +20,7 @@ constexpr std::size_t kHistory = 60;
 
 }  // namespace
 
-// What processes take past the broker is outside the pools: so a proof succeeds only on what was given back.
+// The driver has the pools alone, not memory past the broker: a proof succeeds only on returned memory.
 World::World(const Policy& policy, std::uint64_t seed)
     : CoreWorld(policy, totals_of(policy, &DevicePolicy::pool), TimePoint(std::chrono::hours(1))),
       random_(seed),

@@ -19,11 +19,6 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "GRPC_VERBOS
          "PYTHONWARNINGS": "ignore:os.fork", "JAX_PLATFORMS": "cpu"}
 
 
-@pytest.fixture
-def context():
-    """None here: the processes have them."""
-
-
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
     """A folder with the Python code of the broker's gRPC interface."""

@@ -8,11 +8,6 @@ from brokered import broker, eventually, kept  # noqa: F401, the first and the l
 from children import child
 
 
-@pytest.fixture
-def context():
-    """None here: the children have them."""
-
-
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
     monkeypatch.setattr(sys, "path", ["fakes", *sys.path])  # which children have from their parent

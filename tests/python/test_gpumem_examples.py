@@ -14,11 +14,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "client/examples"
 
 
-@pytest.fixture
-def context():
-    """None here: the examples have them."""
-
-
 def run(name: str) -> str:
     """The output of the example `name`, which must succeed, and print nothing on standard error."""
     here = str(pathlib.Path(__file__).parent)

@@ -12,11 +12,6 @@ from children import child
 numbers = np.arange(MIB, dtype=np.int32)
 
 
-@pytest.fixture
-def context():
-    """None here: the children have them."""
-
-
 def use_arrays(channel):
     import gpumem.numba
     from numba import cuda

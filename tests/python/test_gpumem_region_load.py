@@ -14,11 +14,6 @@ import region_load  # noqa: E402
 FIGURES = {"mib": 1024, "load_per_first": 50.0, "load_per_later": 60.0, "later_map_ms": 5.0}
 
 
-@pytest.fixture
-def context():
-    """This process makes none: those of the benchmark do."""
-
-
 def test_a_region_is_measured_on_the_driver_that_is_named():
     ended = subprocess.run([sys.executable, BENCH / "region_load.py", "--build", os.environ["GPUMEM_BUILD"], "--mib", "16", "--rounds",
                             "1", "--driver-dir", os.environ["GPUMEM_SIM_MACHINE"]], capture_output=True, text=True, timeout=200)

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import zipfile
 
-import pytest
-
 from brokered import broker, kept  # noqa: F401, fixtures
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "client/python"
@@ -18,11 +16,6 @@ assert gpumem.__file__.startswith('%s')
 with gpumem.Session.connect() as session, session.open_allocator() as allocator, allocator.allocate(1 << 20) as block:
     print(gpumem.version(), block.size)
 """
-
-
-@pytest.fixture
-def context():
-    """None here: the interpreters that are started have them."""
 
 
 def run(*command, **environment) -> str:

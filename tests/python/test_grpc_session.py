@@ -16,11 +16,6 @@ GRPCURL = pathlib.Path(os.environ["GRPCURL"])
 MIB = 1 << 20
 
 
-@pytest.fixture
-def context():
-    """None here: memory is held, never mapped."""
-
-
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
     """A folder with the Python code of the broker's gRPC interface."""

@@ -29,11 +29,6 @@ print(ok(cu.cuMemGetInfo())[1] // MIB)
 """
 
 
-@pytest.fixture
-def context():
-    """This process makes none: the kernel does."""
-
-
 def kernel_of_the_page() -> dict:
     section = PAGE.read_text().split("## In a notebook")[1]
     text = re.search(r"```json\n(.*?)```", section, re.S)[1]

@@ -12,11 +12,6 @@ from children import child
 CUPY = pathlib.Path(__file__).parents[2] / ".cache/python-suites/cupy"
 
 
-@pytest.fixture
-def context():
-    """None here: the children have them."""
-
-
 @pytest.fixture(autouse=True)
 def real(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(CUPY), *sys.path])  # which children have from their parent

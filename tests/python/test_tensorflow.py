@@ -20,11 +20,6 @@ WAYS = {
 }
 
 
-@pytest.fixture
-def context():
-    """This process makes none: the program does."""
-
-
 def charged_to(pid: int) -> list[int]:
     """The broker's charges to the slices of the process `pid`, the largest first."""
     listed = subprocess.run([BUILD / "client/cli/gpumem", "ps", "--json"], capture_output=True, text=True, check=True)

@@ -53,13 +53,11 @@ SCENE(UsesArrays) {
   EXPECT_EQ(free_memory(), 8 * kMiB) << "what was charged for it is given up";
   CUdeviceptr block = 0;
   EXPECT_EQ(calls::cuMemAlloc_v2(&block, 9 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuArrayDestroy(one));
   EXPECT_NE(calls::cuArrayDestroy(one), CUDA_SUCCESS) << "twice";
   EXPECT_EQ(free_memory(), 12 * kMiB);
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(ArraysTest, ArraysAreChargedBeforeTheyAreMade) {
@@ -185,8 +183,7 @@ struct SmallTenant : ShimMemory {
 SCENE(HoldsAnArray) {
   start();
   new_array(8);
-  tell();
-  await();
+  tell_and_await();
 }
 SCENE(WantsArraysOfTheTenant) {
   start();
@@ -201,8 +198,7 @@ TEST_F(SmallTenant, LimitOfTheTenantHoldsForAllItsProcesses) {
   Actor holder = actor("HoldsAnArray");
   holder.await();
   expect("WantsArraysOfTheTenant", {{"GPUMEM_WAIT", "100ms"}});
-  holder.tell();
-  EXPECT_TRUE(holder.succeeds()) << holder.output();
+  holder.tell_and_expect_success();
 }
 
 TEST(ArraySize, IsThatOfTheElementsInPages) {

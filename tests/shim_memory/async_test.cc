@@ -41,16 +41,14 @@ SCENE(HoldsAsyncMemory) {
   ASSERT_CU(calls::cuMemAllocAsync(&one, 48 * kMiB, stream));
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 48 * kMiB, default_pool(), stream));
   byte_at(two) = 1;
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(AsyncTest, MemoryIsChargedByTheBroker) {
   Actor one = actor("HoldsAsyncMemory");
   one.await();
   EXPECT_GE(charged(), 96 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(AsyncBeyondTheLimit) {
@@ -275,16 +273,14 @@ SCENE(Trims) {
   EXPECT_CU(calls::cuMemFreeAsync(at, nullptr));
   EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
   EXPECT_CU(calls::cuMemPoolTrimTo(default_pool(), 0));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(AsyncTest, TrimGivesIdleMemoryBackToTheBroker) {
   Actor one = actor("Trims");
   one.await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 64 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 struct TwoDevices : ShimMemory {

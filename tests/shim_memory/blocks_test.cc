@@ -16,22 +16,18 @@ SCENE(HoldsMemory) {
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 64 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemFree_v2(at));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(BlocksTest, MemoryIsChargedByTheBrokerAndGivenBack) {
   Actor one = actor("HoldsMemory");
   one.await();
   EXPECT_GE(charged(), 64 * kMiB);
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 64 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(BlocksTest, FreeOfNullForeignInteriorAndFreedPointers) {
@@ -94,8 +90,7 @@ SCENE(LooksAtFigures) {
   std::size_t before = 0, after = 0, total = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&before, &total));
   EXPECT_EQ(total, kPool) << "the tenant's limit";
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemGetInfo_v2(&after, &total));
   EXPECT_EQ(after, before);
 }
@@ -105,8 +100,7 @@ TEST_F(BlocksTest, FreeDoesNotMoveWithNeighbours) {
   one.await();
   Actor other = actor("HoldsMemory");
   other.await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(BlocksTest, PitchIsAMultipleOf512AndEveryRowHasIt) {

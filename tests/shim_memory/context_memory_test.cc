@@ -18,12 +18,10 @@ gpumem::test::BrokerOptions with_contexts(const std::string& overhead, const std
 
 SCENE(MakesAContext) {
   EXPECT_CU(calls::cuInit(0));
-  tell();
-  await();
+  tell_and_await();
   CUcontext context = nullptr;
   EXPECT_CU(calls::cuDevicePrimaryCtxRetain(&context, 0));
-  tell();
-  await();
+  tell_and_await();
 }
 
 struct ContextMemory : ShimMemory {
@@ -34,16 +32,14 @@ TEST_F(ContextMemory, IsChargedBeforeThereIsAContextAndReplacedByWhatIsSeen) {
   Actor one = actor("MakesAContext");
   one.await();
   EXPECT_EQ(broker_.tenant("me").outside(), 0U) << "it has not used the device";
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_EQ(broker_.tenant("me").outside(), 16 * kMiB) << "the estimate";
   EXPECT_EQ(broker_.driver_view().processes.at(one.child().pid()), 4 * kMiB);
   const auto monitor = cli::Monitor::connect(broker_.folder());
   ASSERT_TRUE(monitor && monitor->reconcile(true));
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("me").outside() == 4 * kMiB; }))
       << "once, and as it is: " << broker_.tenant("me").outside();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("me").outside() == 0; }));
 }
 
@@ -66,8 +62,7 @@ SCENE(HasNoRoomForAContext) {
   EXPECT_EQ(calls::cuGreenCtxCreate(&green, nullptr, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
 #endif
   EXPECT_EQ(context, nullptr);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_EQ(calls::cuCtxCreate_v2(&context, 0, 7), CUDA_ERROR_INVALID_DEVICE) << "the driver's answer";
   EXPECT_EQ(calls::cuDevicePrimaryCtxRetain(&context, -1), CUDA_ERROR_INVALID_DEVICE);
 }
@@ -76,8 +71,7 @@ TEST_F(LimitBelowAContext, NoneIsMadeAndItIsSaidWhy) {
   Actor one = actor("HasNoRoomForAContext");
   one.await();
   EXPECT_FALSE(broker_.driver_view().processes.contains(one.child().pid())) << "the driver was not asked";
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_NE(one.output().find("a context on GPU-"), std::string::npos) << one.output();
   EXPECT_NE(one.output().find("is charged with 16MiB"), std::string::npos) << one.output();
 }
@@ -113,8 +107,7 @@ SCENE(LoadsCodeInDebt) {
   expect_loading(kOfDriver);
   EXPECT_EQ(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 128 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_CU(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   expect_loading(CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuCtxCreate_v2(&other, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 32 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -131,8 +124,7 @@ TEST_F(LoweredLimit, AboveItNoCodeIsLoadedAndNoContextMade) {
   Actor one = actor("LoadsCodeInDebt");
   one.await();
   broker_.reload(with_contexts("0", "16MiB").config);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_NE(one.output().find("cuCtxSetLimit of 120MiB is refused: "), std::string::npos) << one.output();
 }
 
@@ -163,15 +155,13 @@ SCENE(MakesContextsInManyThreads) {
   std::vector<std::thread> threads;
   threads.reserve(4);
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { make_contexts(stop); });
-  tell();
-  await();
+  tell_and_await();
   stop = true;
   for (std::thread& thread : threads) thread.join();
   CUcontext context = nullptr;
   EXPECT_TRUE(
       gpumem::test::eventually([&] { return calls::cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS; }));
-  tell();
-  await();
+  tell_and_await();
 }
 
 struct ContextsAcrossRestarts : ShimMemory {
@@ -185,10 +175,8 @@ TEST_F(ContextsAcrossRestarts, ComeAndGoInManyThreadsAndLeaveNothing) {
     broker_.kill();
     broker_.start_again();
   }
-  one.tell();
-  one.await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_await();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 

@@ -35,8 +35,7 @@ SCENE(UsesAnExportablePool) {
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync_ptsz(&two, 12 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 5 * kMiB) << "the driver was not asked";
   EXPECT_EQ(free_memory(), 10 * kMiB);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemFreeAsync(one, nullptr));
   synchronize_all();
   EXPECT_EQ(free_memory(), 10 * kMiB) << "such a pool keeps what it has";
@@ -45,8 +44,7 @@ SCENE(UsesAnExportablePool) {
   EXPECT_CU(calls::cuMemFree_v2(one));
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
   EXPECT_EQ(free_memory(), 16 * kMiB);
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserves) {

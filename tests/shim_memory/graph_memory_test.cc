@@ -65,16 +65,14 @@ SCENE(LaunchesGraphs) {
   EXPECT_EQ(calls::cuGraphUpload_ptsz(large, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   wait_for_work();
   ASSERT_CU(calls::cuGraphLaunch(exec, stream));
-  tell();
-  await();
+  tell_and_await();
   wait_for_work();
   EXPECT_CU(calls::cuGraphExecDestroy(exec));
   EXPECT_EQ(free_memory(), 10 * kMiB) << "the driver keeps it for other graphs";
   EXPECT_CU(real<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph));
   EXPECT_CU(calls::cuDeviceGraphMemTrim(0));
   EXPECT_EQ(free_memory(), 16 * kMiB);
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(GraphMemoryTest, MemoryOfGraphsIsChargedFromTheFirstLaunchUntilItIsTrimmed) {

@@ -60,8 +60,7 @@ SCENE(HasMoreThanItsTenantMay) {
   start();
   CUdeviceptr at = 0, more = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   std::size_t free = 0, total = 0;
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, &total));
   EXPECT_EQ(total, 64 * kMiB) << "constant";
@@ -75,8 +74,7 @@ TEST_F(LoweredBelowUse, FiguresAreToldWhenMoreIsUsedThanTheLimitAllows) {
   Actor one = actor("HasMoreThanItsTenantMay", {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.reload(with_limit("16MiB").config);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE_TEST(HookDefects, TotalIsThereWithoutALimitAndWithoutAContext) {
@@ -105,8 +103,7 @@ SCENE(ExportsMemory) {
   ASSERT_CU(calls::cuMemExportToShareableHandle(&fd, handle, asked.requestedHandleTypes, 0));
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the process that takes the descriptor is no child
   gpumem::test::write_file(descriptor_file(), std::to_string(::getpid()) + " " + std::to_string(fd));
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(ImportsMemory) {
@@ -125,8 +122,7 @@ SCENE(ImportsMemory) {
   ASSERT_CU(calls::cuMemMap(at, 64 * kMiB, 0, handle, 0));
   EXPECT_EQ(free_memory(), 32 * kMiB) << "what it has mapped is another's";
   EXPECT_CU(calls::cuMemAlloc_v2(&own, 32 * kMiB)) << "its limit is its own";
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemUnmap(at, 64 * kMiB));
   EXPECT_CU(calls::cuMemRelease(handle));
 }
@@ -144,10 +140,8 @@ TEST_F(HookDefects, ImportedMemoryIsChargedOnceToItsOwner) {
     for (const v1::SliceInfo& slice : session.slices()) lent += slice.charged();
     EXPECT_EQ(lent, (session.pid() == owner.child().pid() ? 64 : 32) * kMiB);
   }
-  user.tell();
-  EXPECT_TRUE(user.succeeds()) << user.output();
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  user.tell_and_expect_success();
+  owner.tell_and_expect_success();
 }
 
 struct SecondDeviceAlone : ShimMemory {
@@ -164,8 +158,7 @@ SCENE(SeesTheSecondDeviceAlone) {
   EXPECT_EQ(calls::cuMemAlloc_v2(&at, 33 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
   byte_at(at) = 1;
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
@@ -173,20 +166,17 @@ TEST_F(SecondDeviceAlone, IsBorrowedOfByItsIdentityNotByItsIndex) {
   one.await();
   EXPECT_EQ(broker_.device(0).free(), broker_.device(0).pool());
   EXPECT_EQ(broker_.device(1).pool() - broker_.device(1).free(), 32 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(TakesMoreThanHalf) {
   start();
   CUdeviceptr at = 0;
-  tell();
-  await();
+  tell_and_await();
   const CUresult result = calls::cuMemAlloc_v2(&at, 160 * kMiB);
   ::printf("answer %d\n", result);
   ::fflush(stdout);
-  tell();
-  await();
+  tell_and_await();
 }
 
 // A check and then an allocation: both check, and both or none gets it.

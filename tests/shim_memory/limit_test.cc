@@ -31,16 +31,14 @@ SCENE(HasLessThanItsLimit) {
   EXPECT_EQ(calls::cuMemAlloc_v2(&at, 5 * kMiB - 1), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(calls::cuMemAllocManaged(&at, 4 * kMiB + 1, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 4 * kMiB));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(LimitTest, LimitIsRoundedDownToWholeUnits) {
   Actor one = actor("HasLessThanItsLimit", {{"GPUMEM_LIMIT", "5242879"}});
   one.await();
   EXPECT_EQ(charged(), 4 * kMiB);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(HasNoUnit) {
@@ -75,8 +73,7 @@ SCENE(TakesAHandleBesideIdleMemory) {
   leave_idle(12);
   handle_of(16 * kMiB);
   EXPECT_EQ(held(), 16 * kMiB);
-  tell();
-  await();
+  tell_and_await();
 }
 SCENE(TakesManagedMemoryBesideIdleMemory) {
   start();
@@ -84,8 +81,7 @@ SCENE(TakesManagedMemoryBesideIdleMemory) {
   CUdeviceptr at = 0;
   EXPECT_CU(calls::cuMemAllocManaged(&at, 16 * kMiB, CU_MEM_ATTACH_GLOBAL));
   EXPECT_EQ(held(), 0U) << "managed memory is all that it may have";
-  tell();
-  await();
+  tell_and_await();
 }
 SCENE(TakesBlocksBesideAHandle) {
   start();
@@ -97,8 +93,7 @@ SCENE(TakesBlocksBesideAHandle) {
     EXPECT_LE(held(), 16 * kMiB);
     EXPECT_CU(calls::cuMemRelease(handle));
   }
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(LimitTest, IdleMemoryIsGivenBackBeforeOtherMemoryWouldPassTheLimit) {

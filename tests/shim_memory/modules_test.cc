@@ -29,13 +29,11 @@ SCENE(LoadsModules) {
   EXPECT_EQ(calls::cuModuleLoadData(&two, ".global .b8 text[4194304];"), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(calls::cuModuleLoadData(&two, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(free_memory(), 8 * kMiB) << "what was charged for them is given up";
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuModuleUnload(one));
   EXPECT_NE(calls::cuModuleUnload(one), CUDA_SUCCESS) << "twice";
   EXPECT_EQ(free_memory(), 12 * kMiB);
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(ModulesTest, AreChargedWithTheirVariablesBeforeTheDriverLoadsThem) {

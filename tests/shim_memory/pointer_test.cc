@@ -95,14 +95,12 @@ SCENE(UsesManagedMemory) {
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
   EXPECT_EQ(free, 48 * kMiB);
   EXPECT_EQ(calls::cuMemAlloc_v2(&other, 49 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_NE(calls::cuMemAllocManaged(&other, 1 * kMiB, 99), CUDA_SUCCESS) << "the driver's answer";
   EXPECT_CU(calls::cuMemFree_v2(at));
   EXPECT_CU(calls::cuMemGetInfo_v2(&free, nullptr));
   EXPECT_EQ(free, 64 * kMiB) << "and the failure costs nothing";
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(PointerTest, ManagedMemoryIsChargedAndForwarded) {
@@ -124,8 +122,7 @@ SCENE(PassesABlockOn) {
   EXPECT_EQ(calls::cuIpcOpenMemHandle_v2(&own, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
             CUDA_ERROR_INVALID_CONTEXT);
   gpumem::test::write_file(handle_file(), std::string(handle.reserved, sizeof handle.reserved));
-  tell();
-  await();
+  tell_and_await();
 }
 
 // The limits of a session's handles are at 1,024.
@@ -175,29 +172,24 @@ SCENE(EndsSharedBlocks) {
   ASSERT_CU(calls::cuMemAlloc_v2(&in_second, kMiB));
   ASSERT_CU(calls::cuIpcGetMemHandle(&handle, in_second));
   put_handle(handle);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuCtxDestroy_v2(second));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(own));
   ASSERT_CU(calls::cuMemAlloc_v2(&at, kMiB));
   byte_at(at) = 42;
   ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
   put_handle(handle);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemFree_v2(at));
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(OpensABlockThatThenEnds) {
   start();
   CUdeviceptr at = 0, again = 0;
   ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  tell();
-  await();
+  tell_and_await();
   byte_at(at) = 1;
   EXPECT_CU(calls::cuIpcOpenMemHandle_v2(&again, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
       << "it is open: the broker is not asked";
@@ -216,8 +208,7 @@ TEST_F(PointerTest, AHandleEndsWithItsBlockAndWhatIsOpenStays) {
     owner.await();
     Actor user = actor("OpensABlockThatThenEnds", shared);
     user.await();
-    owner.tell();
-    owner.await();
+    owner.tell_and_await();
     user.tell();
     EXPECT_TRUE(user.succeeds()) << how << ": " << user.output();
     owner.tell();
@@ -229,19 +220,16 @@ SCENE(OutlivesTheOwnerOfABlock) {
   start();
   CUdeviceptr at = 0, again = 0;
   ASSERT_CU(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_EQ(byte_at(at + 3 * kMiB - 1), 42);
   byte_at(at) = 1;
   EXPECT_CU(calls::cuIpcOpenMemHandle_v2(&again, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   EXPECT_EQ(again, at) << "it is open";
   EXPECT_CU(calls::cuIpcCloseMemHandle(at));
   EXPECT_EQ(byte_at(again), 1);
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuIpcCloseMemHandle(again));
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(EndsTheContextsThatHaveABlockOpen) {
@@ -280,8 +268,7 @@ TEST_F(PointerTest, WhatIsOpenEndsWithTheContextsThatHaveOpenedIt) {
   Actor owner = actor("PassesABlockOn", shared);
   owner.await();
   expect("EndsTheContextsThatHaveABlockOpen", shared);
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  owner.tell_and_expect_success();
 }
 
 SCENE(ComesAfterTheOwnerOfABlock) {
@@ -300,16 +287,13 @@ TEST_F(PointerTest, WhatIsOpenStaysAndIsChargedWhenItsOwnerIsKilledAndNobodyElse
   user.await();
   owner.child().kill();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.sessions().size() == 1; }));
-  user.tell();
-  user.await();
+  user.tell_and_await();
   EXPECT_EQ(charged(), 4 * kMiB) << "its extents, to the process that has it open";
   expect("ComesAfterTheOwnerOfABlock", shared);
   EXPECT_EQ(charged(), 4 * kMiB);
-  user.tell();
-  user.await();
+  user.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() == 0; })) << charged();
-  user.tell();
-  EXPECT_TRUE(user.succeeds()) << user.output();
+  user.tell_and_expect_success();
 }
 
 SCENE(PassesALargeBlockOn) {
@@ -319,8 +303,7 @@ SCENE(PassesALargeBlockOn) {
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 9 * kMiB + 5));
   ASSERT_CU(calls::cuIpcGetMemHandle(&handle, at));
   put_handle(handle);
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(LooksAtALargeBlock) {
@@ -348,8 +331,7 @@ TEST_F(PointerTest, BlockOfAnotherProcessIsOneRangeWhateverItsExtents) {
   owner.await();
   Actor user = actor("LooksAtALargeBlock", shared);
   EXPECT_TRUE(user.succeeds()) << user.output();
-  owner.tell();
-  EXPECT_TRUE(owner.succeeds()) << owner.output();
+  owner.tell_and_expect_success();
 }
 
 }  // namespace

@@ -48,11 +48,9 @@ void ShimMemory::expect_told_of_outside(const std::string& scene, std::uint64_t 
   Actor one = actor(scene, more);
   one.await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() >= bytes; }));
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.tenant("uid:0").outside() < bytes; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 std::string ShimMemory::expect(const std::string& scene, const Actor::Environment& more) const {

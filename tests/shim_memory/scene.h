@@ -33,6 +33,7 @@ class Scene {
 // In a scene: signals to and from the test.
 inline void tell() { gpumem::test::tell_test(); }
 inline void await() { gpumem::test::await_test(); }
+inline void tell_and_await() { gpumem::test::tell_and_await_test(); }
 
 /// In a scene: what the real driver does for `name`, which has not been called yet, from now on.
 void stand_in(const char* name, void* function);

@@ -75,8 +75,7 @@ SCENE_TEST(Start, NobodyReadsStandardError) {
 
 SCENE(AllocatesAfterTheBrokerHasEnded) {
   start();
-  tell();
-  await();
+  tell_and_await();
   CUdeviceptr at = 0;
   EXPECT_EQ(calls::cuMemAllocAsync(&at, 4 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   CUmemPoolProps properties{};
@@ -90,8 +89,7 @@ TEST_F(Start, ASliceThatCannotBeOpenedIsNotTheDriversMemory) {
   Actor one = actor("AllocatesAfterTheBrokerHasEnded", {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.kill();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   broker_.start_again();
 }
 
@@ -131,8 +129,7 @@ SCENE(NamedProcess) {
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, kMiB));
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(Start, SessionHasTheNameThatItWasGiven) {
@@ -140,8 +137,7 @@ TEST_F(Start, SessionHasTheNameThatItWasGiven) {
   one.await();
   ASSERT_EQ(broker_.sessions().size(), 1U);
   EXPECT_EQ(broker_.sessions().front().label(), "training");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 

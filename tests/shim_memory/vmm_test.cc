@@ -46,25 +46,21 @@ SCENE(MapsItself) {
   EXPECT_EQ(byte_at(at), 5);
   EXPECT_EQ(byte_at(at + 20 * kMiB - 1), 5);
   EXPECT_CU(calls::cuMemRelease(handle));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_EQ(byte_at(at), 5) << "it stays while it is mapped";
   EXPECT_EQ(calls::cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE) << "twice";
   EXPECT_CU(calls::cuMemUnmap(at, 20 * kMiB));
   EXPECT_EQ(free_memory(), kPool);
-  tell();
-  await();
+  tell_and_await();
 }
 
 TEST_F(VmmTest, MemoryIsChargedUntilItIsReleasedAndUnmapped) {
   Actor one = actor("MapsItself");
   one.await();
   EXPECT_GE(charged(), 20 * kMiB);
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(gpumem::test::eventually([&] { return charged() < 20 * kMiB; })) << charged();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 SCENE(CreatesOnADeviceThatIsNotThere) {

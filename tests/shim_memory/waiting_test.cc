@@ -17,11 +17,9 @@ SCENE(HoldsMost) {
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 160 * kMiB));
-  tell();
-  await();
+  tell_and_await();
   EXPECT_CU(calls::cuMemFree_v2(at));
-  tell();
-  await();
+  tell_and_await();
 }
 
 SCENE(WantsMost) {
@@ -110,8 +108,7 @@ TEST_F(WaitingTest, ThreadThatIsCancelledWaitsToTheEnd) {
   holder.await();
   Actor waiter = actor("IsCancelledWhileItWaits", {{"GPUMEM_WAIT", "10m"}});
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.device().waiting() == 1; }));
-  waiter.tell();
-  waiter.await();
+  waiter.tell_and_await();
   holder.tell();
   EXPECT_TRUE(waiter.succeeds()) << waiter.output();
 }

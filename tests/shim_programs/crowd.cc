@@ -131,8 +131,7 @@ TASK(threads) {
   Random random(0);
   do {
     use_blocks(random);
-    tell_test();
-    await_test();
+    tell_and_await_test();
   } while (!std::filesystem::exists(arguments[0]));
   users.end();
 }

@@ -9,6 +9,7 @@
 namespace gpumem::shim_programs {
 
 using gpumem::test::await_test;
+using gpumem::test::tell_and_await_test;
 using gpumem::test::tell_test;
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;

@@ -149,8 +149,7 @@ TASK(pytorch_holds) {
     OK(CU(cuMemAlloc)(&at, allocation_size(kGiB)));
     OK(CU(cuMemsetD8)(at, 1, 4096));
   }
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.

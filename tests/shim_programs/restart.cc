@@ -63,8 +63,7 @@ TASK(goes_on) {
   before.fill(1);
   const int times = std::stoi(arguments[0]);
   for (int i = 1; i <= times; ++i) {
-    tell_test();
-    await_test();
+    tell_and_await_test();
     before.check(static_cast<unsigned char>(i));
     Memory now;
     now.take();
@@ -77,8 +76,7 @@ TASK(goes_on) {
   }
   before.free();
   MUST(free_bytes() == all);
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // frees_meanwhile: the test stops the broker while it has memory that the driver itself has allocated.
@@ -88,12 +86,10 @@ TASK(frees_meanwhile) {
   CUdeviceptr one = 0, two = 0;
   OK(cuMemAllocManaged(&one, 16 * kMiB, CU_MEM_ATTACH_GLOBAL));
   OK(cuMemAllocManaged(&two, 48 * kMiB, CU_MEM_ATTACH_GLOBAL));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   OK(cuMemFree(one));
   OK(cuMemFree(two));
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // wants_meanwhile: the test stops the broker, which reads later what this one does not wait for any more.
@@ -101,11 +97,9 @@ TASK(wants_meanwhile) {
   start();
   CUdeviceptr none = 0, managed = 0;
   OK(cuMemAllocManaged(&managed, 4 * kMiB, CU_MEM_ATTACH_GLOBAL));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged(&none, 64 * kMiB, CU_MEM_ATTACH_GLOBAL));
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // Its limit is 64 MiB, 24 MiB of which are of the session that the test ends.
@@ -114,16 +108,14 @@ TASK(keeps_its_limit) {
   Memory before;
   before.take();
   CUdeviceptr most = 0, more = 0;
-  tell_test();
-  await_test();
+  tell_and_await_test();
   MUST(free_bytes() == 40 * kMiB);
   ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 42 * kMiB));
   OK(cuMemAlloc(&most, 40 * kMiB));
   ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 2 * kMiB));
   before.free();
   OK(cuMemAlloc(&more, 24 * kMiB));
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // Its managed memory is the driver's own, and declared to the next broker, too.
@@ -132,15 +124,12 @@ TASK(declares_again) {
   CUdeviceptr managed = 0, block = 0;
   OK(cuMemAllocManaged(&managed, 600 * kMiB, CU_MEM_ATTACH_GLOBAL));
   OK(cuMemAlloc(&block, kMiB));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   OK(cuMemFree(block));
   OK(cuMemAlloc(&block, kMiB));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   OK(cuMemFree(managed));
-  tell_test();
-  await_test();
+  tell_and_await_test();
 }
 
 // The program is refused while no broker is there, and gets memory again from the next one.
@@ -151,11 +140,9 @@ TASK(is_refused_meanwhile) {
   OK(cuMemAlloc(&before, 4 * kMiB));
   OK(cuIpcGetMemHandle(&handle, before));
   byte_at(before) = 3;
-  tell_test();
-  await_test();
+  tell_and_await_test();
   ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&meanwhile, kGiB));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   OK(cuMemAlloc(&then, kGiB));
   OK(cuIpcGetMemHandle(&handle, then));
   ANSWERS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, before));
@@ -167,8 +154,7 @@ TASK(is_refused_meanwhile) {
 // The program has started, but has allocated nothing yet when its session ends.
 TASK(allocates_late) {
   start();
-  tell_test();
-  await_test();
+  tell_and_await_test();
   Memory memory;
   memory.take();
   memory.free();
@@ -185,8 +171,7 @@ TASK(passes_on) {
     OK(cuMemsetD8(at, round, 4 * kMiB));
     OK(cuIpcGetMemHandle(&handle, at));
     std::ofstream(arguments[0], std::ios::binary).write(handle.reserved, sizeof handle.reserved);
-    tell_test();
-    await_test();
+    tell_and_await_test();
   }
 }
 // opens FILE: the other program.

@@ -48,8 +48,7 @@ TEST_P(ProgramsAcrossRestarts, AllocateAndFreeAsIfNothingHadHappened) {
   one.await();
   EXPECT_EQ(one.output(), "");
   EXPECT_EQ(broker_.sessions().size(), 1U);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -98,8 +97,7 @@ TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
   broker_.start_again();
   one.await();
   EXPECT_EQ(one.output(), "");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -112,8 +110,7 @@ TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
   ::kill(broker_.pid(), SIGCONT);
   one.await();
   EXPECT_EQ(one.output(), "");
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
@@ -122,12 +119,10 @@ TEST_F(ProgramsWithoutABroker, ReportTheirFreedMemoryLater) {
   const std::uint64_t before = outside();
   EXPECT_GE(before, 64 * kMiB);
   stop_broker();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   ::kill(broker_.pid(), SIGCONT);
   EXPECT_TRUE(eventually([&] { return outside() + 64 * kMiB <= before; })) << outside() << " of " << before;
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_EQ(one.output(), "");
 }
 
@@ -136,14 +131,12 @@ TEST_F(ProgramsWithoutABroker, AreNotChargedLaterForRefusedMemory) {
   one.await();
   const std::uint64_t before = outside();
   stop_broker();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   ::kill(broker_.pid(), SIGCONT);
   // The request is charged for a moment, when the broker reads it.
   for (int look = 0; look < 100 && !HasFailure(); ++look)
     EXPECT_TRUE(eventually([&] { return outside() == before; })) << outside() << " instead of " << before;
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
 }
 
 TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
@@ -160,17 +153,12 @@ TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
 template <class Between>
 void pass_on(SteppedProgram& from, SteppedProgram& to, const Between& between) {
   from.await();
-  to.tell();
-  to.await();
+  to.tell_and_await();
   between();
-  from.tell();
-  from.await();
-  to.tell();
-  to.await();
-  to.tell();
-  EXPECT_TRUE(to.succeeds()) << to.output();
-  from.tell();
-  EXPECT_TRUE(from.succeeds()) << from.output();
+  from.tell_and_await();
+  to.tell_and_await();
+  to.tell_and_expect_success();
+  from.tell_and_expect_success();
 }
 
 TEST_P(ProgramsAcrossRestarts, KeepImportedMemoryAndImportMore) {
@@ -202,12 +190,10 @@ TEST_F(ProgramsOfALostSession, KeepTheirMemoryAndBorrowMoreInAnother) {
   auto one = program({"goes_on", "1"});
   one.await();
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   expect_that_it_was_said_once(one.output());
   EXPECT_EQ(broker_.sessions().size(), 1U);
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -219,8 +205,7 @@ TEST_F(ProgramsOfALostSession, LoseItAgainAndAgain) {
     one.tell();
   }
   one.await();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -228,11 +213,9 @@ TEST_F(ProgramsOfALostSession, StayWithinTheirLimit) {
   auto one = program({"keeps_its_limit"}, {{"GPUMEM_LIMIT", "64MiB"}});
   one.await();
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_EQ(charged(), 64 * kMiB) << "nothing is left of the session before";
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -259,14 +242,11 @@ TEST_F(ProgramsOfALostSession, DeclareTheDriversMemoryToTheNextBroker) {
   one.await();
   EXPECT_TRUE(declares(true));
   restart();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(declares(true));
-  one.tell();
-  one.await();
+  one.tell_and_await();
   EXPECT_TRUE(declares(false));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -274,12 +254,10 @@ TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
   auto one = program({"is_refused_meanwhile"}, {{"GPUMEM_WAIT", "0s"}});
   one.await();
   broker_.kill();
-  one.tell();
-  one.await();
+  one.tell_and_await();
   gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
   broker_.start_again();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 
@@ -287,8 +265,7 @@ TEST_F(ProgramsOfALostSession, WithoutMemoryBorrowInAnotherFromTheBeginning) {
   auto one = program({"allocates_late"});
   one.await();
   restart();
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   expect_that_it_was_said_once(one.output());
   EXPECT_TRUE(comes_to_rest());
 }

@@ -54,8 +54,7 @@ TEST_P(StartUpWithRefusals, TensorFlowGetsTheRemainderAfterOneWait) {
   // Fifty waits would exceed the test's patience.
   auto asker = program({"tensorflow_backpedals"}, {{"GPUMEM_WAIT", "1s"}}, GetParam());
   EXPECT_TRUE(asker.succeeds()) << asker.output();
-  neighbour.tell();
-  EXPECT_TRUE(neighbour.succeeds()) << neighbour.output();
+  neighbour.tell_and_expect_success();
 }
 
 TEST_P(StartUp, VllmSeesItsSliceAndNotItsNeighboursAndWakesUpAtItsAddresses) {
@@ -64,13 +63,10 @@ TEST_P(StartUp, VllmSeesItsSliceAndNotItsNeighboursAndWakesUpAtItsAddresses) {
   auto engine = program({"vllm"}, {{"GPUMEM_WAIT", "10m"}}, GetParam());
   engine.await();
   EXPECT_GE(charged(), 14 * kGiB);
-  neighbour.tell();
-  EXPECT_TRUE(neighbour.succeeds()) << neighbour.output();
-  engine.tell();
-  engine.await();
+  neighbour.tell_and_expect_success();
+  engine.tell_and_await();
   EXPECT_GE(charged(), 20 * kGiB);
-  engine.tell();
-  engine.await();
+  engine.tell_and_await();
   // While it sleeps, its memory is there for others; it wakes up when they give way.
   auto other = program({"hold", std::to_string(20 * 1024)}, {}, GetParam());
   other.await();

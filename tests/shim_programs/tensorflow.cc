@@ -89,8 +89,7 @@ TASK(tensorflow_holds) {
   Bfc memory(allocate_region, memory_limit(), false);
   MUST(memory.extend(256) && memory.requests() == 1);
   use(memory.regions().front());
-  tell_test();
-  await_test();
+  tell_and_await_test();
   use(memory.regions().front());
 }
 

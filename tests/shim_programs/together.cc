@@ -12,8 +12,7 @@ TASK(hold) {
   const std::uint64_t size = std::stoull(arguments[0]) * kMiB;
   OK(cuMemAlloc(&at, size));
   OK(cuMemsetD8(at, 1, 4096));
-  tell_test();
-  await_test();
+  tell_and_await_test();
   MUST(byte_at(at) == 1);
   OK(cuMemFree(at));
 }

@@ -30,8 +30,7 @@ TEST_F(Together, OneThatWouldHaveCrashedWaitsAndFinishesWhenTheOtherEnds) {
   one.await();
   auto other = program({"tensorflow"}, {{"GPUMEM_WAIT", "10m"}});
   EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
-  one.tell();
-  EXPECT_TRUE(one.succeeds()) << one.output();
+  one.tell_and_expect_success();
   EXPECT_TRUE(other.succeeds()) << other.output();
   EXPECT_EQ(other.output(), "");
   EXPECT_TRUE(comes_to_rest());
@@ -44,8 +43,7 @@ TEST_F(Together, OneThatWouldHaveCrashedWaitsAndFinishesWhenTheOtherIsKilled) {
   EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == 1; }));
   one.child().kill();
   other.await();
-  other.tell();
-  EXPECT_TRUE(other.succeeds()) << other.output();
+  other.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 

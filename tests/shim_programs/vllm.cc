@@ -108,12 +108,10 @@ struct Engine {
 
 TASK(vllm) {
   Engine engine;
-  tell_test();
-  await_test();
+  tell_and_await_test();
   engine.sleep();
   MUST(Snapshot::take().free == Snapshot::take().total);
-  tell_test();
-  await_test();
+  tell_and_await_test();
   engine.wake_up();
   MUST(Snapshot::take().free < Snapshot::take().total / 8);
   free_all(engine.weights);

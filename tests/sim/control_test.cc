@@ -120,8 +120,7 @@ TEST_F(ControlPage, ARuleOfOneProcessNeitherHitsNorCountsOthers) {
   });
   add("cuMemMap fail MAP_FAILED pid " + std::to_string(process.pid()));
   EXPECT_EQ(control()->consult("cuMemMap", 1).error, 0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   EXPECT_EQ(only_fault().matches, 1U);
 }
 

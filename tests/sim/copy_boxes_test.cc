@@ -78,73 +78,61 @@ void expect_bad_boxes_refused(const Copy& good, CUdeviceptr memory, const Call& 
   EXPECT_EQ(content(memory), before);
 }
 
-TEST_F(CopiesOfBoxes, BoxesAreCopiedOutOfBoxesIntoBoxes) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr from = holding(counted()), to = holding(filled(0xee));
-    const auto copy = box_copy<CUDA_MEMCPY3D>(to, from);
-    EXPECT_CU(cuMemcpy3D(&copy));
-    EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
-    EXPECT_EQ(content(from), counted());
-    expect_bad_boxes_refused(copy, to, [](const CUDA_MEMCPY3D* bad) { return cuMemcpy3D(bad); });
-  });
+TEST_IN_CONTEXT(CopiesOfBoxes, BoxesAreCopiedOutOfBoxesIntoBoxes) {
+  const CUdeviceptr from = holding(counted()), to = holding(filled(0xee));
+  const auto copy = box_copy<CUDA_MEMCPY3D>(to, from);
+  EXPECT_CU(cuMemcpy3D(&copy));
+  EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
+  EXPECT_EQ(content(from), counted());
+  expect_bad_boxes_refused(copy, to, [](const CUDA_MEMCPY3D* bad) { return cuMemcpy3D(bad); });
 }
 
-TEST_F(CopiesOfBoxes, BoxesAreCopiedFromTheHostAndBack) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr memory = holding(filled(0xee));
-    const Buffer from = counted();
-    auto in = box_copy<CUDA_MEMCPY3D>(memory, 0);
-    in.srcMemoryType = CU_MEMORYTYPE_HOST;
-    in.srcHost = from.data();
-    EXPECT_CU(cuMemcpy3D(&in));
-    EXPECT_EQ(content(memory), boxes_copied(from, filled(0xee)));
-    Buffer to = filled(0xdd);
-    auto out = box_copy<CUDA_MEMCPY3D>(0, holding(from));
-    out.dstMemoryType = CU_MEMORYTYPE_HOST;
-    out.dstHost = to.data();
-    EXPECT_CU(cuMemcpy3D(&out));
-    EXPECT_EQ(to, boxes_copied(from, filled(0xdd)));
-  });
+TEST_IN_CONTEXT(CopiesOfBoxes, BoxesAreCopiedFromTheHostAndBack) {
+  const CUdeviceptr memory = holding(filled(0xee));
+  const Buffer from = counted();
+  auto in = box_copy<CUDA_MEMCPY3D>(memory, 0);
+  in.srcMemoryType = CU_MEMORYTYPE_HOST;
+  in.srcHost = from.data();
+  EXPECT_CU(cuMemcpy3D(&in));
+  EXPECT_EQ(content(memory), boxes_copied(from, filled(0xee)));
+  Buffer to = filled(0xdd);
+  auto out = box_copy<CUDA_MEMCPY3D>(0, holding(from));
+  out.dstMemoryType = CU_MEMORYTYPE_HOST;
+  out.dstHost = to.data();
+  EXPECT_CU(cuMemcpy3D(&out));
+  EXPECT_EQ(to, boxes_copied(from, filled(0xdd)));
 }
 
-TEST_F(CopiesOfBoxes, BoxesAreCopiedInStreamOrder) {
-  in_process([] {
-    enter_primary();
-    const CUdeviceptr from = holding(counted()), to = holding(filled(0xee));
-    const auto copy = box_copy<CUDA_MEMCPY3D>(to, from);
-    expect_in_order(to, filled(0xee), [&](CUstream stream) { return cuMemcpy3DAsync(&copy, stream); });
-    EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
-    expect_bad_boxes_refused(copy, to,
-                             [](const CUDA_MEMCPY3D* bad) { return cuMemcpy3DAsync(bad, nullptr); });
-    EXPECT_EQ(cuMemcpy3DAsync(&copy, kNoStream), CUDA_ERROR_INVALID_HANDLE);
-  });
+TEST_IN_CONTEXT(CopiesOfBoxes, BoxesAreCopiedInStreamOrder) {
+  const CUdeviceptr from = holding(counted()), to = holding(filled(0xee));
+  const auto copy = box_copy<CUDA_MEMCPY3D>(to, from);
+  expect_in_order(to, filled(0xee), [&](CUstream stream) { return cuMemcpy3DAsync(&copy, stream); });
+  EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
+  expect_bad_boxes_refused(copy, to, [](const CUDA_MEMCPY3D* bad) { return cuMemcpy3DAsync(bad, nullptr); });
+  EXPECT_EQ(cuMemcpy3DAsync(&copy, kNoStream), CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_F(CopiesOfBoxes, BoxesAreCopiedBetweenDevices) {
-  in_process([] {
-    enter_primary(1);
-    const CUdeviceptr to = holding(filled(0xee)), other = holding(filled(0xdd));
-    enter_primary(0);
-    const CUdeviceptr from = holding(counted());
-    auto copy = box_copy<CUDA_MEMCPY3D_PEER>(to, from);
-    copy.srcContext = context_of(0);
-    copy.dstContext = context_of(1);
-    EXPECT_CU(cuMemcpy3DPeer(&copy));
-    EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
-    expect_bad_boxes_refused(copy, to, [](const CUDA_MEMCPY3D_PEER* bad) { return cuMemcpy3DPeer(bad); });
+TEST_IN_PROCESS(CopiesOfBoxes, BoxesAreCopiedBetweenDevices) {
+  enter_primary(1);
+  const CUdeviceptr to = holding(filled(0xee)), other = holding(filled(0xdd));
+  enter_primary(0);
+  const CUdeviceptr from = holding(counted());
+  auto copy = box_copy<CUDA_MEMCPY3D_PEER>(to, from);
+  copy.srcContext = context_of(0);
+  copy.dstContext = context_of(1);
+  EXPECT_CU(cuMemcpy3DPeer(&copy));
+  EXPECT_EQ(content(to), boxes_copied(counted(), filled(0xee)));
+  expect_bad_boxes_refused(copy, to, [](const CUDA_MEMCPY3D_PEER* bad) { return cuMemcpy3DPeer(bad); });
 
-    copy.dstDevice = other;
-    expect_in_order(other, filled(0xdd), [&](CUstream stream) { return cuMemcpy3DPeerAsync(&copy, stream); });
-    EXPECT_EQ(content(other), boxes_copied(counted(), filled(0xdd)));
-    expect_bad_boxes_refused(copy, other,
-                             [](const CUDA_MEMCPY3D_PEER* bad) { return cuMemcpy3DPeerAsync(bad, nullptr); });
-    EXPECT_EQ(cuMemcpy3DPeerAsync(&copy, kNoStream), CUDA_ERROR_INVALID_HANDLE);
-    copy.srcContext = kNoContext;
-    EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(cuMemcpy3DPeerAsync(&copy, nullptr), CUDA_ERROR_INVALID_CONTEXT);
-  });
+  copy.dstDevice = other;
+  expect_in_order(other, filled(0xdd), [&](CUstream stream) { return cuMemcpy3DPeerAsync(&copy, stream); });
+  EXPECT_EQ(content(other), boxes_copied(counted(), filled(0xdd)));
+  expect_bad_boxes_refused(copy, other,
+                           [](const CUDA_MEMCPY3D_PEER* bad) { return cuMemcpy3DPeerAsync(bad, nullptr); });
+  EXPECT_EQ(cuMemcpy3DPeerAsync(&copy, kNoStream), CUDA_ERROR_INVALID_HANDLE);
+  copy.srcContext = kNoContext;
+  EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemcpy3DPeerAsync(&copy, nullptr), CUDA_ERROR_INVALID_CONTEXT);
 }
 
 }  // namespace

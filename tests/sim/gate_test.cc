@@ -22,17 +22,15 @@ class Gates : public SimTest {
   }
 };
 
-TEST_F(Gates, CallFailsWhereItShallAndChangesNothing) {
-  in_process([this] {
-    ASSERT_CU(cuInit(0));
-    const auto prop = properties();
-    CUmemGenericAllocationHandle handle = 0;
-    fault("cuMemCreate fail OUT_OF_MEMORY nth 2");
-    EXPECT_CU(cuMemCreate(&handle, kPage, &prop, 0));
-    EXPECT_EQ(cuMemCreate(&handle, kPage, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(used(), kPage);
-    EXPECT_CU(cuMemCreate(&handle, kPage, &prop, 0));
-  });
+TEST_IN_PROCESS(Gates, CallFailsWhereItShallAndChangesNothing) {
+  ASSERT_CU(cuInit(0));
+  const auto prop = properties();
+  CUmemGenericAllocationHandle handle = 0;
+  fault("cuMemCreate fail OUT_OF_MEMORY nth 2");
+  EXPECT_CU(cuMemCreate(&handle, kPage, &prop, 0));
+  EXPECT_EQ(cuMemCreate(&handle, kPage, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(used(), kPage);
+  EXPECT_CU(cuMemCreate(&handle, kPage, &prop, 0));
 }
 
 TEST_F(Gates, InitialisationCanFailToo) {

@@ -40,8 +40,7 @@ TEST_F(IpcOfTwoDevices, PeerOpensMemoryIfItAsksForPeerAccess) {
     EXPECT_EQ(*bytes_at(own), 7);
     EXPECT_CU(cuIpcCloseMemHandle(memory));
   });
-  owner.channel().signal();
-  owner.join();
+  owner.signal_and_join();
 }
 
 TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
@@ -54,15 +53,13 @@ TEST_F(Ipc, OpenedMemoryOutlivesItsKilledOwnerAndIsChargedUntilClosed) {
     enter_primary();
     CUdeviceptr memory = 0;
     ASSERT_CU(cuIpcOpenMemHandle(&memory, handle, 0));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_EQ(*bytes_at(memory + kPage - 1), 7);
   });
   opener.channel().await();
   owner.kill();
   EXPECT_GE(used(), kPage);
-  opener.channel().signal();
-  opener.join();
+  opener.signal_and_join();
   EXPECT_EQ(used(), 0U);
   in_process([&] {
     enter_primary();

@@ -88,8 +88,7 @@ TEST_F(Machines, OwnerKilledHoldingTheMutexLeavesAConsistentTable) {
   Process holder([](Channel& channel) {
     ASSERT_CU(cuInit(0));
     create(10 * kMiB);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   holder.channel().await();
   Process breaker([&](Channel&) {
@@ -135,12 +134,10 @@ TEST_F(Machines, WhatIsWithheldIsFreeForNobodyAndWhatIsInUseStays) {
   EXPECT_FALSE(table->withhold(1, 0).has_value());
 }
 
-TEST_F(Machines, SlotsAreUsedAgain) {
-  in_process([this] {
-    ASSERT_CU(cuInit(0));
-    for (int i = 0; i < 100; ++i) EXPECT_CU(cuMemRelease(create(kPage)));
-    EXPECT_LE(table_of(folder_)->raw().slot_end, 2U);
-  });
+TEST_IN_PROCESS(Machines, SlotsAreUsedAgain) {
+  ASSERT_CU(cuInit(0));
+  for (int i = 0; i < 100; ++i) EXPECT_CU(cuMemRelease(create(kPage)));
+  EXPECT_LE(table_of(folder_)->raw().slot_end, 2U);
 }
 
 TEST_F(Machines, ManyProcessesAndThreadsNeverExceedTheDevice) {

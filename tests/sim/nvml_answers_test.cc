@@ -139,20 +139,18 @@ TEST_F(NvmlAnswers, AreGivenForEveryDeviceThatThereIs) {
   }
 }
 
-TEST_F(NvmlAnswers, NeedRoomAndAnInitialisedLibrary) {
-  in_process([] {
-    const nvmlDevice_t known = device();
-    for (const Question& one : answered()) {
-      SCOPED_TRACE(one.name);
-      for (std::size_t missing = 0; missing < one.values; ++missing) {
-        EXPECT_EQ(one.ask(known, missing), NVML_ERROR_INVALID_ARGUMENT) << missing;
-      }
+TEST_IN_PROCESS(NvmlAnswers, NeedRoomAndAnInitialisedLibrary) {
+  const nvmlDevice_t known = device();
+  for (const Question& one : answered()) {
+    SCOPED_TRACE(one.name);
+    for (std::size_t missing = 0; missing < one.values; ++missing) {
+      EXPECT_EQ(one.ask(known, missing), NVML_ERROR_INVALID_ARGUMENT) << missing;
     }
-    ASSERT_EQ(nvmlShutdown(), NVML_SUCCESS);
-    for (const Question& one : answered()) {
-      EXPECT_EQ(one.ask(known, kNoneMissing), NVML_ERROR_UNINITIALIZED) << one.name;
-    }
-  });
+  }
+  ASSERT_EQ(nvmlShutdown(), NVML_SUCCESS);
+  for (const Question& one : answered()) {
+    EXPECT_EQ(one.ask(known, kNoneMissing), NVML_ERROR_UNINITIALIZED) << one.name;
+  }
 }
 
 TEST_F(NvmlAnswers, AreRefusedForStructuresOfAnotherVersion) {

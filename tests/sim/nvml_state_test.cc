@@ -76,8 +76,7 @@ TEST_F(NvmlState, EveryFormOfTheProcessListIsSizedFirst) {
   Process process([](Channel& channel) {
     enter_primary();
     create(kPage);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   unsigned first = 0, second = 0, third = 0;

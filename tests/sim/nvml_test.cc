@@ -62,22 +62,20 @@ TEST_F(TwoDevices, VisibleListEndsAtTheFirstUnknownDevice) {
   count_of(uuid(0).substr(0, 12).c_str(), 1);
 }
 
-TEST_F(TwoDevices, CallsOutsideInitAndShutdownAreRefused) {
-  in_process([] {
-    EXPECT_EQ(nvmlInitWithFlags(NVML_INIT_FLAG_NO_GPUS), NVML_SUCCESS);  // beside the fixture's
-    unsigned count = 0;
-    EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
-    EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_SUCCESS);
-    EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
-    EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_ERROR_UNINITIALIZED);
-    EXPECT_EQ(nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
-    EXPECT_EQ(nvmlInit_v2(), NVML_SUCCESS);
-    nvmlUtilization_t utilization{};
-    EXPECT_EQ(nvmlDeviceGetUtilizationRates(nullptr, &utilization), NVML_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(nvmlDeviceGetUtilizationRates(device(0), &utilization), NVML_SUCCESS);
-    char tiny[4];
-    EXPECT_EQ(nvmlDeviceGetUUID(device(0), tiny, sizeof tiny), NVML_ERROR_INSUFFICIENT_SIZE);
-  });
+TEST_IN_PROCESS(TwoDevices, CallsOutsideInitAndShutdownAreRefused) {
+  EXPECT_EQ(nvmlInitWithFlags(NVML_INIT_FLAG_NO_GPUS), NVML_SUCCESS);  // beside the fixture's
+  unsigned count = 0;
+  EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
+  EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_SUCCESS);
+  EXPECT_EQ(nvmlShutdown(), NVML_SUCCESS);
+  EXPECT_EQ(nvmlDeviceGetCount_v2(&count), NVML_ERROR_UNINITIALIZED);
+  EXPECT_EQ(nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
+  EXPECT_EQ(nvmlInit_v2(), NVML_SUCCESS);
+  nvmlUtilization_t utilization{};
+  EXPECT_EQ(nvmlDeviceGetUtilizationRates(nullptr, &utilization), NVML_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(nvmlDeviceGetUtilizationRates(device(0), &utilization), NVML_SUCCESS);
+  char tiny[4];
+  EXPECT_EQ(nvmlDeviceGetUUID(device(0), tiny, sizeof tiny), NVML_ERROR_INSUFFICIENT_SIZE);
 }
 
 }  // namespace

@@ -85,35 +85,28 @@ TEST_F(PoolSharing, ImporterOutlivesExporterAndItsDescriptor) {
     const CUmemoryPool pool = shared.import();
     const CUdeviceptr memory = shared.import(pool, 1);
     EXPECT_CU(cuMemPoolDestroy(pool));  // lives on with its allocation
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_EQ(*bytes_at(memory), 2);
     EXPECT_CU(cuMemFree(memory));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   importer.channel().await();
   owner.kill();
   EXPECT_EQ(used(), kContext + 3 * kPage);
-  importer.channel().signal();
-  importer.channel().await();
+  importer.channel().signal_and_await();
   EXPECT_EQ(used(), kContext);
-  importer.channel().signal();
-  importer.join();
+  importer.signal_and_join();
   EXPECT_EQ(used(), 0U);
 }
 
-TEST_F(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
-  in_process([] {
-    enter_primary();
-    const CUmemoryPool pool = create_shareable();
-    EXPECT_CU(cuMemFree(allocate(pool, kPage, nullptr)));
-    EXPECT_CU(cuCtxSynchronize());
-    EXPECT_CU(cuMemPoolTrimTo(pool, 0));
-    EXPECT_EQ(reserved(pool), kPage);
-    EXPECT_CU(cuMemPoolDestroy(pool));
-    EXPECT_EQ(used(), kContext);
-  });
+TEST_IN_CONTEXT(PoolSharing, SharedPoolsKeepTheirMemoryUntilTheyEnd) {
+  const CUmemoryPool pool = create_shareable();
+  EXPECT_CU(cuMemFree(allocate(pool, kPage, nullptr)));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_CU(cuMemPoolTrimTo(pool, 0));
+  EXPECT_EQ(reserved(pool), kPage);
+  EXPECT_CU(cuMemPoolDestroy(pool));
+  EXPECT_EQ(used(), kContext);
 }
 
 }  // namespace

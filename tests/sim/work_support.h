@@ -15,6 +15,8 @@ inline void enter_primary(int device = 0) {
   ASSERT_CU(cuDevicePrimaryCtxRetain(&context, device));
   ASSERT_CU(cuCtxSetCurrent(context));
 }
+/// As TEST_IN_PROCESS, in the primary context of the first device.
+#define TEST_IN_CONTEXT(fixture, name) GPUMEM_TEST_IN_PROCESS(fixture, name, enter_primary())
 
 /// The free memory of the current device, in bytes.
 inline std::uint64_t memory_left() {

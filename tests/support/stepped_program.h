@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 
@@ -18,8 +20,16 @@ class SteppedProgram {
   void tell();
   /// Fails the test if the program has ended instead.
   void await();
+  void tell_and_await() {
+    tell();
+    await();
+  }
   /// Waits for the end: whether its status is 0. What it said is in output().
   bool succeeds() { return child_->wait() == 0; }
+  void tell_and_expect_success() {
+    tell();
+    EXPECT_TRUE(succeeds()) << output();
+  }
   /// The output of the program so far, on both streams.
   std::string output() const { return read_file(folder_ / "output"); }
   Child& child() { return *child_; }

@@ -15,5 +15,9 @@ inline void await_test() {
   char byte = 0;
   if (::read(STDIN_FILENO, &byte, 1) != 1) std::_Exit(3);
 }
+inline void tell_and_await_test() {
+  tell_test();
+  await_test();
+}
 
 }  // namespace gpumem::test

@@ -53,16 +53,14 @@ void expect_impossible(const std::function<CUresult()>& forbidden) {
   EXPECT_TRUE(WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "it succeeded";
 }
 
-TEST_F(Access, IsAskedForAsItWasSet) {
-  in_process([this] {
-    const Bare bare(unit_);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_NONE)) << "mapped, nothing more";
-    bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READ);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READ));
-    bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-    EXPECT_OK(calls().cuMemUnmap(bare.range.base(), unit_.count));
-  });
+TEST_IN_PROCESS(Access, IsAskedForAsItWasSet) {
+  const Bare bare(unit_);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_NONE)) << "mapped, nothing more";
+  bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READ));
+  bare.allow(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(bare.access(), static_cast<unsigned>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  EXPECT_OK(calls().cuMemUnmap(bare.range.base(), unit_.count));
 }
 
 TEST_F(Access, IsNoneUntilItIsSet) {
@@ -94,8 +92,7 @@ TEST_F(Access, ToReadIsAProcessesOwnAffair) {
     channel.send(exported(bare.allocation).get());
     channel.await();
     fill(bare.range.base(), unit_, 0x11);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_OK(calls().cuMemUnmap(bare.range.base(), unit_.count));
   });
   const UniqueFd descriptor = writer.channel().receive();
@@ -105,18 +102,14 @@ TEST_F(Access, ToReadIsAProcessesOwnAffair) {
     must(calls().cuMemMap(range.base(), unit_.count, 0, one.handle(), 0));
     const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READ);
     must(calls().cuMemSetAccess(range.base(), unit_.count, &access, 1));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_TRUE(holds(range.base(), unit_, 0x11)) << "the other still writes";
     EXPECT_OK(calls().cuMemUnmap(range.base(), unit_.count));
   });
   reader.channel().await();
-  writer.channel().signal();
-  writer.channel().await();
-  reader.channel().signal();
-  reader.join();
-  writer.channel().signal();
-  writer.join();
+  writer.channel().signal_and_await();
+  reader.signal_and_join();
+  writer.signal_and_join();
 }
 
 TEST_F(Access, EndsWithTheMapping) {

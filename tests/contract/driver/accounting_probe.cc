@@ -42,28 +42,24 @@ class AccountingProbe : public Probe {
       enter(entered);
       std::vector<cuda::Allocation> handle;
       handle.push_back(import(channel.receive(), size));
-      channel.signal();
-      channel.await();
+      channel.signal_and_await();
       const cuda::Reservation range = reserve(size);
       auto mapping = cuda::Mapping::create(driver(), range.base(), handle, device().ordinal);
       EXPECT_TRUE(mapping) << mapping.error().message;
-      channel.signal();
-      channel.await();
+      channel.signal_and_await();
     });
     look(kind + "made", exporter.pid(), importer.pid());
     importer.channel().send(descriptor.get());
     importer.channel().await();
     descriptor.reset();
     look(kind + "imported", exporter.pid(), importer.pid());
-    importer.channel().signal();
-    importer.channel().await();
+    importer.channel().signal_and_await();
     look(kind + "mapped", exporter.pid(), importer.pid());
     const pid_t dead = exporter.pid();
     exporter.kill();
     expect_used_at_least(size.count);  // the importer keeps it
     look(kind + "exporter dead", dead, importer.pid());
-    importer.channel().signal();
-    importer.join();
+    importer.signal_and_join();
     expect_used(0);
   }
 };

@@ -17,13 +17,11 @@ TEST_F(Allocation, IsChargedToTheDevice) {
   Process process([this](Channel& channel) {
     const cuda::Allocation one = allocate({3 * block_.count});
     EXPECT_EQ(one.size().count, 3 * block_.count);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(3 * block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -42,8 +40,7 @@ TEST_F(Allocation, CarriesItsContentToAnotherProcess) {
     EXPECT_TRUE(holds(mapped.range.base(), unit_, 0x5a));
     fill(mapped.range.base(), unit_, 0xa5);
   });
-  writer.channel().signal();
-  writer.join();
+  writer.signal_and_join();
 }
 
 TEST_F(Allocation, ReadsAsZeroAtFirst) {
@@ -58,15 +55,13 @@ TEST_F(Allocation, ReadsAsZeroAtFirst) {
   }
 }
 
-TEST_F(Allocation, FreedAndMadeAgainInTheSameProcessReadsAsZero) {
-  in_process([this] {
-    const Bytes size{8 * unit_.count};
-    for (int round = 0; round < 3; ++round) {
-      const Mapped mapped = map(allocate(size));
-      EXPECT_TRUE(holds(mapped.range.base(), size, 0)) << "round " << round;
-      fill(mapped.range.base(), size, 0xee);
-    }
-  });
+TEST_IN_PROCESS(Allocation, FreedAndMadeAgainInTheSameProcessReadsAsZero) {
+  const Bytes size{8 * unit_.count};
+  for (int round = 0; round < 3; ++round) {
+    const Mapped mapped = map(allocate(size));
+    EXPECT_TRUE(holds(mapped.range.base(), size, 0)) << "round " << round;
+    fill(mapped.range.base(), size, 0xee);
+  }
 }
 
 TEST_F(Allocation, OfMoreThanTheDeviceHasIsResourceExhausted) {
@@ -83,8 +78,7 @@ TEST_F(Allocation, OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo) {
   const Bytes most = nvml().memory(uuid_)->free.minus(rest).rounded_down(unit_);
   Process holder([&](Channel& channel) {
     const cuda::Allocation one = allocate(most);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   holder.channel().await();
   const Bytes more{2 * rest.count};
@@ -96,31 +90,25 @@ TEST_F(Allocation, OfWhatOthersHaveIsResourceExhaustedUntilTheyLetGo) {
   in_process([&] { allocate(more); });
 }
 
-TEST_F(Allocation, OfAnImpossibleSizeIsRefused) {
-  in_process([this] {
-    for (const Bytes size : {Bytes{}, Bytes{1}, Bytes{unit_.count + 1}}) {
-      expect_refused(cuda::Allocation::create(driver(), device().ordinal, size), Code::kInvalidArgument);
-    }
-    for (const std::uint64_t size : {std::uint64_t{1} << 62, ~std::uint64_t{0} - unit_.count + 1}) {
-      EXPECT_FALSE(cuda::Allocation::create(driver(), device().ordinal, {size})) << size;
-    }
-  });
+TEST_IN_PROCESS(Allocation, OfAnImpossibleSizeIsRefused) {
+  for (const Bytes size : {Bytes{}, Bytes{1}, Bytes{unit_.count + 1}}) {
+    expect_refused(cuda::Allocation::create(driver(), device().ordinal, size), Code::kInvalidArgument);
+  }
+  for (const std::uint64_t size : {std::uint64_t{1} << 62, ~std::uint64_t{0} - unit_.count + 1}) {
+    EXPECT_FALSE(cuda::Allocation::create(driver(), device().ordinal, {size})) << size;
+  }
 }
 
-TEST_F(Allocation, OnAnUnknownDeviceIsRefused) {
-  in_process([this] {
-    EXPECT_FALSE(cuda::Allocation::create(driver(), 1000, unit_));
-    EXPECT_FALSE(cuda::Allocation::create(driver(), -1, unit_));
-  });
+TEST_IN_PROCESS(Allocation, OnAnUnknownDeviceIsRefused) {
+  EXPECT_FALSE(cuda::Allocation::create(driver(), 1000, unit_));
+  EXPECT_FALSE(cuda::Allocation::create(driver(), -1, unit_));
 }
 
-TEST_F(Allocation, LeavesTheImportedDescriptorWithTheCaller) {
-  in_process([this] {
-    const UniqueFd descriptor = exported(allocate(unit_));
-    import(descriptor, unit_);
-    import(descriptor, unit_);
-    EXPECT_GE(::fcntl(descriptor.get(), F_GETFD), 0);
-  });
+TEST_IN_PROCESS(Allocation, LeavesTheImportedDescriptorWithTheCaller) {
+  const UniqueFd descriptor = exported(allocate(unit_));
+  import(descriptor, unit_);
+  import(descriptor, unit_);
+  EXPECT_GE(::fcntl(descriptor.get(), F_GETFD), 0);
 }
 
 }  // namespace

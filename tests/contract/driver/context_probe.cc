@@ -10,8 +10,7 @@ using ContextProbe = Probe;
 void hold_context(Channel& channel) {
   const cuda::CurrentContext entered = context();
   must(calls().cuCtxSynchronize());
-  channel.signal();
-  channel.await();
+  channel.signal_and_await();
 }
 
 TEST_F(ContextProbe, WhichDriverAndDeviceAnswer) {
@@ -30,22 +29,18 @@ TEST_F(ContextProbe, CostInTheFirstAndInTheSecondProcess) {
   Process second(&hold_context);
   second.channel().await();
   note("second context, bytes", used() - one);
-  second.channel().signal();
-  second.join();
-  first.channel().signal();
-  first.join();
+  second.signal_and_join();
+  first.signal_and_join();
 }
 
 TEST_F(ContextProbe, CostOfInitialisationAlone) {
   Process process([](Channel& channel) {
     driver();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   note("cuInit, bytes", used());
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(ContextProbe, MappingWithoutAContext) {
@@ -70,13 +65,11 @@ TEST_F(ContextProbe, MappingWithoutAContext) {
 TEST_F(ContextProbe, CostOfMappingWithoutAContext) {
   Process process([this](Channel& channel) {
     const Mapped mapped = map(allocate(block_));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   note("bytes beyond the extent", used() - block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(ContextProbe, MemoryFiguresWithoutAContext) {
@@ -125,26 +118,20 @@ TEST_F(ContextProbe, RangeOfAMappedExtent) {
 TEST_F(ContextProbe, SmallAllocationsAreChargedInBlocks) {
   Process process([](Channel& channel) {
     const cuda::CurrentContext entered = context();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     const DeviceMemory one(1);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     const DeviceMemory two(1);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   const std::uint64_t before = used();
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   const std::uint64_t first = used();
   note("the first byte of cuMemAlloc, bytes", first - before);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   note("the second, bytes", used() - first);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 }  // namespace

@@ -14,50 +14,42 @@ namespace {
 
 using Driver = DriverTest;
 
-TEST_F(Driver, IsOneForTheWholeProcess) {
-  in_process([] {
-    const cuda::Driver& first = driver();
-    EXPECT_EQ(&first, &driver());
-    EXPECT_FALSE(first.version().empty());
-    EXPECT_NE(first.version(), "unknown");
-    auto other = cuda::Driver::open(driver_folder() / "elsewhere");
-    ASSERT_FALSE(other);
-    EXPECT_EQ(other.error().code, Code::kFailedPrecondition);
-  });
+TEST_IN_PROCESS(Driver, IsOneForTheWholeProcess) {
+  const cuda::Driver& first = driver();
+  EXPECT_EQ(&first, &driver());
+  EXPECT_FALSE(first.version().empty());
+  EXPECT_NE(first.version(), "unknown");
+  auto other = cuda::Driver::open(driver_folder() / "elsewhere");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Code::kFailedPrecondition);
 }
 
-TEST_F(Driver, IsNotFoundWhereThereIsNone) {
-  in_process([] {
-    auto none = cuda::Driver::open("/nowhere");
-    ASSERT_FALSE(none);
-    EXPECT_EQ(none.error().code, Code::kNotFound);
-    EXPECT_NE(none.error().message.find("libcuda.so.1"), std::string::npos);
-    EXPECT_GE(driver().devices().size(), 1U) << "a failure does not spoil the next attempt";
-  });
+TEST_IN_PROCESS(Driver, IsNotFoundWhereThereIsNone) {
+  auto none = cuda::Driver::open("/nowhere");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_NE(none.error().message.find("libcuda.so.1"), std::string::npos);
+  EXPECT_GE(driver().devices().size(), 1U) << "a failure does not spoil the next attempt";
 }
 
-TEST_F(Driver, NamesEveryDeviceByItsOwnUuid) {
-  in_process([] {
-    std::set<std::string> uuids;
-    for (const cuda::Device& one : driver().devices()) {
-      EXPECT_TRUE(uuids.insert(to_string(one.uuid)).second);
-      auto found = driver().find(one.uuid);
-      ASSERT_TRUE(found);
-      EXPECT_EQ((*found)->ordinal, one.ordinal);
-      EXPECT_FALSE(one.name.empty());
-      EXPECT_FALSE(one.granularity.is_zero());
-      EXPECT_GE(one.total, one.granularity);
-    }
-  });
+TEST_IN_PROCESS(Driver, NamesEveryDeviceByItsOwnUuid) {
+  std::set<std::string> uuids;
+  for (const cuda::Device& one : driver().devices()) {
+    EXPECT_TRUE(uuids.insert(to_string(one.uuid)).second);
+    auto found = driver().find(one.uuid);
+    ASSERT_TRUE(found);
+    EXPECT_EQ((*found)->ordinal, one.ordinal);
+    EXPECT_FALSE(one.name.empty());
+    EXPECT_FALSE(one.granularity.is_zero());
+    EXPECT_GE(one.total, one.granularity);
+  }
 }
 
-TEST_F(Driver, SaysWhichDevicesThereAreWhereOneIsUnknown) {
-  in_process([] {
-    auto unknown = driver().find({});
-    ASSERT_FALSE(unknown);
-    EXPECT_EQ(unknown.error().code, Code::kNotFound);
-    EXPECT_NE(unknown.error().message.find(to_string(device().uuid)), std::string::npos);
-  });
+TEST_IN_PROCESS(Driver, SaysWhichDevicesThereAreWhereOneIsUnknown) {
+  auto unknown = driver().find({});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kNotFound);
+  EXPECT_NE(unknown.error().message.find(to_string(device().uuid)), std::string::npos);
 }
 
 TEST_F(Driver, ShowsOnlyVisibleDevicesUnderNewOrdinals) {
@@ -81,13 +73,11 @@ TEST_F(Driver, ShowsOnlyVisibleDevicesUnderNewOrdinals) {
   });
 }
 
-TEST_F(Driver, WithoutVisibleDevicesIsNoDriver) {
-  in_process([] {
-    ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    auto none = cuda::Driver::open(driver_folder());
-    ASSERT_FALSE(none);
-    EXPECT_TRUE(none.error().code == Code::kNotFound) << none.error().message;
-  });
+TEST_IN_PROCESS(Driver, WithoutVisibleDevicesIsNoDriver) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  auto none = cuda::Driver::open(driver_folder());
+  ASSERT_FALSE(none);
+  EXPECT_TRUE(none.error().code == Code::kNotFound) << none.error().message;
 }
 
 }  // namespace

@@ -69,8 +69,7 @@ TEST_F(Fabric, AHandleCarriesTheMemoryToAnotherProcess) {
     EXPECT_TRUE(holds(mapped.range.base(), unit_, 0x5a));
     fill(mapped.range.base(), unit_, 0xa5);
   });
-  writer.channel().signal();
-  writer.join();
+  writer.signal_and_join();
   expect_used(0);
 }
 
@@ -81,17 +80,14 @@ TEST_F(Fabric, AHandleKeepsNothing) {
     channel.tell_value(one.export_fabric().value());
     channel.await();
     one = {};
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   const auto handle = owner.channel().hear_value<cuda::FabricHandle>();
   expect_used(block_.count);
-  owner.channel().signal();
-  owner.channel().await();
+  owner.channel().signal_and_await();
   expect_used(0);
   in_process([&] { EXPECT_FALSE(cuda::Allocation::import(driver(), handle, block_)); });
-  owner.channel().signal();
-  owner.join();
+  owner.signal_and_join();
 }
 
 TEST_F(Fabric, AnImporterKeepsTheMemoryOfAProcessThatHasEnded) {
@@ -106,17 +102,14 @@ TEST_F(Fabric, AnImporterKeepsTheMemoryOfAProcessThatHasEnded) {
   Process user([&](Channel& channel) {
     auto imported = cuda::Allocation::import(driver(), handle, block_);
     ASSERT_TRUE(imported) << imported.error().message;
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     const Mapped mapped = map_only(std::move(*imported));
     EXPECT_TRUE(holds(mapped.range.base(), block_, 0x17));
   });
   user.channel().await();
-  owner.channel().signal();
-  owner.join();
+  owner.signal_and_join();
   expect_used(block_.count);
-  user.channel().signal();
-  user.join();
+  user.signal_and_join();
   expect_used(0);
 }
 

@@ -72,6 +72,9 @@ UniqueFd exported(const cuda::Allocation& allocation);
 cuda::Reservation reserve(Bytes size);
 cuda::CurrentContext context(int ordinal = -1);  ///< -1: the first device's
 CUcontext current();                             ///< this thread's context
+/// As TEST_IN_PROCESS, in the primary context of the first device.
+#define TEST_IN_CONTEXT(fixture, name) \
+  GPUMEM_TEST_IN_PROCESS(fixture, name, const cuda::CurrentContext entered = context())
 /// Reserves addresses for `allocation` and maps it.
 struct Mapped {
   cuda::Reservation range;

@@ -9,88 +9,72 @@ namespace {
 using HostMemory = DriverTest;
 constexpr std::size_t kSize = 1U << 20;
 
-TEST_F(HostMemory, AllocatedHasOneAddressOnBothSides) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    void* host = nullptr;
-    ASSERT_OK(calls().cuMemHostAlloc(&host, kSize, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    CUdeviceptr seen = 0;
-    EXPECT_OK(calls().cuMemHostGetDevicePointer(&seen, host, 0));
-    EXPECT_EQ(seen, reinterpret_cast<CUdeviceptr>(host)) << "unified addressing";
-    unsigned flags = 0;
-    EXPECT_OK(calls().cuMemHostGetFlags(&flags, host));
-    EXPECT_TRUE((flags & CU_MEMHOSTALLOC_PORTABLE) != 0);
-    EXPECT_OK(calls().cuMemFreeHost(host));
-    EXPECT_REFUSED(calls().cuMemFreeHost(host)) << "a second time";
-  });
+TEST_IN_CONTEXT(HostMemory, AllocatedHasOneAddressOnBothSides) {
+  void* host = nullptr;
+  ASSERT_OK(calls().cuMemHostAlloc(&host, kSize, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  CUdeviceptr seen = 0;
+  EXPECT_OK(calls().cuMemHostGetDevicePointer(&seen, host, 0));
+  EXPECT_EQ(seen, reinterpret_cast<CUdeviceptr>(host)) << "unified addressing";
+  unsigned flags = 0;
+  EXPECT_OK(calls().cuMemHostGetFlags(&flags, host));
+  EXPECT_TRUE((flags & CU_MEMHOSTALLOC_PORTABLE) != 0);
+  EXPECT_OK(calls().cuMemFreeHost(host));
+  EXPECT_REFUSED(calls().cuMemFreeHost(host)) << "a second time";
 }
 
 TEST_F(HostMemory, CostsNoDeviceMemory) {
   Process process([this](Channel& channel) {
     const cuda::CurrentContext entered = context();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     PinnedNumbers pinned(4 * block_.count / sizeof(unsigned));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   const std::uint64_t before = used();
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(before);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
-TEST_F(HostMemory, IsRegisteredWhereItIsAndOnce) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(host, MAP_FAILED);
-    ASSERT_OK(calls().cuMemHostRegister(host, kSize, CU_MEMHOSTREGISTER_PORTABLE));
-    EXPECT_EQ(calls().cuMemHostRegister(host, kSize, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    unsigned type = 0;
-    EXPECT_OK(calls().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                            reinterpret_cast<CUdeviceptr>(host)));
-    EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_HOST));
-    EXPECT_OK(calls().cuMemHostUnregister(host));
-    EXPECT_EQ(calls().cuMemHostUnregister(host), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    EXPECT_EQ(::munmap(host, kSize), 0);
-  });
+TEST_IN_CONTEXT(HostMemory, IsRegisteredWhereItIsAndOnce) {
+  void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(host, MAP_FAILED);
+  ASSERT_OK(calls().cuMemHostRegister(host, kSize, CU_MEMHOSTREGISTER_PORTABLE));
+  EXPECT_EQ(calls().cuMemHostRegister(host, kSize, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  unsigned type = 0;
+  EXPECT_OK(calls().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                          reinterpret_cast<CUdeviceptr>(host)));
+  EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_HOST));
+  EXPECT_OK(calls().cuMemHostUnregister(host));
+  EXPECT_EQ(calls().cuMemHostUnregister(host), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(::munmap(host, kSize), 0);
 }
 
-TEST_F(HostMemory, RegistrationEndsAtItsStartAlone) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(host, MAP_FAILED);
-    ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
-    // As the tests of cuda-python 12.6.0 have it: cuda/tests/test_cudart.py, test_cudart_hostRegister.
-    EXPECT_EQ(calls().cuMemHostUnregister(static_cast<char*>(host) + kSize / 2), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_OK(calls().cuMemHostUnregister(host));
-    EXPECT_EQ(::munmap(host, kSize), 0);
-  });
+TEST_IN_CONTEXT(HostMemory, RegistrationEndsAtItsStartAlone) {
+  void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(host, MAP_FAILED);
+  ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
+  // As the tests of cuda-python 12.6.0 have it: cuda/tests/test_cudart.py, test_cudart_hostRegister.
+  EXPECT_EQ(calls().cuMemHostUnregister(static_cast<char*>(host) + kSize / 2), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_OK(calls().cuMemHostUnregister(host));
+  EXPECT_EQ(::munmap(host, kSize), 0);
 }
 
-TEST_F(HostMemory, RegisteredIsCopiedFromAndTo) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(host, MAP_FAILED);
-    ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
-    const Stream stream;
-    const DeviceMemory memory(kSize);
-    auto* const numbers = static_cast<unsigned*>(host);
-    numbers[0] = 4711;
-    must(calls().cuMemcpyHtoDAsync(memory, host, kSize, stream));
-    must(calls().cuStreamSynchronize(stream));
-    numbers[0] = 0;
-    must(calls().cuMemcpyDtoHAsync(host, memory, kSize, stream));
-    must(calls().cuStreamSynchronize(stream));
-    EXPECT_EQ(numbers[0], 4711U);
-    EXPECT_OK(calls().cuMemHostUnregister(host));
-  });
+TEST_IN_CONTEXT(HostMemory, RegisteredIsCopiedFromAndTo) {
+  void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(host, MAP_FAILED);
+  ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
+  const Stream stream;
+  const DeviceMemory memory(kSize);
+  auto* const numbers = static_cast<unsigned*>(host);
+  numbers[0] = 4711;
+  must(calls().cuMemcpyHtoDAsync(memory, host, kSize, stream));
+  must(calls().cuStreamSynchronize(stream));
+  numbers[0] = 0;
+  must(calls().cuMemcpyDtoHAsync(host, memory, kSize, stream));
+  must(calls().cuStreamSynchronize(stream));
+  EXPECT_EQ(numbers[0], 4711U);
+  EXPECT_OK(calls().cuMemHostUnregister(host));
 }
 
 TEST_F(HostMemory, OfOneSharedFileIsRegisteredInSeveralProcesses) {
@@ -107,8 +91,7 @@ TEST_F(HostMemory, OfOneSharedFileIsRegisteredInSeveralProcesses) {
     const DeviceMemory memory(kSize);
     must(calls().cuMemsetD32(memory, 99, kSize / sizeof(unsigned)));
     must(calls().cuMemcpyDtoH(host, memory, kSize));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   writer.channel().await();
   in_process([&] {
@@ -116,19 +99,15 @@ TEST_F(HostMemory, OfOneSharedFileIsRegisteredInSeveralProcesses) {
     unsigned* const host = map_shared();
     EXPECT_EQ(host[kSize / sizeof(unsigned) - 1], 99U);
   });
-  writer.channel().signal();
-  writer.join();
+  writer.signal_and_join();
 }
 
-TEST_F(HostMemory, OfNobodyIsNotFreedOrUnregistered) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    static int plain = 0;
-    EXPECT_REFUSED(calls().cuMemFreeHost(&plain));
-    EXPECT_REFUSED(calls().cuMemHostUnregister(&plain));
-    EXPECT_REFUSED(calls().cuMemHostRegister(nullptr, kSize, 0));
-    EXPECT_REFUSED(calls().cuMemHostRegister(&plain, 0, 0));
-  });
+TEST_IN_CONTEXT(HostMemory, OfNobodyIsNotFreedOrUnregistered) {
+  static int plain = 0;
+  EXPECT_REFUSED(calls().cuMemFreeHost(&plain));
+  EXPECT_REFUSED(calls().cuMemHostUnregister(&plain));
+  EXPECT_REFUSED(calls().cuMemHostRegister(nullptr, kSize, 0));
+  EXPECT_REFUSED(calls().cuMemHostRegister(&plain, 0, 0));
 }
 
 }  // namespace

@@ -45,65 +45,55 @@ std::vector<Attempt> attempts(std::uint64_t size) {
           {"cuMemUnmap", cu.cuMemUnmap(size, size)}};
 }
 
-TEST_F(Initialisation, ComesBeforeEverythingElse) {
-  in_process([this] {
-    for (const Attempt& attempt : attempts(unit_.count)) {
-      EXPECT_EQ(attempt.result, CUDA_ERROR_NOT_INITIALIZED) << attempt.name;
-    }
-    EXPECT_OK(calls().cuInit(0));
-    allocate(unit_);
-  });
+TEST_IN_PROCESS(Initialisation, ComesBeforeEverythingElse) {
+  for (const Attempt& attempt : attempts(unit_.count)) {
+    EXPECT_EQ(attempt.result, CUDA_ERROR_NOT_INITIALIZED) << attempt.name;
+  }
+  EXPECT_OK(calls().cuInit(0));
+  allocate(unit_);
 }
 
-TEST_F(Initialisation, IsNotNeededForVersionsAndWords) {
-  in_process([] {
-    int version = 0;
-    EXPECT_OK(calls().cuDriverGetVersion(&version));
-    EXPECT_GE(version, 11080);
-    const char* name = nullptr;
-    EXPECT_OK(calls().cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &name));
-    EXPECT_STREQ(name, "CUDA_ERROR_OUT_OF_MEMORY");
-  });
+TEST_IN_PROCESS(Initialisation, IsNotNeededForVersionsAndWords) {
+  int version = 0;
+  EXPECT_OK(calls().cuDriverGetVersion(&version));
+  EXPECT_GE(version, 11080);
+  const char* name = nullptr;
+  EXPECT_OK(calls().cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &name));
+  EXPECT_STREQ(name, "CUDA_ERROR_OUT_OF_MEMORY");
 }
 
-TEST_F(Initialisation, TwiceIsAsGoodAsOnce) {
-  in_process([this] {
-    EXPECT_OK(calls().cuInit(0));
-    EXPECT_OK(calls().cuInit(0));
-    allocate(unit_);
-  });
+TEST_IN_PROCESS(Initialisation, TwiceIsAsGoodAsOnce) {
+  EXPECT_OK(calls().cuInit(0));
+  EXPECT_OK(calls().cuInit(0));
+  allocate(unit_);
 }
 
 TEST_F(Initialisation, CostsNoDeviceMemory) {
   Process process([](Channel& channel) {
     driver();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
-TEST_F(Initialisation, DoesNotComeThroughFork) {
-  in_process([this] {
-    const Mapped mapped = map(allocate(unit_));
-    fill(mapped.range.base(), unit_, 1);
-    calls();  // found before the fork, as a program's would be
-    std::fflush(nullptr);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int refused = 0;
-      const std::vector<Attempt> all = attempts(unit_.count);
-      for (const Attempt& attempt : all) refused += attempt.result == CUDA_ERROR_NOT_INITIALIZED ? 1 : 0;
-      ::_exit(refused == static_cast<int>(all.size()) ? 0 : 100 + refused);
-    }
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
-    EXPECT_TRUE(holds(mapped.range.base(), unit_, 1)) << "the parent goes on";
-  });
+TEST_IN_PROCESS(Initialisation, DoesNotComeThroughFork) {
+  const Mapped mapped = map(allocate(unit_));
+  fill(mapped.range.base(), unit_, 1);
+  calls();  // found before the fork, as a program's would be
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int refused = 0;
+    const std::vector<Attempt> all = attempts(unit_.count);
+    for (const Attempt& attempt : all) refused += attempt.result == CUDA_ERROR_NOT_INITIALIZED ? 1 : 0;
+    ::_exit(refused == static_cast<int>(all.size()) ? 0 : 100 + refused);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
+  EXPECT_TRUE(holds(mapped.range.base(), unit_, 1)) << "the parent goes on";
 }
 
 TEST_F(Initialisation, LostInAChildPinsNoMemory) {
@@ -121,48 +111,44 @@ TEST_F(Initialisation, LostInAChildPinsNoMemory) {
         ::_exit(ended == 0 ? 0 : 1);
       }
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     ::close(to_child[1]);
     ::waitpid(child, nullptr, 0);
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
-TEST_F(Initialisation, ErrorsHaveNamesAndWords) {
-  in_process([] {
-    const Calls& cu = calls();
-    const std::pair<CUresult, const char*> kNamed[] = {
-        {CUDA_SUCCESS, "CUDA_SUCCESS"},
-        {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
-        {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-        {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
-        {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED"},
-        {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
-        {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
-        {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
-        {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
-        {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
-        {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY"},
-        {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-        {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
-        {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
-        {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"}};
-    for (const auto& [result, expected] : kNamed) {
-      const char* name = nullptr;
-      const char* words = nullptr;
-      EXPECT_EQ(cu.cuGetErrorName(result, &name), CUDA_SUCCESS);
-      EXPECT_STREQ(name, expected);
-      EXPECT_EQ(cu.cuGetErrorString(result, &words), CUDA_SUCCESS);
-      EXPECT_TRUE(words != nullptr && std::strlen(words) > 0) << expected;
-    }
-    const char* name = "unchanged";
-    EXPECT_EQ(cu.cuGetErrorName(static_cast<CUresult>(1001), &name), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(name, nullptr) << "an unknown result has no name";
-  });
+TEST_IN_PROCESS(Initialisation, ErrorsHaveNamesAndWords) {
+  const Calls& cu = calls();
+  const std::pair<CUresult, const char*> kNamed[] = {
+      {CUDA_SUCCESS, "CUDA_SUCCESS"},
+      {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+      {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+      {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED"},
+      {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+      {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+      {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+      {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+      {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+      {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY"},
+      {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
+      {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+      {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"}};
+  for (const auto& [result, expected] : kNamed) {
+    const char* name = nullptr;
+    const char* words = nullptr;
+    EXPECT_EQ(cu.cuGetErrorName(result, &name), CUDA_SUCCESS);
+    EXPECT_STREQ(name, expected);
+    EXPECT_EQ(cu.cuGetErrorString(result, &words), CUDA_SUCCESS);
+    EXPECT_TRUE(words != nullptr && std::strlen(words) > 0) << expected;
+  }
+  const char* name = "unchanged";
+  EXPECT_EQ(cu.cuGetErrorName(static_cast<CUresult>(1001), &name), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(name, nullptr) << "an unknown result has no name";
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ TEST_F(LegacyIpc, ShowsMemoryToAnotherProcess) {
     fill(address, {size}, 4);
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
   expect_used(0);
 }
 
@@ -53,8 +52,7 @@ TEST_F(LegacyIpc, OpenedTwiceIsOneAddressCountedTwice) {
     EXPECT_OK(calls().cuIpcCloseMemHandle(second));
     EXPECT_REFUSED(calls().cuIpcCloseMemHandle(second));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(LegacyIpc, MemoryIsTheSameInEveryImporter) {
@@ -75,46 +73,35 @@ TEST_F(LegacyIpc, MemoryIsTheSameInEveryImporter) {
     fill(address, {4 * unit_.count}, 9);
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  first.channel().signal();
-  first.join();
-  exporter.channel().signal();
-  exporter.join();
+  first.signal_and_join();
+  exporter.signal_and_join();
 }
 
-TEST_F(LegacyIpc, IsNotOpenedInTheProcessThatMadeIt) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const DeviceMemory memory(4 * unit_.count);
-    CUipcMemHandle handle{};
-    ASSERT_OK(calls().cuIpcGetMemHandle(&handle, memory));
-    CUdeviceptr address = 0;
-    EXPECT_REFUSED(open_memory(address, handle));
-  });
+TEST_IN_CONTEXT(LegacyIpc, IsNotOpenedInTheProcessThatMadeIt) {
+  const DeviceMemory memory(4 * unit_.count);
+  CUipcMemHandle handle{};
+  ASSERT_OK(calls().cuIpcGetMemHandle(&handle, memory));
+  CUdeviceptr address = 0;
+  EXPECT_REFUSED(open_memory(address, handle));
 }
 
-TEST_F(LegacyIpc, TakesNoMappedExtentsAndNoHostMemory) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const Mapped mapped = map(allocate(unit_));
-    PinnedNumbers pinned(16);
-    CUipcMemHandle handle{};
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, mapped.range.base()));
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned.data())));
-    EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, 0));
-  });
+TEST_IN_CONTEXT(LegacyIpc, TakesNoMappedExtentsAndNoHostMemory) {
+  const Mapped mapped = map(allocate(unit_));
+  PinnedNumbers pinned(16);
+  CUipcMemHandle handle{};
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, mapped.range.base()));
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(pinned.data())));
+  EXPECT_REFUSED(calls().cuIpcGetMemHandle(&handle, 0));
 }
 
-TEST_F(LegacyIpc, OfGarbageIsRefused) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    CUipcMemHandle nothing{};
-    CUdeviceptr address = 0;
-    EXPECT_REFUSED(open_memory(address, nothing));
-    CUipcEventHandle no_event{};
-    CUevent event = nullptr;
-    EXPECT_REFUSED(calls().cuIpcOpenEventHandle(&event, no_event));
-    EXPECT_REFUSED(calls().cuIpcCloseMemHandle(0x1000));
-  });
+TEST_IN_CONTEXT(LegacyIpc, OfGarbageIsRefused) {
+  CUipcMemHandle nothing{};
+  CUdeviceptr address = 0;
+  EXPECT_REFUSED(open_memory(address, nothing));
+  CUipcEventHandle no_event{};
+  CUevent event = nullptr;
+  EXPECT_REFUSED(calls().cuIpcOpenEventHandle(&event, no_event));
+  EXPECT_REFUSED(calls().cuIpcCloseMemHandle(0x1000));
 }
 
 TEST_F(LegacyIpc, MemoryIsNotFreedByTheImporter) {
@@ -127,8 +114,7 @@ TEST_F(LegacyIpc, MemoryIsNotFreedByTheImporter) {
     EXPECT_REFUSED(calls().cuMemFree(address));
     EXPECT_OK(calls().cuIpcCloseMemHandle(address));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
@@ -144,8 +130,7 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
     channel.await();  // the importer has seen the event pending
     gate.open();
     must(calls().cuStreamSynchronize(stream));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   const auto handle = exporter.channel().hear_value<CUipcEventHandle>();
   Process importer([&](Channel& channel) {
@@ -159,23 +144,18 @@ TEST_F(LegacyIpc, EventsAreAwaitedInAnotherProcess) {
     EXPECT_OK(calls().cuEventDestroy(event));
   });
   importer.channel().await();
-  exporter.channel().signal();
-  exporter.channel().await();
+  exporter.channel().signal_and_await();
   importer.join();
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
-TEST_F(LegacyIpc, EventsMustBeMadeForIt) {
-  in_process([] {
-    const cuda::CurrentContext entered = context();
-    const Event plain(CU_EVENT_DISABLE_TIMING);
-    CUipcEventHandle handle{};
-    EXPECT_REFUSED(calls().cuIpcGetEventHandle(&handle, plain));
-    CUevent timed = nullptr;
-    EXPECT_REFUSED(calls().cuEventCreate(&timed, CU_EVENT_INTERPROCESS))
-        << "events between processes tell no time";
-  });
+TEST_IN_CONTEXT(LegacyIpc, EventsMustBeMadeForIt) {
+  const Event plain(CU_EVENT_DISABLE_TIMING);
+  CUipcEventHandle handle{};
+  EXPECT_REFUSED(calls().cuIpcGetEventHandle(&handle, plain));
+  CUevent timed = nullptr;
+  EXPECT_REFUSED(calls().cuEventCreate(&timed, CU_EVENT_INTERPROCESS))
+      << "events between processes tell no time";
 }
 
 }  // namespace

@@ -9,13 +9,11 @@ using Lifetime = DriverTest;
 TEST_F(Lifetime, EndsWithTheHandleWhereThereIsNothingElse) {
   Process process([this](Channel& channel) {
     { const cuda::Allocation one = allocate(block_); }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Lifetime, IsKeptByAHandle) {
@@ -23,8 +21,7 @@ TEST_F(Lifetime, IsKeptByAHandle) {
     const cuda::Allocation one = allocate(block_);
     exported(one).reset();
     map(one);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
@@ -34,20 +31,16 @@ TEST_F(Lifetime, IsKeptByAMapping) {
   Process process([this](Channel& channel) {
     Mapped mapped = map(allocate(block_));
     fill(mapped.range.base(), block_, 6);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_TRUE(holds(mapped.range.base(), block_, 6));
     mapped.mapping = {};
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Lifetime, IsKeptByADescriptorInAProcessThatNeverStartedADriver) {
@@ -86,16 +79,14 @@ TEST_F(Lifetime, GoesOnInAnImporterWhenTheExporterIsKilled) {
       const UniqueFd descriptor = channel.receive();
       mapped = map(import(descriptor, block_));
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_TRUE(holds(mapped.range.base(), block_, 8));
   });
   importer.channel().send(exporter.channel().receive().get());
   importer.channel().await();
   exporter.kill();
   expect_used(block_.count);
-  importer.channel().signal();
-  importer.join();
+  importer.signal_and_join();
   expect_used(0);
 }
 
@@ -105,8 +96,7 @@ TEST_F(Lifetime, EndsWithAKilledProcessWhateverItHeld) {
     const UniqueFd descriptor = exported(one);
     const Mapped mapped = map(one);
     fill(mapped.range.base(), one.size(), 1);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used_at_least(5 * block_.count);
@@ -148,15 +138,13 @@ TEST_F(Lifetime, GoesOnInTheExporterWhenAnImporterIsKilled) {
     const Mapped mapped = map(import(channel.receive(), block_));
     EXPECT_TRUE(holds(mapped.range.base(), block_, 3));
     fill(mapped.range.base(), block_, 4);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   importer.channel().send(exporter.channel().receive().get());
   importer.channel().await();
   importer.kill();
   expect_used(block_.count);
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
   expect_used(0);
 }
 
@@ -171,13 +159,11 @@ TEST_F(Lifetime, IsKeptByAMappingAloneAfterItsExporterIsKilled) {
       const UniqueFd descriptor = channel.receive();
       mapped = map(import(descriptor, block_));
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     fill(mapped.range.base(), block_, 5);
     EXPECT_TRUE(holds(mapped.range.base(), block_, 5));
     mapped.mapping = {};
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   {
     const UniqueFd descriptor = exporter.channel().receive();
@@ -186,11 +172,9 @@ TEST_F(Lifetime, IsKeptByAMappingAloneAfterItsExporterIsKilled) {
   importer.channel().await();
   exporter.kill();
   expect_used(block_.count);
-  importer.channel().signal();
-  importer.channel().await();
+  importer.channel().signal_and_await();
   expect_used(0);
-  importer.channel().signal();
-  importer.join();
+  importer.signal_and_join();
 }
 
 TEST_F(Lifetime, IsKeptByAnImportedHandleAlone) {
@@ -201,21 +185,17 @@ TEST_F(Lifetime, IsKeptByAnImportedHandleAlone) {
       const UniqueFd descriptor = channel.receive();
       handle.emplace(import(descriptor, block_));
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     handle.reset();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   importer.channel().send(exporter.channel().receive().get());
   importer.channel().await();
   exporter.join();
   expect_used(block_.count);
-  importer.channel().signal();
-  importer.channel().await();
+  importer.channel().signal_and_await();
   expect_used(0);
-  importer.channel().signal();
-  importer.join();
+  importer.signal_and_join();
 }
 
 }  // namespace

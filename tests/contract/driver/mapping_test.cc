@@ -16,34 +16,30 @@ Result<cuda::Mapping> map_at(cuda::Address at, const std::vector<cuda::Allocatio
   return cuda::Mapping::create(driver(), at, allocations, device().ordinal);
 }
 
-TEST_F(Mapping, ShowsSeveralExtentsAsOneRange) {
-  in_process([this] {
-    const cuda::Reservation addresses = reserve({3 * unit_.count});
-    EXPECT_EQ(addresses.base() % unit_.count, 0U);
-    auto mapping = map_at(addresses.base(), several(3, unit_));
-    ASSERT_TRUE(mapping) << mapping.error().message;
-    EXPECT_EQ(mapping->size().count, 3 * unit_.count);
-    fill(addresses.base(), mapping->size(), 3);
-    EXPECT_TRUE(holds(addresses.base(), mapping->size(), 3));
-  });
+TEST_IN_PROCESS(Mapping, ShowsSeveralExtentsAsOneRange) {
+  const cuda::Reservation addresses = reserve({3 * unit_.count});
+  EXPECT_EQ(addresses.base() % unit_.count, 0U);
+  auto mapping = map_at(addresses.base(), several(3, unit_));
+  ASSERT_TRUE(mapping) << mapping.error().message;
+  EXPECT_EQ(mapping->size().count, 3 * unit_.count);
+  fill(addresses.base(), mapping->size(), 3);
+  EXPECT_TRUE(holds(addresses.base(), mapping->size(), 3));
 }
 
-TEST_F(Mapping, IsTruncatedFromTheEndAndGrowsAgain) {
-  in_process([this] {
-    const cuda::Reservation addresses = reserve({3 * unit_.count});
-    auto mapping = map_at(addresses.base(), several(3, unit_));
-    ASSERT_TRUE(mapping);
-    fill(addresses.base(), {3 * unit_.count}, 1);
-    const cuda::Address end = addresses.base() + unit_.count;
-    EXPECT_TRUE(mapping->truncate(end));
-    EXPECT_EQ(mapping->size(), unit_);
-    EXPECT_TRUE(holds(addresses.base(), unit_, 1)) << "what stays is untouched";
-    EXPECT_TRUE(mapping->truncate(end));
-    EXPECT_EQ(mapping->size(), unit_) << "nothing more to unmap";
-    auto more = map_at(end, several(2, unit_));
-    ASSERT_TRUE(more) << more.error().message;
-    EXPECT_TRUE(holds(end, {2 * unit_.count}, 0)) << "new memory";
-  });
+TEST_IN_PROCESS(Mapping, IsTruncatedFromTheEndAndGrowsAgain) {
+  const cuda::Reservation addresses = reserve({3 * unit_.count});
+  auto mapping = map_at(addresses.base(), several(3, unit_));
+  ASSERT_TRUE(mapping);
+  fill(addresses.base(), {3 * unit_.count}, 1);
+  const cuda::Address end = addresses.base() + unit_.count;
+  EXPECT_TRUE(mapping->truncate(end));
+  EXPECT_EQ(mapping->size(), unit_);
+  EXPECT_TRUE(holds(addresses.base(), unit_, 1)) << "what stays is untouched";
+  EXPECT_TRUE(mapping->truncate(end));
+  EXPECT_EQ(mapping->size(), unit_) << "nothing more to unmap";
+  auto more = map_at(end, several(2, unit_));
+  ASSERT_TRUE(more) << more.error().message;
+  EXPECT_TRUE(holds(end, {2 * unit_.count}, 0)) << "new memory";
 }
 
 TEST_F(Mapping, IsAllOrNothing) {
@@ -59,27 +55,23 @@ TEST_F(Mapping, IsAllOrNothing) {
   expect_used(0);
 }
 
-TEST_F(Mapping, OutsideAReservationIsRefused) {
-  in_process([this] {
-    cuda::Address gone = 0;
-    gone = reserve(unit_).base();
-    auto mapping = map_at(gone, several(1, unit_));
-    ASSERT_FALSE(mapping);
-    EXPECT_EQ(mapping.error().code, Code::kInvalidArgument);
-    const cuda::Reservation addresses = reserve(unit_);
-    EXPECT_FALSE(map_at(addresses.base(), several(2, unit_))) << "past its end";
-    EXPECT_TRUE(map_at(addresses.base(), several(1, unit_)));
-  });
+TEST_IN_PROCESS(Mapping, OutsideAReservationIsRefused) {
+  cuda::Address gone = 0;
+  gone = reserve(unit_).base();
+  auto mapping = map_at(gone, several(1, unit_));
+  ASSERT_FALSE(mapping);
+  EXPECT_EQ(mapping.error().code, Code::kInvalidArgument);
+  const cuda::Reservation addresses = reserve(unit_);
+  EXPECT_FALSE(map_at(addresses.base(), several(2, unit_))) << "past its end";
+  EXPECT_TRUE(map_at(addresses.base(), several(1, unit_)));
 }
 
-TEST_F(Mapping, OfOneExtentInTwoPlacesShowsTheSameMemory) {
-  in_process([this] {
-    const cuda::Allocation one = allocate(unit_);
-    const Mapped first = map(one), second = map(one);
-    EXPECT_NE(first.range.base(), second.range.base());
-    fill(first.range.base(), unit_, 9);
-    EXPECT_TRUE(holds(second.range.base(), unit_, 9));
-  });
+TEST_IN_PROCESS(Mapping, OfOneExtentInTwoPlacesShowsTheSameMemory) {
+  const cuda::Allocation one = allocate(unit_);
+  const Mapped first = map(one), second = map(one);
+  EXPECT_NE(first.range.base(), second.range.base());
+  fill(first.range.base(), unit_, 9);
+  EXPECT_TRUE(holds(second.range.base(), unit_, 9));
 }
 
 TEST_F(Mapping, NeedsNoContextAndMakesNone) {
@@ -90,13 +82,11 @@ TEST_F(Mapping, NeedsNoContextAndMakesNone) {
     CUcontext context = nullptr;
     driver().api().cuCtxGetCurrent(&context);
     EXPECT_EQ(context, nullptr);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Mapping, MovesWithItsOwnerAndEndsWithTheLast) {
@@ -110,13 +100,11 @@ TEST_F(Mapping, MovesWithItsOwnerAndEndsWithTheLast) {
     }
     EXPECT_TRUE(holds(mapped.range.base(), block_, 4)) << "the moved-from one took nothing along";
     mapped.mapping = {};
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 }  // namespace

@@ -72,8 +72,7 @@ TEST_F(NvmlDevices, TellTheirMemoryInBothForms) {
 TEST_F(NvmlDevices, ListTheProcessesWithAContext) {
   Process process([](Channel& channel) {
     const cuda::CurrentContext entered = context();
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   unsigned count = 0;
@@ -82,8 +81,7 @@ TEST_F(NvmlDevices, ListTheProcessesWithAContext) {
   EXPECT_GE(count, 1U);
   const auto listed = management().processes_of(first_);
   EXPECT_EQ(std::ranges::count(listed, static_cast<unsigned>(process.pid()), &nvmlProcessInfo_t::pid), 1);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(NvmlDevices, TellTheirUseAndPersistence) {

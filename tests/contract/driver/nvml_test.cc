@@ -19,8 +19,7 @@ TEST_F(Nvml, FreeGoesDownByWhatIsAllocated) {
   const std::uint64_t before = nvml().memory(uuid_)->free.count;
   Process process([this](Channel& channel) {
     const cuda::Allocation one = allocate({5 * block_.count});
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(5 * block_.count);
@@ -32,8 +31,7 @@ TEST_F(Nvml, ContextCostsMemoryAndNamesItsProcess) {
   Process process([](Channel& channel) {
     auto context = cuda::CurrentContext::enter(driver(), device().ordinal);
     ASSERT_TRUE(context) << context.error().message;
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used_at_least(slack_.count + 1);
@@ -41,8 +39,7 @@ TEST_F(Nvml, ContextCostsMemoryAndNamesItsProcess) {
   ASSERT_TRUE(processes) << processes.error().message;
   EXPECT_TRUE(
       std::ranges::count(*processes, static_cast<unsigned>(process.pid()), &cuda::ProcessMemory::pid) == 1);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -51,8 +48,7 @@ TEST_F(Nvml, ListsAProcessOnceWithWhatItHolds) {
     auto context = cuda::CurrentContext::enter(driver(), device().ordinal);
     ASSERT_TRUE(context) << context.error().message;
     const cuda::Allocation one = allocate({5 * block_.count});
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   const auto processes = nvml().processes(uuid_);
@@ -64,8 +60,7 @@ TEST_F(Nvml, ListsAProcessOnceWithWhatItHolds) {
   ASSERT_EQ(figures.size(), 1U);
   // A driver may not tell; if it does, the memory is in it.
   EXPECT_TRUE(figures[0].is_zero() || figures[0].count >= 5 * block_.count) << figures[0].count;
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
 TEST_F(Nvml, DoesNotKnowAStrangersDevice) {

@@ -82,22 +82,18 @@ TEST_F(PoolSharing, ShowsAnAllocationToAnotherProcess) {
     EXPECT_OK(calls().cuMemFree(address)) << "before the exporter does";
     EXPECT_OK(calls().cuMemPoolDestroy(pool));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
   shared.descriptor.reset();  // the descriptor alone keeps the pool's memory, as with an extent
   expect_used(0);
 }
 
-TEST_F(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
-  in_process([this] {
-    const cuda::CurrentContext entered = context();
-    const Stream stream;
-    const CUmemoryPool pool = shareable_pool();
-    const CUdeviceptr address = allocated(pool, unit_.count, stream);
-    CUmemPoolPtrExportData token{};
-    EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
-    give_up(pool, address, stream);
-  });
+TEST_IN_CONTEXT(PoolSharing, NamesNoAllocationOfAPoolThatWasNotExported) {
+  const Stream stream;
+  const CUmemoryPool pool = shareable_pool();
+  const CUdeviceptr address = allocated(pool, unit_.count, stream);
+  CUmemPoolPtrExportData token{};
+  EXPECT_EQ(calls().cuMemPoolExportPointer(&token, address), CUDA_ERROR_INVALID_VALUE);
+  give_up(pool, address, stream);
 }
 
 TEST_F(PoolSharing, AllocatesNothingFromAnImportedPool) {
@@ -112,8 +108,7 @@ TEST_F(PoolSharing, AllocatesNothingFromAnImportedPool) {
     EXPECT_REFUSED(calls().cuDeviceSetMemPool(device().ordinal, pool));
     EXPECT_OK(calls().cuMemPoolDestroy(pool));
   });
-  exporter.channel().signal();
-  exporter.join();
+  exporter.signal_and_join();
 }
 
 TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
@@ -129,8 +124,7 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     channel.tell_value(token);
     channel.await();
     fill(address, unit_, 0x5c);
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   Shared shared = receive(exporter.channel());
   Process importer([&](Channel& channel) {
@@ -138,41 +132,34 @@ TEST_F(PoolSharing, ShowsTheImporterWhatTheExporterWritesLater) {
     CUdeviceptr address = 0;
     CUmemPoolPtrExportData token = shared.token;
     must(calls().cuMemPoolImportPointer(&address, imported_pool(shared.descriptor), &token));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_TRUE(holds(address, unit_, 0x5c));
     EXPECT_OK(calls().cuMemFree(address));
   });
   importer.channel().await();
-  exporter.channel().signal();
-  exporter.channel().await();
-  importer.channel().signal();
-  importer.join();
+  exporter.channel().signal_and_await();
+  importer.signal_and_join();
   exporter.kill();
   shared.descriptor.reset();
   expect_used(0);
 }
 
-TEST_F(PoolSharing, OfAPoolNotMadeForItIsRefused) {
-  in_process([] {
-    CUmemoryPool standard = nullptr;
-    must(calls().cuDeviceGetDefaultMemPool(&standard, device().ordinal));
-    int descriptor = -1;
-    EXPECT_REFUSED(calls().cuMemPoolExportToShareableHandle(&descriptor, standard,
-                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  });
+TEST_IN_PROCESS(PoolSharing, OfAPoolNotMadeForItIsRefused) {
+  CUmemoryPool standard = nullptr;
+  must(calls().cuDeviceGetDefaultMemPool(&standard, device().ordinal));
+  int descriptor = -1;
+  EXPECT_REFUSED(calls().cuMemPoolExportToShareableHandle(&descriptor, standard,
+                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 }
 
-TEST_F(PoolSharing, TakesNoOtherDescriptorForAPool) {
-  in_process([this] {
-    const UniqueFd extent = exported(allocate(unit_));
-    for (const int descriptor : {-1, 9999, extent.get()}) {
-      CUmemoryPool pool = nullptr;
-      EXPECT_REFUSED(calls().cuMemPoolImportFromShareableHandle(
-          &pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
-          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    }
-  });
+TEST_IN_PROCESS(PoolSharing, TakesNoOtherDescriptorForAPool) {
+  const UniqueFd extent = exported(allocate(unit_));
+  for (const int descriptor : {-1, 9999, extent.get()}) {
+    CUmemoryPool pool = nullptr;
+    EXPECT_REFUSED(calls().cuMemPoolImportFromShareableHandle(
+        &pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  }
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ class Channel {
   void signal() { send(-1); }
   /// Blocks until the other side signals or sends; fails the test if it ends instead.
   void await() { receive(); }
+  void signal_and_await() {
+    signal();
+    await();
+  }
   /// Sends a copy of `descriptor`.
   void send(int descriptor);
   UniqueFd receive();
@@ -58,6 +62,10 @@ class Process {
   pid_t pid() const { return pid_; }
   /// Waits for the end, which must be a successful one.
   void join();
+  void signal_and_join() {
+    channel_.signal();
+    join();
+  }
   /// Waits for the end, whatever it is: the wait status.
   int wait();
   /// SIGKILL, and waits.
@@ -72,3 +80,17 @@ class Process {
 void in_process(const std::function<void()>& body);
 
 }  // namespace gpumem::contract
+
+/// As TEST_F, with the body in a process of its own, after `enter` there.
+#define GPUMEM_TEST_IN_PROCESS(fixture, name, enter)                                                    \
+  struct fixture##_##name##_InProcess : fixture {                                                       \
+    void body();                                                                                        \
+  };                                                                                                    \
+  GTEST_TEST_(fixture, name, fixture##_##name##_InProcess, ::testing::internal::GetTypeId<fixture>()) { \
+    in_process([this] {                                                                                 \
+      enter;                                                                                            \
+      body();                                                                                           \
+    });                                                                                                 \
+  }                                                                                                     \
+  void fixture##_##name##_InProcess::body()
+#define TEST_IN_PROCESS(fixture, name) GPUMEM_TEST_IN_PROCESS(fixture, name, )

@@ -24,13 +24,11 @@ void expect_ours(const CUmemAllocationProp& found) {
   EXPECT_EQ(found.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-TEST_F(Properties, AreThoseGivenAtCreation) {
-  in_process([this] {
-    const cuda::Allocation one = allocate(unit_);
-    const CUmemAllocationProp found = properties_of(one.handle());
-    expect_ours(found);
-    EXPECT_EQ(found.allocFlags.gpuDirectRDMACapable != 0, device().has_direct_access);
-  });
+TEST_IN_PROCESS(Properties, AreThoseGivenAtCreation) {
+  const cuda::Allocation one = allocate(unit_);
+  const CUmemAllocationProp found = properties_of(one.handle());
+  expect_ours(found);
+  EXPECT_EQ(found.allocFlags.gpuDirectRDMACapable != 0, device().has_direct_access);
 }
 
 TEST_F(Properties, OfAnImportTellTheDeviceAndNoHandles) {
@@ -74,17 +72,14 @@ TEST_F(Properties, NameTheImportersOwnOrdinal) {
   });
 }
 
-TEST_F(Properties, TellTheGranularityBeforeAnythingIsMade) {
-  in_process([] {
-    const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
-    std::size_t least = 0, best = 0;
-    ASSERT_OK(calls().cuMemGetAllocationGranularity(&least, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    ASSERT_OK(
-        calls().cuMemGetAllocationGranularity(&best, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
-    EXPECT_GT(least, 0U);
-    EXPECT_EQ(best % least, 0U);
-    EXPECT_EQ(best, device().granularity.count);
-  });
+TEST_IN_PROCESS(Properties, TellTheGranularityBeforeAnythingIsMade) {
+  const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+  std::size_t least = 0, best = 0;
+  ASSERT_OK(calls().cuMemGetAllocationGranularity(&least, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  ASSERT_OK(calls().cuMemGetAllocationGranularity(&best, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  EXPECT_GT(least, 0U);
+  EXPECT_EQ(best % least, 0U);
+  EXPECT_EQ(best, device().granularity.count);
 }
 
 TEST_F(Properties, RetainGivesTheHandleThatWasMapped) {
@@ -102,13 +97,11 @@ TEST_F(Properties, RetainGivesTheHandleThatWasMapped) {
     EXPECT_TRUE(holds(again.range.base(), block_, 5)) << "the same memory";
     EXPECT_OK(calls().cuMemUnmap(again.range.base(), block_.count));
     EXPECT_OK(calls().cuMemRelease(handle));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
   expect_used(0);
 }
 
@@ -119,34 +112,28 @@ TEST_F(Properties, RetainedHandleKeepsTheMemory) {
       const Mapped mapped = map(allocate(block_));
       ASSERT_OK(calls().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(mapped.range.base())));
     }
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
     EXPECT_OK(calls().cuMemRelease(handle));
-    channel.signal();
-    channel.await();
+    channel.signal_and_await();
   });
   process.channel().await();
   expect_used(block_.count);
-  process.channel().signal();
-  process.channel().await();
+  process.channel().signal_and_await();
   expect_used(0);
-  process.channel().signal();
-  process.join();
+  process.signal_and_join();
 }
 
-TEST_F(Properties, EveryExportIsADescriptorOfItsOwn) {
-  in_process([this] {
-    const cuda::Allocation one = allocate(unit_);
-    const UniqueFd first = exported(one), second = exported(one);
-    EXPECT_NE(first.get(), second.get());
-    const UniqueFd copy(::dup(first.get()));
-    const Mapped mapped = map(one);
-    fill(mapped.range.base(), unit_, 6);
-    for (const UniqueFd* descriptor : {&first, &second, &copy}) {
-      const Mapped other = map(import(*descriptor, unit_));
-      EXPECT_TRUE(holds(other.range.base(), unit_, 6));
-    }
-  });
+TEST_IN_PROCESS(Properties, EveryExportIsADescriptorOfItsOwn) {
+  const cuda::Allocation one = allocate(unit_);
+  const UniqueFd first = exported(one), second = exported(one);
+  EXPECT_NE(first.get(), second.get());
+  const UniqueFd copy(::dup(first.get()));
+  const Mapped mapped = map(one);
+  fill(mapped.range.base(), unit_, 6);
+  for (const UniqueFd* descriptor : {&first, &second, &copy}) {
+    const Mapped other = map(import(*descriptor, unit_));
+    EXPECT_TRUE(holds(other.range.base(), unit_, 6));
+  }
 }
 
 }  // namespace

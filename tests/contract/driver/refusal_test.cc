@@ -81,52 +81,46 @@ TEST_F(Refusal, OfMemoryOnAHiddenDevice) {
   });
 }
 
-TEST_F(Refusal, OfNullPointers) {
-  in_process([this] {
-    const Calls& cu = calls();
-    const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
-    const cuda::Allocation one = allocate(unit_);
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_REFUSED(cu.cuMemCreate(nullptr, unit_.count, &properties, 0));
-    EXPECT_REFUSED(cu.cuMemCreate(&handle, unit_.count, nullptr, 0));
-    EXPECT_REFUSED(cu.cuMemGetAllocationGranularity(nullptr, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    EXPECT_REFUSED(
-        cu.cuMemExportToShareableHandle(nullptr, one.handle(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    EXPECT_REFUSED(cu.cuMemAddressReserve(nullptr, unit_.count, 0, 0, 0));
-    EXPECT_REFUSED(cu.cuMemGetAllocationPropertiesFromHandle(nullptr, one.handle()));
-    EXPECT_REFUSED(cu.cuDeviceGetCount(nullptr));
-    EXPECT_REFUSED(cu.cuDriverGetVersion(nullptr));
-    const Mapped mapped = map(one);
-    EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, nullptr, 1));
-  });
+TEST_IN_PROCESS(Refusal, OfNullPointers) {
+  const Calls& cu = calls();
+  const CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+  const cuda::Allocation one = allocate(unit_);
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_REFUSED(cu.cuMemCreate(nullptr, unit_.count, &properties, 0));
+  EXPECT_REFUSED(cu.cuMemCreate(&handle, unit_.count, nullptr, 0));
+  EXPECT_REFUSED(cu.cuMemGetAllocationGranularity(nullptr, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  EXPECT_REFUSED(
+      cu.cuMemExportToShareableHandle(nullptr, one.handle(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  EXPECT_REFUSED(cu.cuMemAddressReserve(nullptr, unit_.count, 0, 0, 0));
+  EXPECT_REFUSED(cu.cuMemGetAllocationPropertiesFromHandle(nullptr, one.handle()));
+  EXPECT_REFUSED(cu.cuDeviceGetCount(nullptr));
+  EXPECT_REFUSED(cu.cuDriverGetVersion(nullptr));
+  const Mapped mapped = map(one);
+  EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, nullptr, 1));
 }
 
-TEST_F(Refusal, OfAddressesThatNobodyReserved) {
-  in_process([this] {
-    const Calls& cu = calls();
-    const cuda::Allocation one = allocate(unit_);
-    const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    const CUdeviceptr nowhere = 64 * unit_.count;
-    EXPECT_REFUSED(cu.cuMemMap(nowhere, unit_.count, 0, one.handle(), 0));
-    EXPECT_REFUSED(cu.cuMemUnmap(nowhere, unit_.count));
-    EXPECT_REFUSED(cu.cuMemSetAccess(nowhere, unit_.count, &access, 1));
-    EXPECT_REFUSED(cu.cuMemAddressFree(nowhere, unit_.count));
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_REFUSED(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(nowhere)));
-  });
+TEST_IN_PROCESS(Refusal, OfAddressesThatNobodyReserved) {
+  const Calls& cu = calls();
+  const cuda::Allocation one = allocate(unit_);
+  const CUmemAccessDesc access = access_of(device().ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  const CUdeviceptr nowhere = 64 * unit_.count;
+  EXPECT_REFUSED(cu.cuMemMap(nowhere, unit_.count, 0, one.handle(), 0));
+  EXPECT_REFUSED(cu.cuMemUnmap(nowhere, unit_.count));
+  EXPECT_REFUSED(cu.cuMemSetAccess(nowhere, unit_.count, &access, 1));
+  EXPECT_REFUSED(cu.cuMemAddressFree(nowhere, unit_.count));
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_REFUSED(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(nowhere)));
 }
 
-TEST_F(Refusal, OfImpossibleReservations) {
-  in_process([this] {
-    const Calls& cu = calls();
-    driver();
-    CUdeviceptr at = 0;
-    EXPECT_REFUSED(cu.cuMemAddressReserve(&at, 0, 0, 0, 0));
-    EXPECT_REFUSED(cu.cuMemAddressReserve(&at, std::size_t{1} << 62, 0, 0, 0))
-        << "larger than any address space";
-    EXPECT_REFUSED(cu.cuMemAddressReserve(&at, unit_.count, 3 * unit_.count, 0, 0)) << "no power of two";
-    EXPECT_REFUSED(cu.cuMemAddressReserve(&at, unit_.count, 0, 0, 1)) << "flags must be zero";
-  });
+TEST_IN_PROCESS(Refusal, OfImpossibleReservations) {
+  const Calls& cu = calls();
+  driver();
+  CUdeviceptr at = 0;
+  EXPECT_REFUSED(cu.cuMemAddressReserve(&at, 0, 0, 0, 0));
+  EXPECT_REFUSED(cu.cuMemAddressReserve(&at, std::size_t{1} << 62, 0, 0, 0))
+      << "larger than any address space";
+  EXPECT_REFUSED(cu.cuMemAddressReserve(&at, unit_.count, 3 * unit_.count, 0, 0)) << "no power of two";
+  EXPECT_REFUSED(cu.cuMemAddressReserve(&at, unit_.count, 0, 0, 1)) << "flags must be zero";
 }
 
 TEST_F(Refusal, OfFlagsThatMustBeZero) {
@@ -143,28 +137,24 @@ TEST_F(Refusal, OfFlagsThatMustBeZero) {
   expect_used(0);
 }
 
-TEST_F(Refusal, OfWhatTheDriverDoesNotKnowAsLocationOrAccess) {
-  in_process([this] {
-    const Calls& cu = calls();
-    const Mapped mapped = map(allocate(unit_));
-    CUmemAccessDesc access = access_of(1000, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, &access, 1)) << "no such device";
-    access = access_of(device().ordinal, static_cast<CUmemAccess_flags>(99));
-    EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, &access, 1)) << "no such access";
-  });
+TEST_IN_PROCESS(Refusal, OfWhatTheDriverDoesNotKnowAsLocationOrAccess) {
+  const Calls& cu = calls();
+  const Mapped mapped = map(allocate(unit_));
+  CUmemAccessDesc access = access_of(1000, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, &access, 1)) << "no such device";
+  access = access_of(device().ordinal, static_cast<CUmemAccess_flags>(99));
+  EXPECT_REFUSED(cu.cuMemSetAccess(mapped.range.base(), unit_.count, &access, 1)) << "no such access";
 }
 
-TEST_F(Refusal, OfExportingWhatWasNotMadeForIt) {
-  in_process([this] {
-    CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    CUmemGenericAllocationHandle handle = 0;
-    ASSERT_OK(calls().cuMemCreate(&handle, unit_.count, &properties, 0));
-    int descriptor = -1;
-    EXPECT_REFUSED(calls().cuMemExportToShareableHandle(&descriptor, handle,
-                                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    EXPECT_OK(calls().cuMemRelease(handle));
-  });
+TEST_IN_PROCESS(Refusal, OfExportingWhatWasNotMadeForIt) {
+  CUmemAllocationProp properties = cuda::allocation_properties(device().ordinal);
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_OK(calls().cuMemCreate(&handle, unit_.count, &properties, 0));
+  int descriptor = -1;
+  EXPECT_REFUSED(
+      calls().cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  EXPECT_OK(calls().cuMemRelease(handle));
 }
 
 }  // namespace

@@ -193,8 +193,7 @@ TEST_F(SharingProbe, FabricHandlesOfExtents) {
     return imported ? std::string("works") : imported.error().message;
   });
   note("bytes kept by a handle alone", used());
-  owner.channel().signal();
-  owner.join();
+  owner.signal_and_join();
 }
 
 TEST_F(SharingProbe, HostMemoryAsAnExtent) {

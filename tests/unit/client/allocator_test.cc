@@ -72,13 +72,6 @@ TEST_F(SessionsAllocator, ThatGoesGivesEverythingBack) {
   EXPECT_EQ(broker_.in_use(), 0U);
 }
 
-TEST_F(SessionsAllocator, OutlivesItsSessionObject) {
-  Allocator allocator = open_allocator();
-  session_.reset();
-  const std::uint64_t address = allocate(allocator, mebibytes(2));
-  EXPECT_TRUE(allocator.deallocate(address, mebibytes(2)));
-}
-
 TEST_F(SessionsAllocator, MeetsPressureWithWhatItCanSpare) {
   Allocator allocator = open_allocator();
   const std::uint64_t kept = allocate(allocator, mebibytes(4)), spare = allocate(allocator, mebibytes(8));
@@ -112,28 +105,6 @@ TEST_F(SessionsAllocator, ThatHasBeenMovedFromSaysSo) {
   EXPECT_EQ(allocator.limit(), Bytes{});
   EXPECT_EQ(allocator.device(), "");
   EXPECT_EQ(allocator.c_handle(), nullptr);
-}
-
-TEST_F(SessionsAllocator, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {
-  Allocator allocator = open_allocator();
-  const std::uint64_t kept = allocate(allocator, mebibytes(4));
-  ASSERT_TRUE(allocator.deallocate(allocate(allocator, {4096}), {4096}));  // the thread's cache has something
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto answer = answer_of_all(allocator);
-    const bool refused = answer && answer->code == Code::kFailedPrecondition &&
-                         answer->message.find("forked") != std::string::npos &&
-                         allocator.allocate({4096}).error().code == Code::kFailedPrecondition &&
-                         allocator.deallocate(kept, mebibytes(4)).error().code == Code::kFailedPrecondition;
-    { const Allocator gone = std::move(allocator); }
-    session_.reset();
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_TRUE(allocator.deallocate(allocate(allocator, {4096}), {4096}));
-  EXPECT_TRUE(allocator.deallocate(kept, mebibytes(4)));
 }
 
 }  // namespace

@@ -230,14 +230,6 @@ TEST_F(BrokerBackingTest, ThatGoesGivesEverythingBackMappedOrNot) {
   EXPECT_EQ(broker_.in_use(), 0U);
 }
 
-TEST_F(BrokerBackingTest, OutlivesItsSession) {
-  const auto memory = open();
-  connection_.reset();
-  const auto extents = obtain(*memory, kPage);
-  ASSERT_TRUE(memory->map(memory->properties().base, extents));
-  put(memory->properties().base, 1);
-}
-
 TEST_F(BrokerBackingTest, IsMappedAndGivenBackWhileMoreIsWaitedFor) {
   const auto memory = open();
   auto extents = obtain(*memory, mebibytes(4));

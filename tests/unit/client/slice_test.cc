@@ -243,23 +243,5 @@ TEST_F(SliceTest, GrowthsOfSeveralThreadsDoNotMixTheirOffers) {
   for (const Slice& slice : slices) EXPECT_TRUE(is_usable(slice));
 }
 
-TEST_F(SliceTest, OfAParentIsUnusableInAForkedChildAndUnharmedByIt) {
-  Slice slice = open();
-  ASSERT_TRUE(slice.grow(mebibytes(4)));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const bool refused = slice.grow(mebibytes(6)).error().code == Code::kFailedPrecondition &&
-                         slice.shrink({}).error().code == Code::kFailedPrecondition;
-    { const Slice gone = std::move(slice); }
-    session_.reset();
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_TRUE(is_usable(slice));
-  EXPECT_EQ(*slice.grow(mebibytes(6)), mebibytes(6));
-}
-
 }  // namespace
 }  // namespace gpumem::client::test

@@ -38,24 +38,6 @@ class ArbiterTest : public testing::Test {
   std::uint64_t last_ = 0;
 };
 
-TEST_F(ArbiterTest, GrantsInTheOrderOfAsking) {
-  const auto first = ask(bob, 30);
-  const auto second = ask(cid, 30);
-  ask(bob, 30);
-  EXPECT_EQ(admitted(), (Ids{first, second}));
-  EXPECT_EQ(arbiter.waiting(0), 1u);
-  EXPECT_EQ(ledger.charges(0)[Charge::kOffered], Bytes{60});
-}
-
-TEST_F(ArbiterTest, LetsNoSmallerRequestOvertakeALargerOneThatHasTheSmallerShare) {
-  ledger.reserve(cid, 0, {30});
-  const auto large = ask(bob, 60);
-  const auto small = ask(bob, 1);
-  EXPECT_EQ(admitted(), Ids{});
-  ledger.release(cid, 0, {30}, Charge::kOffered);
-  EXPECT_EQ(admitted(), (Ids{large, small}));
-}
-
 TEST_F(ArbiterTest, LetsARequestWithinItsGuaranteeOvertakeBursts) {
   ledger.reserve(bob, 0, {70});
   ask(cid, 10);

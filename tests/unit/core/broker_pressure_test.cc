@@ -69,14 +69,6 @@ TEST_F(BrokerPressure, IsRelievedWhenTheRequestGoes) {
   EXPECT_EQ(machine.broker.next_deadline(), std::nullopt);
 }
 
-TEST_F(BrokerPressure, IsRelievedWhenTheRequestRunsOutOfTime) {
-  machine.get(bob, bobs, mebibytes(64));
-  const RequestId id = machine.grow(ann, anns, mebibytes(16), seconds(9));
-  machine.pass_in_steps(seconds(9));
-  EXPECT_EQ(machine.code(id), Code::kDeadlineExceeded);
-  EXPECT_EQ(machine.asked_of(bob), Bytes{0});
-}
-
 TEST_F(BrokerPressure, IsNotForRequestsThatMayNotWait) {
   const SessionId cid = machine.connect(3);
   machine.get(bob, bobs, mebibytes(64));

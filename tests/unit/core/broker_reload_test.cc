@@ -69,18 +69,6 @@ TEST_F(BrokerReload, UnderWhatIsChargedLeavesADebtThatOnlyReturnsPayOff) {
   ASSERT_TRUE(machine.give_back(bob, bobs, second));
 }
 
-TEST_F(BrokerReload, LetsAWaiterGoWhoseLimitIsRaised) {
-  policy.tenants[1].quotas[0].limit = mebibytes(16);
-  ASSERT_TRUE(apply());
-  const Grant grant = machine.get(bob, bobs, mebibytes(16));
-  ASSERT_TRUE(machine.keep_but_give_back(bob, bobs, grant));
-  const RequestId id = machine.grow(bob, bobs, mebibytes(16), seconds(9));
-  ASSERT_FALSE(machine.is_answered(id));
-  policy.tenants[1].quotas[0].limit = mebibytes(32);
-  ASSERT_TRUE(apply());
-  EXPECT_TRUE(machine.is_granted(id));
-}
-
 TEST_F(BrokerReload, TellsAWaiterOfTheLimitThatWasLoweredUnderIt) {
   const SessionId ann = machine.connect(1);
   machine.get(bob, bobs, mebibytes(48));

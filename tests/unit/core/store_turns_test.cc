@@ -9,7 +9,7 @@ namespace {
 
 using Turns = StoreWorld;
 
-TEST(StoreTurns, ProveNothingByMemoryOfAPoolThatIsNotCreatedYet) {
+TEST(StoreTurns, MemoryOfAnUnfinishedPoolProvesNothing) {
   Turns at(mebibytes(64));
   at.store.adopt(mebibytes(2));
   ASSERT_EQ(at.driver.steal(0, mebibytes(2)), mebibytes(2)) << "a process holds what was lent before";
@@ -53,7 +53,7 @@ class Churn {
   std::map<LeaseId, Bytes> returned_;
 };
 
-TEST(StoreTurns, ServeALargeRequestThoughAnotherAsksAndWithdrawsAllTheTime) {
+TEST(StoreTurns, LargeRequestIsServedBesideRepeatedWithdrawals) {
   Turns at(gibibytes(24));
   at.run();
   Churn other(at, mebibytes(1100));
@@ -66,7 +66,7 @@ TEST(StoreTurns, ServeALargeRequestThoughAnotherAsksAndWithdrawsAllTheTime) {
   EXPECT_TRUE(at.assembled.contains(large));
 }
 
-TEST(StoreTurns, ProveMemoryFreeThoughAnotherAsksAndWithdrawsAllTheTime) {
+TEST(StoreTurns, MemoryIsProvedFreeBesideRepeatedWithdrawals) {
   Turns at(gibibytes(24));
   at.run();
   Churn other(at, gibibytes(3));
@@ -183,7 +183,7 @@ class Anything {
   std::map<LeaseId, Extent> kept_;
 };
 
-TEST(StoreTurns, ServeAllThatIsFreeAndProveNothingThatIsInUseWhateverAnybodyDoes) {
+TEST(StoreTurns, RandomUseServesFreeMemoryAndProvesNothingInUse) {
   for (const Bytes pool : {mebibytes(2), mebibytes(64), mebibytes(750), gibibytes(24)}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       Anything anything(pool, seed);
@@ -194,7 +194,7 @@ TEST(StoreTurns, ServeAllThatIsFreeAndProveNothingThatIsInUseWhateverAnybodyDoes
   }
 }
 
-TEST(StoreTurns, GiveUpBeforeAllOfThePoolIsBrokenUpForWhatTheDriverDoesNotGive) {
+TEST(StoreTurns, FailingCreationDoesNotBreakUpTheWholePool) {
   Turns at(gibibytes(24));
   at.run();
   at.driver.fails = [](const Extent& extent) { return extent.size == mebibytes(20); };
@@ -205,7 +205,7 @@ TEST(StoreTurns, GiveUpBeforeAllOfThePoolIsBrokenUpForWhatTheDriverDoesNotGive) 
   EXPECT_EQ(at.store.warm() + at.store.missing(), gibibytes(24));
 }
 
-TEST(StoreTurns, LoseNoByteWhateverTheDriverRefuses) {
+TEST(StoreTurns, RandomRefusalsLoseNoByte) {
   for (const unsigned percent : {2, 10, 50, 90}) {
     std::mt19937_64 random(percent);
     Turns at(gibibytes(2));
