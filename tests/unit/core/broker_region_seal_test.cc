@@ -42,12 +42,10 @@ class BrokerRegionSeal : public testing::Test {
     machine.collect();
     return std::nullopt;
   }
-  Result<void> export_handle(char mark) {
+  Result<HandleExported> export_handle(char mark) {
     HandleBytes bytes{};
     bytes.fill(mark);
-    ExportHandle terms;
-    return machine.broker.export_handle(publisher, of_leases(terms, slice, Machine::leases_of(grant)), bytes,
-                                        machine.now);
+    return machine.broker.export_handle(publisher, {slice, Machine::leases_of(grant)}, bytes, machine.now);
   }
   Result<Imported> import_handle(char mark) {
     HandleBytes bytes{};
