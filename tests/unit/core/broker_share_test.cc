@@ -84,7 +84,7 @@ class BrokerShare : public testing::Test {
 
 TEST_F(BrokerShare, AHandleNamesARangeOnce) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const auto handle = make(grant, {mebibytes(1), mebibytes(2), {}, 1});
+  const auto handle = make(grant, {.offset = mebibytes(1), .bytes = mebibytes(2)});
   ASSERT_TRUE(handle);
   const auto imported = machine.broker.import_handle(user, {*handle}, machine.now);
   ASSERT_TRUE(imported);
@@ -97,7 +97,7 @@ TEST_F(BrokerShare, AHandleNamesARangeOnce) {
 
 TEST_F(BrokerShare, AHandleIsForItsTenantItsTimeAndItsUses) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const auto handle = make(grant, {{}, {}, machine.now + seconds(5), 3});
+  const auto handle = make(grant, {.life = seconds(5), .uses = 3});
   ASSERT_TRUE(handle);
   EXPECT_EQ(import_fails(ann, *handle), Code::kNotFound);
   HandleBytes guessed = *handle;
@@ -131,7 +131,7 @@ TEST_F(BrokerShare, AHandleEndsWithItsSession) {
 
 TEST_F(BrokerShare, ARevokedHandleIsRedeemedNoMoreAndItsImportsStay) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const auto handle = make(grant, {{}, {}, {}, 3});
+  const auto handle = make(grant, {.uses = 3});
   ASSERT_TRUE(handle);
   const ImportId import = this->import(user, *handle);
   EXPECT_TRUE(machine.broker.revoke_handle(lender, {*handle}));
@@ -220,7 +220,7 @@ TEST_F(BrokerShare, MemoryPassesToWhoUsesItWhenItIsGivenBack) {
 
 TEST_F(BrokerShare, MemoryPassesOnFromUserToUser) {
   const Grant grant = machine.get(lender, slice, mebibytes(4));
-  const auto handle = make(grant, {{}, {}, {}, 3});
+  const auto handle = make(grant, {.uses = 3});
   const SessionId third = machine.connect(2);
   const ImportId first = import(user, *handle);
   const ImportId again = machine.broker.import_handle(user, {*handle}, machine.now).value().id;
@@ -298,7 +298,7 @@ TEST_F(BrokerShare, AUserThatSaidGoodbyeIsForgottenWithTheMemory) {
 struct BrokerShareEnding : BrokerShare {
   BrokerShareEnding() : BrokerShare(ending()) {
     grant = machine.get(lender, slice, mebibytes(64));
-    handle = *make(grant, {{}, {}, machine.now + std::chrono::hours(1), 8});
+    handle = *make(grant, {.life = std::chrono::hours(1), .uses = 8});
   }
   RequestId claim() { return machine.grow(ann, machine.slice(ann), mebibytes(16), minutes(5)); }
   /// The longest that the claim may wait: the deadline and the grace of the device.
@@ -462,7 +462,7 @@ TEST_F(BrokerShareEnding, AUserThatReallyLetGoIsNotEndedWithALenderThatKeepsItsM
 
 TEST_F(BrokerShare, SessionsOfOneProcessThatSaidGoodbyeDoNotPileUp) {
   const Grant grant = machine.get(lender, slice, mebibytes(2));
-  const auto handle = make(grant, {{}, {}, {}, 1000});
+  const auto handle = make(grant, {.uses = 1000});
   Peer worker = peer_of(2);
   worker.started = 7;
   for (int i = 0; i < 100; ++i) {
