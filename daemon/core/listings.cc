@@ -150,7 +150,7 @@ Result<Explanation> Broker::explain(SessionId session, TimePoint now) {
   if (auto within = count_explanation(known->peer.account(), now); !within) return within.error();
   auto explanation = explain_session(session, false, now);
   if (!explanation) return explanation;
-  // Others' requests are part of how a common parent stands; what they ask for is not for everybody.
+  // The state of a common parent includes requests of other tenants, which this session may not see.
   std::erase_if(explanation->waiting, [&](const Denial& one) {
     return one.tenant != known->tenant_name && !belongs(one.tenant, known->tenant_name);
   });

@@ -3,7 +3,8 @@
 namespace gpumem::core {
 namespace {
 
-// What was decided is told once the next broker would know of it; else `undo` takes it back.
+// Writes the decision down, so that the next broker knows of it before it is answered. If that fails, `undo`
+// takes it back.
 template <class T, class Undo>
 Result<T> written_or_undone(Executor& executor, Result<T> decided, Undo undo) {
   if (!decided) return decided;
