@@ -116,16 +116,16 @@ BrokerBacking::~BrokerBacking() {
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& request) {
   if (!shared_limit_) return grow(request);
-  const Bytes wanted = std::max(request.least, granularity());
-  const Bytes least = wanted.rounded_up(granularity()).value_or(wanted);
-  const Bytes taken = shared_limit_->take(least, std::max(request.most, least));
+  const Bytes wanted = std::max(request.min_bytes, granularity());
+  const Bytes min_bytes = wanted.rounded_up(granularity()).value_or(wanted);
+  const Bytes taken = shared_limit_->take(min_bytes, std::max(request.bytes, min_bytes));
   if (taken.is_zero()) {
     return GrowError({Code::kResourceExhausted, to_string(shared_limit_->left()) +
                                                     " are left of what the process may hold, and its free " +
                                                     "memory lies scattered"});
   }
   Request within = request;
-  within.most = taken.rounded_down(granularity());
+  within.bytes = taken.rounded_down(granularity());
   auto grown = grow(within);
   Bytes more;
   if (grown) {
@@ -141,8 +141,8 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& reques
     const MutexLock lock(mutex_);
     arrived_.clear();
   }
-  const Bytes least = std::max(request.least, granularity());
-  auto grown = grow_by(*this, {std::max(request.most, least), least, request.largest, request.taken},
+  const Bytes min_bytes = std::max(request.min_bytes, granularity());
+  auto grown = grow_by(*this, {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken},
                        {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);

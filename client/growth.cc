@@ -21,14 +21,14 @@ using std::chrono::milliseconds;
 /// The part, rounded up to its slice's granularity.
 Result<GrowthPart> rounded(const GrowthPart& part) {
   const Bytes unit = part.slice->granularity();
-  const auto target = part.target.rounded_up(unit);
-  if (!target) return Error{Code::kInvalidArgument, "more than 2^64 bytes cannot be asked for"};
-  if (part.least > part.target) {
-    return Error{Code::kInvalidArgument, to_string(part.least) + " at least is more than the " +
-                                             to_string(part.target) + " that are requested"};
+  const auto bytes = part.bytes.rounded_up(unit);
+  if (!bytes) return Error{Code::kInvalidArgument, "more than 2^64 bytes cannot be asked for"};
+  if (part.min_bytes > part.bytes) {
+    return Error{Code::kInvalidArgument, to_string(part.min_bytes) + " at least is more than the " +
+                                             to_string(part.bytes) + " that are requested"};
   }
-  const Bytes least = part.least.is_zero() ? *target : *part.least.rounded_up(unit);
-  return GrowthPart{part.slice, *target, least};
+  const Bytes min_bytes = part.min_bytes.is_zero() ? *bytes : *part.min_bytes.rounded_up(unit);
+  return GrowthPart{part.slice, *bytes, min_bytes};
 }
 
 bool is_denial(const GrowError& error) {
@@ -101,7 +101,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
   lane::Grow request{};
   request.wait = static_cast<std::uint64_t>(how.wait.count());
   for (const GrantTerms& part : terms) {
-    request.parts[request.count++] = {part.slice, part.asked.count, part.least.count, part.largest.count};
+    request.parts[request.count++] = {part.slice, part.bytes.count, part.min_bytes.count, part.largest.count};
   }
   Connection& connection = slices.front()->connection();
   Intake intake(*slices.front()->device().driver, terms);
@@ -145,7 +145,7 @@ class Growth {
     std::vector<GrowthPart> enough_already;
     for (const GrowthPart& part : parts_) {
       const Bytes have = part.slice->committed_and_told(limits_.ends);
-      if (have >= part.least && have < part.target) enough_already.push_back(part);
+      if (have >= part.min_bytes && have < part.bytes) enough_already.push_back(part);
     }
     limits_.leave_time();
     if (auto reached = reach_least(); !reached) return reached;
@@ -171,8 +171,8 @@ class Growth {
       std::vector<Borrower*> slices;
       for (const GrowthPart& part : parts_) {
         const Bytes have = part.slice->committed_and_told(limits_.ends);
-        if (have >= part.least) continue;
-        terms.push_back(terms_of(part, have, part.least - have));
+        if (have >= part.min_bytes) continue;
+        terms.push_back(terms_of(part, have, part.min_bytes - have));
         slices.push_back(part.slice);
       }
       if (terms.empty()) return {};
@@ -183,7 +183,7 @@ class Growth {
 
   Result<void, GrowError> try_for_more(const GrowthPart& part) {
     const Bytes have = part.slice->committed_and_told(limits_.ends);
-    if (have >= part.target) return {};
+    if (have >= part.bytes) return {};
     Borrower* const slices[] = {part.slice};
     const GrantTerms terms[] = {terms_of(part, have, part.slice->granularity())};
     auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_});
@@ -191,8 +191,8 @@ class Growth {
     return {};
   }
 
-  static GrantTerms terms_of(const GrowthPart& part, Bytes have, Bytes least) {
-    return {part.slice->id(), part.target - have, least, part.slice->granularity(), {}};
+  static GrantTerms terms_of(const GrowthPart& part, Bytes have, Bytes min_bytes) {
+    return {part.slice->id(), part.bytes - have, min_bytes, part.slice->granularity(), {}};
   }
 
   std::vector<GrowthPart> parts_;
@@ -246,7 +246,7 @@ Result<void> Intake::check_sizes() const {
       if (!more) return disagreement("more than 2^64 bytes");
       sum = *more;
     }
-    if (sum < terms_[i].least || sum > terms_[i].asked)
+    if (sum < terms_[i].min_bytes || sum > terms_[i].asked)
       return disagreement(to_string(sum) + " instead of " + to_string(terms_[i].asked));
   }
   return {};
@@ -283,7 +283,7 @@ Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const G
   (void)slice.committed_and_told(limits.ends);
   limits.leave_time();
   Borrower* const slices[] = {&slice};
-  const GrantTerms terms[] = {{slice.id(), more.most, more.least, slice.granularity(), more.largest}};
+  const GrantTerms terms[] = {{slice.id(), more.bytes, more.min_bytes, slice.granularity(), more.largest}};
   return ask(slices, terms, {limits, limits.wait_left(), options.stop});
 }
 

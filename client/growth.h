@@ -17,7 +17,7 @@ namespace gpumem::client {
 struct GrantTerms {
   std::uint64_t slice = 0;
   Bytes asked;
-  Bytes least;  ///< at most `asked`
+  Bytes min_bytes;  ///< at most `asked`
   Bytes granularity;
   Bytes largest{};  ///< preferred largest extent; zero: no preference
 };
@@ -68,8 +68,8 @@ class Borrower;
 /// The request of a growth for one slice, as Slice::grow's `target` and GrowOptions::least.
 struct GrowthPart {
   Borrower* slice = nullptr;
-  Bytes target;
-  Bytes least;
+  Bytes bytes;
+  Bytes min_bytes;
 };
 
 /// Grows the slices of `parts` as Session::grow_all does. Slice::grow is the case of one part. Returns the
@@ -78,11 +78,11 @@ struct GrowthPart {
 Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> parts,
                                                   const GrowOptions& options);
 
-/// Between `least` and `most` bytes, multiples of the granularity.
+/// Between `min_bytes` and `bytes`, multiples of the granularity.
 struct MoreMemory {
-  Bytes most;
-  Bytes least;    ///< not zero, at most `most`
-  Bytes largest;  ///< preferred largest extent, as far as that costs nothing; zero: no preference
+  Bytes bytes;
+  Bytes min_bytes;  ///< not zero, at most `bytes`
+  Bytes largest;    ///< preferred largest extent, as far as that costs nothing; zero: no preference
   std::chrono::nanoseconds taken{};  ///< of the timeout, by earlier requests of the same call
 };
 

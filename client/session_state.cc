@@ -46,7 +46,7 @@ Result<std::vector<Bytes>, GrowError> SessionState::grow_all(std::span<const Sli
     const bool again = std::ranges::any_of(
         parts, [&](const GrowthPart& part) { return part.slice->device().index == slice->device().index; });
     if (again) return GrowError(wrong_step(i, "another step is of this device, too"));
-    parts.push_back({slice, steps[i].target, steps[i].least});
+    parts.push_back({slice, steps[i].bytes, steps[i].min_bytes});
   }
   if (parts.empty()) return std::vector<Bytes>{};
   return grow_slices(parts, options);

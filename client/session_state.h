@@ -16,8 +16,8 @@ class SliceState;
 /// As gpumem::GrowStep.
 struct SliceStep {
   SliceState* slice = nullptr;
-  Bytes target;
-  Bytes least{};
+  Bytes bytes;
+  Bytes min_bytes{};
 };
 
 /// The implementation of Session.

@@ -47,7 +47,7 @@ Denial to_denial(const lane::Failed& failed) {
   denial.device = from.device.view();
   denial.tenant = from.tenant.view();
   denial.asked = {from.asked};
-  denial.asked_least = {from.asked_least != 0 ? from.asked_least : from.asked};
+  denial.asked_least = {from.asked_min != 0 ? from.asked_min : from.asked};
   denial.tenant_limit = {from.tenant_limit};
   denial.tenant_guarantee = {from.tenant_guarantee};
   denial.tenant_charged = {from.tenant_charged};

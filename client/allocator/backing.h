@@ -44,14 +44,14 @@ class Backing {
   virtual const Properties& properties() const = 0;
 
   struct Request {
-    Bytes most;     ///< a multiple of the granularity
-    Bytes least;    ///< the least that is enough; at most `most`
-    Bytes largest;  ///< preferred largest extent, as far as that costs nothing
+    Bytes bytes;      ///< a multiple of the granularity
+    Bytes min_bytes;  ///< the least that is enough; at most `bytes`
+    Bytes largest;    ///< preferred largest extent, as far as that costs nothing
     std::chrono::milliseconds wait{0};
     std::stop_token stop{};            ///< calls it off
     std::chrono::nanoseconds taken{};  ///< of the broker's timeout, by earlier requests of the same call
   };
-  /// Obtains extents, not mapped yet, of `least` to `most` bytes in total.
+  /// Obtains extents, not mapped yet, of `min_bytes` to `bytes` in total.
   /// Errors  as Slice::grow; kCancelled.   Blocks.
   virtual Result<std::vector<Extent>, GrowError> obtain(const Request& request) = 0;
 

@@ -139,7 +139,7 @@ class Engine {
   using Finish = std::function<Address(Span&)>;
   Result<Address, GrowError> satisfy(Need need, const Finish& finish);
   struct Leave;
-  /// What the backing is asked for. `least` is zero if nothing is missing any more.
+  /// What the backing is asked for. `min_bytes` is zero if nothing is missing any more.
   Backing::Request request_for(const Need& need, const GrowthQueue::Waiter& waiter,
                                Clock::time_point deadline) GPUMEM_REQUIRES(lock_);
   /// Ends the waiter's turn.

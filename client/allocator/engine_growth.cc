@@ -69,7 +69,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
       }
       request = request_for(need, waiter, deadline);
       backing = backing_;
-      if (request.least.is_zero()) {  // another growth was enough
+      if (request.min_bytes.is_zero()) {  // another growth was enough
         arena_.queue().end_turn(waiter);
         continue;
       }
@@ -112,8 +112,8 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   const std::uint64_t more =
       need.kind == Need::Kind::kSpan ? std::min(units(committed / kRequestPart), left) : 0;
   Backing::Request request;
-  request.least = {missing};
-  request.most = {std::max(missing, more)};
+  request.min_bytes = {missing};
+  request.bytes = {std::max(missing, more)};
   const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
   request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());

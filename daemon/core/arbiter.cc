@@ -162,12 +162,12 @@ bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
 bool Arbiter::fits(const Candidate& candidate, DeviceIndex device) const {
   // If the device does not lend guarantees, the terms depend on the candidate alone.
   if (candidate.is_joint || ledger_.lends(device)) return fits(waiting_.at(candidate.request));
-  return ledger_.verdict(candidate.tenant, device, candidate.least) == Ledger::Verdict::kFits;
+  return ledger_.verdict(candidate.tenant, device, candidate.min_bytes) == Ledger::Verdict::kFits;
 }
 
 bool Arbiter::fits(const Request& request) const {
   return std::ranges::all_of(request.parts, [&](const Request::Part& part) {
-    return ledger_.verdict(request.tenant, part.device, part.least, terms_of(request, part.device)) ==
+    return ledger_.verdict(request.tenant, part.device, part.min_bytes, terms_of(request, part.device)) ==
            Ledger::Verdict::kFits;
   });
 }
@@ -197,10 +197,10 @@ Granted Arbiter::grant(RequestId id) {
 
 // The least amount that the request accepts; more, if no other request waits for the device.
 Bytes Arbiter::amount(const Request& request, const Request::Part& part) const {
-  if (waiting_.size(part.device) > 1 || part.wanted == part.least) return part.least;
+  if (waiting_.size(part.device) > 1 || part.bytes == part.min_bytes) return part.min_bytes;
   const Bytes available = ledger_.available(request.tenant, part.device, terms_of(request, part.device));
-  const Bytes most = std::min(part.wanted, available);
-  return std::max(part.least, most.rounded_down(granularities_[part.device]));
+  const Bytes most = std::min(part.bytes, available);
+  return std::max(part.min_bytes, most.rounded_down(granularities_[part.device]));
 }
 
 GrantTerms Arbiter::terms_of(const Request& request, DeviceIndex device) const {

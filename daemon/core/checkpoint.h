@@ -119,7 +119,7 @@ struct Checkpoint {
     TimePoint asked{};     ///< for the first time, at whichever broker
     TimePoint deadline{};  ///< after it the place is nobody's
     std::vector<SliceId> slices;
-    std::vector<Bytes> leasts;  ///< of each slice: it is content with this
+    std::vector<Bytes> min_bytes;  ///< of each slice: it is content with this
     bool operator==(const Waiting&) const = default;
   };
   /// The highest numbers given out so far.

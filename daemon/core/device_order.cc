@@ -27,7 +27,7 @@ void DeviceOrder::clear() {
 void DeviceOrder::add(const Request& request) {
   Node& leaf = find_or_add(request.tenant);
   Queue& queue = request.parts.size() == 1 ? leaf.queue : leaf.joint_queue;
-  queue.add(request.id, {request.part_on(device_).least});
+  queue.add(request.id, {request.part_on(device_).min_bytes});
 }
 
 void DeviceOrder::remove(TenantId tenant, RequestId id, bool is_joint) {
@@ -99,7 +99,7 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   if (leaf.empty()) return {};
   const Bytes room = ledger_.room(leaf.tenant, device_);
   Candidate candidate = first_of(leaf, kUnlimited);
-  if (candidate.least > room) {
+  if (candidate.min_bytes > room) {
     leaf.full = candidate.request;
     full_[leaf.full] = leaf.tenant;
     candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
@@ -118,7 +118,7 @@ Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
   if (!first) return {};
   return {.request = first->request,
           .tenant = leaf.tenant,
-          .least = first->least.front(),
+          .min_bytes = first->min_bytes.front(),
           .overdue = first->request <= last_overdue_,
           .is_claim = false,
           .is_joint = is_joint};
@@ -140,12 +140,12 @@ void DeviceOrder::set_claims_of_leaf(Node& leaf) {
 Candidate DeviceOrder::candidate_of_inner(Node& node) {
   Candidate candidate = nodes_.at(node.children.begin()->tenant).candidate;
   if (!node.tenant) return candidate;  // the top has no limit and no guarantee
-  if (!ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.least).is_zero()) {
+  if (!ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.min_bytes).is_zero()) {
     held_back_[node.tenant] = candidate.request;
     candidate = {};
   }
   const bool claims = candidate && !candidate.is_claim &&
-                      candidate.least <= ledger_.claimable(candidate.tenant, device_, node.tenant);
+                      candidate.min_bytes <= ledger_.claimable(candidate.tenant, device_, node.tenant);
   set_claim(node.claim, claims ? candidate.request : RequestId{});
   candidate.is_claim |= claims;
   return candidate;
@@ -164,7 +164,7 @@ std::optional<DeviceOrder::Rank> DeviceOrder::rank_of(const Node& node) const {
   if (candidate.overdue) return Rank{.request = candidate.request, .tenant = node.tenant};
   const Quota& quota = ledger_.quota(node.tenant, device_);
   return Rank{.level = 1 + kMaxPriority - quota.priority,
-              .share = quota.share_of(ledger_.burst(node.tenant, device_) + candidate.least),
+              .share = quota.share_of(ledger_.burst(node.tenant, device_) + candidate.min_bytes),
               .request = candidate.request,
               .tenant = node.tenant};
 }

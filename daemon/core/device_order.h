@@ -15,7 +15,7 @@ namespace gpumem::core {
 struct Candidate {
   RequestId request;
   TenantId tenant;
-  Bytes least;
+  Bytes min_bytes;
   bool overdue = false;
   bool is_claim = false;  ///< counted as a claim at the node or below
   bool is_joint = false;  ///< for several devices

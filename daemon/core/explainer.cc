@@ -25,17 +25,17 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
     for (TenantId tenant = request.tenant; tenant; tenant = ledger.parent(tenant)) {
-      if (part.least > ledger.quota(tenant, part.device).limit)
+      if (part.min_bytes > ledger.quota(tenant, part.device).limit)
         return Refusal{i, Denial::Reason::kTenantLimit};
     }
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
-    if (part.least > slice.limit.minus(spoken_for)) {
+    if (part.min_bytes > slice.limit.minus(spoken_for)) {
       // The tenant's limit first: if both limits are exceeded, another slice would not help.
-      const TenantId limiting = ledger.limiting(request.tenant, part.device, part.least);
+      const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes);
       return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
     }
-    if (part.least > ledger.ceiling(request.tenant, part.device, request.may_borrow))
+    if (part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow))
       return Refusal{i, Denial::Reason::kPoolSize};
   }
   return std::nullopt;
@@ -45,15 +45,15 @@ Refusal Explainer::obstacle(const Request& request) const {
   const Ledger& ledger = state_.ledger;
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
-    if (const TenantId limiting = ledger.limiting(request.tenant, part.device, part.least))
+    if (const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes))
       return {i, limit_reason(limiting, part.device)};
-    const auto verdict = ledger.verdict(request.tenant, part.device, part.least,
+    const auto verdict = ledger.verdict(request.tenant, part.device, part.min_bytes,
                                         state_.arbiter.terms_of(request, part.device));
     const bool fits = verdict == Ledger::Verdict::kFits;
     // Other tenants can use up their guarantee outside the pool. Memory left free by that is out of reach.
-    if (fits && part.least <= ledger.room(request.tenant, part.device)) continue;
+    if (fits && part.min_bytes <= ledger.room(request.tenant, part.device)) continue;
     const bool too_much =
-        fits || part.least > ledger.ceiling(request.tenant, part.device, request.may_borrow);
+        fits || part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow);
     return {i, too_much ? Denial::Reason::kPoolSize : Denial::Reason::kNoMemory};
   }
   return {0, Denial::Reason::kTurn};
@@ -75,7 +75,7 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   const DeviceIndex device = part.device;
   const Ledger& ledger = state_.ledger;
   const auto& slices = state_.session(request.session).slices;
-  TenantId limiting = ledger.limiting(request.tenant, device, part.least);
+  TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
   if (!limiting) limiting = request.tenant;
   Denial denial;
   denial.reason = refusal.reason;
@@ -83,8 +83,8 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.session = request.session;
   denial.device = state_.policy.devices[device].uuid;
   denial.tenant = state_.tenants.name(request.tenant);
-  denial.asked = part.wanted;
-  denial.asked_min = part.least;
+  denial.asked = part.bytes;
+  denial.asked_min = part.min_bytes;
   if (const auto slice = slices.find(part.slice); slice != slices.end())
     denial.slice_limit = slice->second.limit;
   denial.quota = ledger.quota(request.tenant, device);
@@ -114,7 +114,7 @@ Denial::Soonest Explainer::soonest(const Request& request, const Refusal& refusa
     case Denial::Reason::kSliceLimit:
       return {std::nullopt, "a slice with a higher limit could be opened at once"};
     case Denial::Reason::kPoolSize:
-      if (part.least > state_.ledger.ceiling(request.tenant, part.device, request.may_borrow))
+      if (part.min_bytes > state_.ledger.ceiling(request.tenant, part.device, request.may_borrow))
         return {std::nullopt, "never, unless promises to others are lowered"};
       return {std::nullopt, "when the tenant gives memory back, or promises to others are lowered"};
     case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
@@ -129,15 +129,15 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
                                                 TimePoint now) const {
   const Ledger& ledger = state_.ledger;
   const DeviceIndex device = part.device;
-  const TenantId limiting = ledger.limiting(request.tenant, device, part.least);
+  const TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
   if (!limiting) return {std::nullopt, "when the tenant gives memory back"};
   const std::string& name = state_.tenants.name(limiting);
   const Bytes limit = ledger.quota(limiting, device).limit;
-  if (part.least > limit) return {std::nullopt, "never, unless the limit is raised"};
+  if (part.min_bytes > limit) return {std::nullopt, "never, unless the limit is raised"};
   // Beyond the claimable part, a limit includes the memory that is kept below it.
-  const Bytes burst = part.least.minus(ledger.claimable(request.tenant, device, limiting));
+  const Bytes burst = part.min_bytes.minus(ledger.claimable(request.tenant, device, limiting));
   const Bytes with_kept = ledger.used_and_kept(limiting, device);
-  const Bytes over = std::max((ledger.used(limiting, device) + part.least).minus(limit),
+  const Bytes over = std::max((ledger.used(limiting, device) + part.min_bytes).minus(limit),
                               burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
   if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
     return {state_.policy.return_grace, "memory of tenant '" + name + "' is on its way back"};

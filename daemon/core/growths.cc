@@ -42,7 +42,7 @@ bool Growths::join(Request request, TimePoint now) {
   for (Request::Part& part : request.parts) {
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
-    part.wanted = std::min(part.wanted, slice.limit.minus(spoken_for));
+    part.bytes = std::min(part.bytes, slice.limit.minus(spoken_for));
   }
   request.deadline = deadline_of(request, now);
   const bool is_late = request.asked < now;  // the request waited at an earlier broker
@@ -90,16 +90,16 @@ Result<Request::Part> Growths::part_of(const Session& session, const GrowthPart&
   if (found == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
   const DeviceIndex device = found->second.device;
   const Bytes granularity = state_.policy.devices[device].granularity;
-  const auto wanted = one.wanted.rounded_up(granularity);
-  const auto least = (one.least.is_zero() ? one.wanted : one.least).rounded_up(granularity);
-  if (!wanted || !least || least->is_zero()) {
-    return Error{Code::kInvalidArgument, std::to_string(one.wanted.count) + " bytes cannot be asked for"};
+  const auto bytes = one.bytes.rounded_up(granularity);
+  const auto min_bytes = (one.min_bytes.is_zero() ? one.bytes : one.min_bytes).rounded_up(granularity);
+  if (!bytes || !min_bytes || min_bytes->is_zero()) {
+    return Error{Code::kInvalidArgument, std::to_string(one.bytes.count) + " bytes cannot be asked for"};
   }
-  if (*least > *wanted) {
+  if (*min_bytes > *bytes) {
     return Error{Code::kInvalidArgument,
-                 "at least " + to_string(*least) + " of " + to_string(*wanted) + " cannot be asked for"};
+                 "at least " + to_string(*min_bytes) + " of " + to_string(*bytes) + " cannot be asked for"};
   }
-  return Request::Part{one.slice, device, *wanted, *least, one.largest};
+  return Request::Part{one.slice, device, *bytes, *min_bytes, one.largest};
 }
 
 // A request that may not wait still gets the time that memory on its way back needs. For a guarantee that is
@@ -111,7 +111,7 @@ TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
     if (!state_.ledger.charges(part.device)[Charge::kReturning].is_zero())
       patience = std::max(patience, policy.return_grace);
     const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
-    if (reclaim.lend_guarantees && part.least <= state_.ledger.claimable(request.tenant, part.device))
+    if (reclaim.lend_guarantees && part.min_bytes <= state_.ledger.claimable(request.tenant, part.device))
       patience = std::max(patience, reclaim.deadline + policy.return_grace);
   }
   return now + patience;
@@ -126,7 +126,7 @@ void Growths::wait_or_refuse(RequestId id, TimePoint now) {
   Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
   event.request = id;
   event.device = waiting->parts.front().device;
-  event.bytes = waiting->parts.front().wanted;
+  event.bytes = waiting->parts.front().bytes;
   event.deadline = waiting->deadline;
 }
 
@@ -144,7 +144,7 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
   event.request = request.id;
   event.device = request.parts[refusal.part].device;
-  event.bytes = request.parts[refusal.part].least;
+  event.bytes = request.parts[refusal.part].min_bytes;
   event.waited = now - request.asked;
   event.words = error.message;
   places_.forget(request);

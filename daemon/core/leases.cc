@@ -68,7 +68,7 @@ Grant Leases::offer(const Assembly& assembly) {
   Grant grant{grant_ids_.next(), {}};
   std::vector<LeaseId>& ids = offered_[grant.id];
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
-    const auto& [slice, device, wanted, least, largest] = request.parts[i];
+    const auto& [slice, device, bytes, min_bytes, largest] = request.parts[i];
     for (const Extent& extent : *assembly.extents[i]) {
       const LeaseId id = lease_ids_.next();
       Lease& made =

@@ -66,8 +66,8 @@ class Ledger {
   void remove_tenant(TenantId tenant);
   void set_lending(DeviceIndex device, bool lends);
 
-  /// Whether `least` of a growth could be charged.
-  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes least, const GrantTerms& terms = {}) const;
+  /// Whether `min_bytes` of a growth could be charged.
+  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes, const GrantTerms& terms = {}) const;
   /// Charges `bytes` as offered; the verdict on them is kFits.
   void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
   void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);

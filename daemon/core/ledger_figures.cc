@@ -87,10 +87,10 @@ Bytes Ledger::excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes 
   return excess(node(at), device, bytes, claimable(tenant, device, at));
 }
 
-Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes least,
+Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes,
                                 const GrantTerms& terms) const {
-  if (limiting(tenant, device, least)) return Verdict::kOverLimit;
-  return least <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
+  if (limiting(tenant, device, min_bytes)) return Verdict::kOverLimit;
+  return min_bytes <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
 // The most of the device's memory that the tenant could be granted now, without regard to limits.

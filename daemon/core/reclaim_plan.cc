@@ -174,7 +174,7 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
                    Planner& planner) {
   if (open.is_zero()) return;
   Planner::Asked before = planner.asked();
-  Bytes more = request.part_on(device).least;  // that the node would have then
+  Bytes more = request.part_on(device).min_bytes;  // that the node would have then
   for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
     const Quota& quota = ledger.quota(node, device);
     const Bytes after = ledger.burst(node, device) + more;
@@ -206,10 +206,10 @@ Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const Re
 // Every return from below `tenant` counts, for whichever cause, since the excess includes the tenant's debt.
 Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, const Request& request,
                  const Coming& coming, const ReclaimTargets& targets) {
-  const Bytes least = request.part_on(device).least;
+  const Bytes min_bytes = request.part_on(device).min_bytes;
   // Declared memory does not obstruct a claim below the tenant.
-  const bool only_pool = least <= ledger.claimable(request.tenant, device, tenant);
-  Bytes open = ledger.excess_at(tenant, request.tenant, device, least).minus(coming(tenant));
+  const bool only_pool = min_bytes <= ledger.claimable(request.tenant, device, tenant);
+  Bytes open = ledger.excess_at(tenant, request.tenant, device, min_bytes).minus(coming(tenant));
   for (const auto& [leaf, target] : targets) {
     if (is_below(ledger, leaf, tenant))
       open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
@@ -233,11 +233,12 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
 Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const Coming& coming,
                   const ReclaimPlan& plan) {
   const TenantId leaf = request.tenant;
-  const Bytes least = request.part_on(device).least;
+  const Bytes min_bytes = request.part_on(device).min_bytes;
   const auto found = plan.targets.find(leaf);
   const ReclaimTarget asked = found == plan.targets.end() ? ReclaimTarget{} : found->second;
-  const Bytes over_limit = (ledger.used(leaf, device) + least).minus(ledger.quota(leaf, device).limit);
-  const Bytes over_reach = (ledger.charges(leaf, device).total() + least).minus(ledger.reach(leaf, device));
+  const Bytes over_limit = (ledger.used(leaf, device) + min_bytes).minus(ledger.quota(leaf, device).limit);
+  const Bytes over_reach =
+      (ledger.charges(leaf, device).total() + min_bytes).minus(ledger.reach(leaf, device));
   const Bytes open = std::max(over_limit.minus(asked.declared), over_reach);
   return open.minus(coming(leaf) + asked.pool());
 }
@@ -249,8 +250,8 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   Bytes collected;
   for (const TenantId tenant : ledger.overcommitted(device)) {
     Bytes needed = ledger.charges(tenant, device).total();
-    for (const auto& [id, least] : arbiter.claims(device)) {
-      if (is_below(ledger, arbiter.find(id)->tenant, tenant)) needed += least;
+    for (const auto& [id, min_bytes] : arbiter.claims(device)) {
+      if (is_below(ledger, arbiter.find(id)->tenant, tenant)) needed += min_bytes;
     }
     Bytes open = needed.minus(ledger.quota(tenant, device).limit).minus(facts.coming(tenant));
     plan.held_lack += open;
@@ -279,10 +280,10 @@ std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIn
 
 Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
               Bytes there) {
-  const Bytes least = request.part_on(device).least;
-  if (ledger.lends(device)) return (least + arbiter.spoken_for(request.id, device)).minus(there);
+  const Bytes min_bytes = request.part_on(device).min_bytes;
+  if (ledger.lends(device)) return (min_bytes + arbiter.spoken_for(request.id, device)).minus(there);
   const Bytes claimable = ledger.claimable(request.tenant, device);
-  return std::max(least.minus(there), (least.minus(claimable) + ledger.kept(device)).minus(there));
+  return std::max(min_bytes.minus(there), (min_bytes.minus(claimable) + ledger.kept(device)).minus(there));
 }
 
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,

@@ -38,7 +38,7 @@ std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, const Reclaim
 bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const {
   if (!plan.claims_lack.is_zero()) return true;
   const Request& request = *state_.arbiter.find(claim);
-  return bool{state_.ledger.limiting(request.tenant, device, request.part_on(device).least)};
+  return bool{state_.ledger.limiting(request.tenant, device, request.part_on(device).min_bytes)};
 }
 
 void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now) {

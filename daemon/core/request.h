@@ -12,8 +12,8 @@ struct Request {
   struct Part {
     SliceId slice;
     DeviceIndex device = 0;
-    Bytes wanted;
-    Bytes least;      ///< content with this; at most `wanted`
+    Bytes bytes;
+    Bytes min_bytes;  ///< content with this; at most `bytes`
     Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
   };
   using Parts = boost::container::small_vector<Part, 1>;

@@ -21,12 +21,12 @@ class RequestQueue {
   using Amounts = std::array<Bytes, kAmounts>;
   struct Entry {
     RequestId request;
-    Amounts least;
+    Amounts min_bytes;
   };
 
   /// `request`  was not added before.
-  void add(RequestId request, const Amounts& least) {
-    GPUMEM_CHECK(tree_.insert({request, least}).second, "a request comes once");
+  void add(RequestId request, const Amounts& min_bytes) {
+    GPUMEM_CHECK(tree_.insert({request, min_bytes}).second, "a request comes once");
   }
   /// The request is in the queue.
   void remove(RequestId request) { GPUMEM_CHECK(tree_.erase(request), "the request is in the queue"); }
@@ -62,10 +62,10 @@ class RequestQueue {
   template <class Node>
   std::optional<Entry> first_below(Node node, const Amounts& most, RequestId after) const {
     if (node == tree_.node_end() || !within(node.get_metadata(), most)) return std::nullopt;
-    const auto& [id, least] = **node;
+    const auto& [id, min_bytes] = **node;
     if (after < id) {
       if (const auto left = first_below(node.get_l_child(), most, after)) return left;
-      if (within(least, most)) return Entry{id, least};
+      if (within(min_bytes, most)) return Entry{id, min_bytes};
     }
     return first_below(node.get_r_child(), most, after);
   }

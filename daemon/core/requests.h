@@ -28,9 +28,9 @@ struct CloseSlice {
 /// One part of a growth. Bytes are rounded up to the granularity.
 struct GrowthPart {
   SliceId slice;
-  Bytes wanted;
-  Bytes least{};    ///< less is of no use; zero: `wanted`
-  Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
+  Bytes bytes;
+  Bytes min_bytes{};  ///< less is of no use; zero: `bytes`
+  Bytes largest{};    ///< extents are preferably not larger; zero: no preference; or kOneExtent
 };
 struct Grow {
   std::vector<GrowthPart> parts;  ///< each of another device: all or nothing

@@ -7,7 +7,7 @@ namespace {
 
 bool asks_for(const Request::Parts& parts, const Checkpoint::Waiting& waiting) {
   return std::ranges::equal(parts, waiting.slices, {}, &Request::Part::slice) &&
-         std::ranges::equal(parts, waiting.leasts, {}, &Request::Part::least);
+         std::ranges::equal(parts, waiting.min_bytes, {}, &Request::Part::min_bytes);
 }
 
 }  // namespace
@@ -16,7 +16,7 @@ Checkpoint::Waiting checkpoint_of(const Request& request) {
   Checkpoint::Waiting waiting{request.id, request.session, request.asked, request.deadline, {}, {}};
   for (const Request::Part& part : request.parts) {
     waiting.slices.push_back(part.slice);
-    waiting.leasts.push_back(part.least);
+    waiting.min_bytes.push_back(part.min_bytes);
   }
   return waiting;
 }

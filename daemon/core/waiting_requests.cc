@@ -16,7 +16,7 @@ const Request& WaitingRequests::add(Request request) {
   ++by_account_[added.account];
   for (const Request::Part& part : added.parts) {
     on_device_[part.device].insert(added.id);
-    by_slice_[part.slice] += part.wanted;
+    by_slice_[part.slice] += part.bytes;
   }
   return added;
 }
@@ -30,7 +30,7 @@ Request WaitingRequests::take(RequestId id) {
   for (const Request::Part& part : request.parts) {
     on_device_[part.device].erase(id);
     const auto slice = by_slice_.find(part.slice);
-    slice->second -= part.wanted;
+    slice->second -= part.bytes;
     if (slice->second.is_zero()) by_slice_.erase(slice);
   }
   return request;
@@ -113,21 +113,21 @@ void Claims::add(const Request& request) {
   DeviceSet set;
   for (const Request::Part& part : request.parts) set.push_back(part.device);
   std::ranges::sort(set);
-  Group::Amounts leasts{};
+  Group::Amounts min_bytes{};
   for (const Request::Part& part : request.parts) {
     OnDevice& on = devices_[part.device];
-    on.claims.emplace(request.id, part.least);
-    on.sum += part.least;
+    on.claims.emplace(request.id, part.min_bytes);
+    on.sum += part.min_bytes;
     ++on.revision;
     on.joint += set.size() > 1 ? 1 : 0;
     const auto key = static_cast<std::size_t>(std::ranges::find(set, part.device) - set.begin());
-    if (key < kKeys) leasts[key] = part.least;
+    if (key < kKeys) min_bytes[key] = part.min_bytes;
   }
   const auto [group, is_new] = groups_.try_emplace(set);
   if (is_new) {
     for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
   }
-  group->second.add(request.id, leasts);
+  group->second.add(request.id, min_bytes);
   group_of_.emplace(request.id, group);
 }
 

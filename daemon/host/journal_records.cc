@@ -192,7 +192,7 @@ void code(Coder& coder, Checkpoint::Answer& one) {
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {
-  code_all(coder, one.id, one.session, one.asked, one.deadline, one.slices, one.leasts);
+  code_all(coder, one.id, one.session, one.asked, one.deadline, one.slices, one.min_bytes);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::WaitingGone& one) {

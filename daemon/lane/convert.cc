@@ -25,7 +25,7 @@ Denial denial_of(const core::Denial& denial) {
   Denial body{};
   body.reason = static_cast<std::uint64_t>(denial.reason);
   body.asked = denial.asked.count;
-  body.asked_least = denial.asked_min.count;
+  body.asked_min = denial.asked_min.count;
   body.tenant_limit = denial.quota.limit.count;
   body.tenant_guarantee = denial.quota.guarantee.count;
   body.tenant_charged = denial.charged.count;
@@ -72,7 +72,7 @@ core::Grow to_request(const Grow& body) {
   core::Grow request{.parts = {}, .wait = to_duration(body.wait)};
   for (std::size_t i = 0; i < body.count; ++i) {
     const GrowPart& part = body.parts[i];
-    request.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.least}, {part.largest_extent}});
+    request.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.min_bytes}, {part.largest_extent}});
   }
   return request;
 }

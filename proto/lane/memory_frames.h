@@ -28,7 +28,7 @@ inline constexpr std::uint64_t kOneExtent = ~std::uint64_t{0};
 struct GrowPart {
   std::uint64_t slice;
   std::uint64_t bytes;           ///< rounded up to the granularity
-  std::uint64_t least;           ///< less is of no use; 0: `bytes`. Rounded up likewise
+  std::uint64_t min_bytes;       ///< less is of no use; 0: `bytes`. Rounded up likewise
   std::uint64_t largest_extent;  ///< a preference; 0: none; or kOneExtent
 };
 /// All parts or nothing. Answered with Granted or Failed; before that, if it is not decided at once, with
@@ -137,8 +137,8 @@ struct Imported {
 static_assert(sizeof(OpenSlice) == 144 && offsetof(OpenSlice, limit) == 8 &&
               offsetof(OpenSlice, label) == 16);
 static_assert(sizeof(CloseSlice) == 8 && sizeof(Accept) == 8 && sizeof(Spent) == 8);
-static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 && offsetof(GrowPart, least) == 16 &&
-              offsetof(GrowPart, largest_extent) == 24);
+static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 &&
+              offsetof(GrowPart, min_bytes) == 16 && offsetof(GrowPart, largest_extent) == 24);
 static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, parts) == 16);
 static_assert(offsetof(Return, count) == 8 && offsetof(Return, leases) == 16);
 static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life) == 24 &&

@@ -93,7 +93,7 @@ struct Holder {
 struct Denial {
   std::uint64_t reason;  ///< as gpumem.v1.Denial.Reason; 0: there is no denial
   std::uint64_t asked;
-  std::uint64_t asked_least;
+  std::uint64_t asked_min;
   std::uint64_t tenant_limit;
   std::uint64_t tenant_guarantee;
   std::uint64_t tenant_charged;

@@ -221,7 +221,7 @@ class Clients {
     while (body.count < parts) {
       lane::GrowPart& part = body.parts[body.count++];
       part = {some_slice(which), some_bytes(), 0, 0};
-      if (input_.one_in(4)) part.least = some_bytes();
+      if (input_.one_in(4)) part.min_bytes = some_bytes();
       if (input_.one_in(4)) part.largest_extent = some_bytes();
     }
     return body;

@@ -69,8 +69,8 @@ void ArbiterWorld::ask() {
   queue_.push_back({leaf, request});
   arbiter_.add(request);
   for (const Request::Part& part : request.parts) {
-    trace("request ", request.id.value, " of ", leaf, " on ", part.device, ": ", part.least.count, " to ",
-          part.wanted.count);
+    trace("request ", request.id.value, " of ", leaf, " on ", part.device, ": ", part.min_bytes.count, " to ",
+          part.bytes.count);
   }
 }
 

@@ -115,7 +115,7 @@ void ArbiterWorld::note_grant(const Decision& one) {
   seen_.joint += one.bytes.size() > 1 ? 1 : 0;
   for (std::size_t i = 0; i < one.bytes.size(); ++i) {
     const Request::Part& part = one.request.parts[i];
-    seen_.partial += one.bytes[i] > number(part.least) && one.bytes[i] < number(part.wanted) ? 1 : 0;
+    seen_.partial += one.bytes[i] > number(part.min_bytes) && one.bytes[i] < number(part.bytes) ? 1 : 0;
     held_.push_back({one.leaf, part.device, one.bytes[i], Charge::kOffered});
     require(books_.free(part.device) >= 0, "more is lent than there is");
     const Accounts accounts(books_, part.device);
@@ -133,7 +133,7 @@ void ArbiterWorld::check_properties(const Moment& moment, DeviceIndex device) {
   for (const Moment::Place claim : moment.claims(device)) {
     const Waiting& one = queue_[claim];
     if (!whole || one.request.parts.size() > 1) continue;
-    require(accounts.over_limit(one.leaf, number(one.request.parts[0].least)), "a claim waits");
+    require(accounts.over_limit(one.leaf, number(one.request.parts[0].min_bytes)), "a claim waits");
   }
 }
 
@@ -165,7 +165,7 @@ void ArbiterWorld::compare_device(const Moment& moment, DeviceIndex device) {
   Number claimed = 0;
   for (const Moment::Place place : moment.claims(device)) {
     claims.push_back(queue_[place].request.id);
-    claimed += number(queue_[place].part_on(device)->least);
+    claimed += number(queue_[place].part_on(device)->min_bytes);
   }
   std::vector<RequestId> found;
   for (const auto& [id, least] : arbiter_.claims(device)) found.push_back(id);

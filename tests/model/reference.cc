@@ -62,7 +62,7 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::ve
   if (own >= policy.max_requests_per_session) return Code::kResourceExhausted;
   for (Request::Part& part : parts) {
     const Number room = slice(part.slice)->limit - held(part.slice) - waiting(part.slice);
-    part.wanted = std::min(part.wanted, Bytes{static_cast<std::uint64_t>(room)});
+    part.bytes = std::min(part.bytes, Bytes{static_cast<std::uint64_t>(room)});
   }
   const bool patient = wait > Duration::zero();
   wait = patience(tenant, parts, wait);
@@ -82,8 +82,8 @@ std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<Growt
     if (std::ranges::count(parts, device, &Request::Part::device) != 0) return Code::kInvalidArgument;
     const std::uint64_t piece = policy.devices[device].granularity.count;
     const auto whole = [&](Bytes bytes) { return bytes.count / piece + (bytes.count % piece == 0 ? 0 : 1); };
-    const std::uint64_t wanted = whole(one.wanted);
-    const std::uint64_t least = whole(one.least.is_zero() ? one.wanted : one.least);
+    const std::uint64_t wanted = whole(one.bytes);
+    const std::uint64_t least = whole(one.min_bytes.is_zero() ? one.bytes : one.min_bytes);
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
     if (least == 0 || least > wanted || wanted > kMost / piece) return Code::kInvalidArgument;
     parts.push_back({one.slice, device, {wanted * piece}, {least * piece}});
@@ -93,8 +93,8 @@ std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<Growt
 
 // It could not be granted even if nobody else had anything.
 bool Reference::is_hopeless(const std::string& tenant, const Request::Part& part) const {
-  if (part.least > policy.devices[part.device].pool) return true;
-  const Number least = number(part.least);
+  if (part.min_bytes > policy.devices[part.device].pool) return true;
+  const Number least = number(part.min_bytes);
   if (least > slice(part.slice)->limit - held(part.slice) - waiting(part.slice)) return true;
   const Standing now = standing();
   return least > ceiling(now.books, now.nodes.at(tenant), part.device);
@@ -106,7 +106,7 @@ Duration Reference::patience(const std::string& tenant, const Request::Parts& pa
     if (is_any_returning(part.device)) wait = std::max(wait, policy.return_grace);
     const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
     const Number claimable = Accounts(now.books, part.device).claimable(now.nodes.at(tenant));
-    if (reclaim.lend_guarantees && number(part.least) <= claimable)
+    if (reclaim.lend_guarantees && number(part.min_bytes) <= claimable)
       wait = std::max(wait, reclaim.deadline + policy.return_grace);
   }
   return wait;

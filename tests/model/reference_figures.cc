@@ -121,7 +121,7 @@ bool Reference::is_below(const std::string& tenant, const std::string& of) const
 
 Number Reference::RequestRecord::wanted(SliceId slice) const {
   Number sum = 0;
-  for (const Request::Part& part : request.parts) sum += part.slice == slice ? number(part.wanted) : 0;
+  for (const Request::Part& part : request.parts) sum += part.slice == slice ? number(part.bytes) : 0;
   return sum;
 }
 

@@ -119,7 +119,7 @@ bool Moment::fits(Place place, DeviceIndex device, Number bytes) const {
 
 bool Moment::fits(Place place) const {
   return std::ranges::all_of(queue_[place].request.parts, [&](const Request::Part& part) {
-    return fits(place, part.device, number(part.least));
+    return fits(place, part.device, number(part.min_bytes));
   });
 }
 
@@ -150,10 +150,10 @@ bool Moment::waits_alone(Place place, DeviceIndex device) const {
 std::vector<Number> Moment::amounts(Place place) const {
   std::vector<Number> all;
   for (const Request::Part& part : queue_[place].request.parts) {
-    Number bytes = number(part.least);
+    Number bytes = number(part.min_bytes);
     const Number step = books_.devices[part.device].granularity;
     const bool alone = waits_alone(place, part.device);
-    while (alone && bytes + step <= number(part.wanted) && fits(place, part.device, bytes + step))
+    while (alone && bytes + step <= number(part.bytes) && fits(place, part.device, bytes + step))
       bytes += step;
     all.push_back(bytes);
   }

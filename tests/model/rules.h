@@ -67,7 +67,9 @@ class Moment {
   bool is_claim_of(NodeIndex node, Place place, DeviceIndex device) const;
   bool is_rightful(Place place, DeviceIndex device) const;
   std::optional<Place> claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const;
-  Number least(Place place, DeviceIndex device) const { return number(queue_[place].part_on(device)->least); }
+  Number least(Place place, DeviceIndex device) const {
+    return number(queue_[place].part_on(device)->min_bytes);
+  }
 
   const Books& books_;
   const std::vector<Waiting>& queue_;

@@ -245,7 +245,7 @@ void World::check_no_one_waits_in_vain() {
       continue;
     for (const Moment::Place claim : moment.claims(device)) {
       const Waiting& one = standing.queue[claim];
-      const bool over = accounts.over_limit(one.leaf, number(one.part_on(device)->least));
+      const bool over = accounts.over_limit(one.leaf, number(one.part_on(device)->min_bytes));
       require(one.request.parts.size() > 1 || over, "a request within its guarantee waits");
     }
   }

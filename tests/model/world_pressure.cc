@@ -94,7 +94,9 @@ class Needs {
 
  private:
   Number limit(NodeIndex node) const { return accounts_.limit(node); }
-  Number least(Moment::Place place) const { return number(standing_.queue[place].part_on(device_)->least); }
+  Number least(Moment::Place place) const {
+    return number(standing_.queue[place].part_on(device_)->min_bytes);
+  }
   bool is_below(NodeIndex leaf, NodeIndex node) const {
     return std::ranges::count(standing_.books.way_up(leaf), node) != 0;
   }
@@ -190,7 +192,7 @@ void World::all_heed() {
     if (reference_.missing(device) != 0 || reference_.is_any_stuck(device)) continue;
     for (const Moment::Place claim : moment.claims(device)) {
       const Waiting& one = standing.queue[claim];
-      const Number least = number(one.part_on(device)->least);
+      const Number least = number(one.part_on(device)->min_bytes);
       const bool over = moment.accounts(device).over_limit(one.leaf, least);
       require(one.request.parts.size() > 1 || over, "a claim waits although everybody gives back");
     }

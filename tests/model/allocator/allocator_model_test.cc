@@ -99,7 +99,8 @@ TEST(Shadow, EndsTheProgramWhereMemoryIsUsedAgainTooSoonOrUnmappedUnderWork) {
   FakeBacking backing({.limit = mebibytes(8)});
   FakeStreams streams;
   Shadow shadow(backing, streams);
-  const auto extents = backing.obtain({.most = mebibytes(4), .least = mebibytes(4), .largest = {}}).value();
+  const auto extents =
+      backing.obtain({.bytes = mebibytes(4), .min_bytes = mebibytes(4), .largest = {}}).value();
   ASSERT_TRUE(backing.map(backing.properties().base, extents).has_value());
   const auto one = reinterpret_cast<StreamHandle>(16), two = reinterpret_cast<StreamHandle>(32);
   const allocator::Address at = backing.properties().base + mebibytes(1).count;

@@ -161,18 +161,18 @@ Bytes FakeBacking::available() const {
 
 GrowError FakeBacking::refusal(const Request& request) const {
   Denial why;
-  const bool over = committed_ + request.least > options_.limit;
+  const bool over = committed_ + request.min_bytes > options_.limit;
   why.reason = over ? Denial::Reason::kSliceLimit : Denial::Reason::kNoMemory;
   why.device = properties_.device;
-  why.asked = request.most;
-  why.asked_least = request.least;
+  why.asked = request.bytes;
+  why.asked_least = request.min_bytes;
   why.pool = options_.limit;
   why.free = available();
   why.waited = why.wait_limit = over ? std::chrono::milliseconds{0} : request.wait;
   why.holders = {{7, 4711, "somebody_else", options_.limit.minus(committed_), "tenant"}};
   const bool waited = request.wait.count() > 0 && !over;
   return {Error{waited ? Code::kDeadlineExceeded : Code::kResourceExhausted,
-                to_string(request.least) + " asked for, " + to_string(available()) + " available"},
+                to_string(request.min_bytes) + " asked for, " + to_string(available()) + " available"},
           std::move(why)};
 }
 
@@ -216,13 +216,13 @@ Result<std::vector<Extent>, GrowError> FakeBacking::obtain(const Request& reques
   const std::lock_guard lock(mutex_);
   requests_.push_back(request);
   const std::uint64_t unit = options_.granularity.count;
-  if (request.most.is_zero() || request.most.count % unit != 0 || request.least > request.most) {
-    broken_rule("a request for " + to_string(request.least) + " to " + to_string(request.most) +
+  if (request.bytes.is_zero() || request.bytes.count % unit != 0 || request.min_bytes > request.bytes) {
+    broken_rule("a request for " + to_string(request.min_bytes) + " to " + to_string(request.bytes) +
                 " in units of " + to_string(options_.granularity));
   }
   if (const auto error = counted(Call::kObtain)) return GrowError(*error);
-  const Bytes least = std::max(*request.least.rounded_up(options_.granularity), options_.granularity);
-  Bytes granted = std::min(request.most, available().rounded_down(options_.granularity));
+  const Bytes least = std::max(*request.min_bytes.rounded_up(options_.granularity), options_.granularity);
+  Bytes granted = std::min(request.bytes, available().rounded_down(options_.granularity));
   if (granted < least) return refusal(request);
   if (on_grant_) granted = std::clamp(on_grant_(least, granted), least, granted);
   committed_ += granted.rounded_down(options_.granularity);

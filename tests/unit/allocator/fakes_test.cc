@@ -8,7 +8,7 @@ using Mark = StreamPort::Mark;
 
 struct FakeMemory : testing::Test {
   std::vector<Extent> obtain(Bytes bytes) {
-    return backing_.obtain({.most = bytes, .least = bytes, .largest = {}}).value();
+    return backing_.obtain({.bytes = bytes, .min_bytes = bytes, .largest = {}}).value();
   }
   FakeBacking backing_{{.limit = mebibytes(64)}};
   const Address base_ = backing_.properties().base;
@@ -20,12 +20,13 @@ TEST_F(FakeMemory, ComesInTheBrokersExtentsLargestFirst) {
   EXPECT_EQ(extents[0].size, mebibytes(32));
   EXPECT_EQ(extents[1].size, mebibytes(8));
   EXPECT_EQ(extents[2].size, mebibytes(2));
-  EXPECT_EQ(backing_.obtain({.most = mebibytes(8), .least = mebibytes(8), .largest = mebibytes(2)})->size(),
-            4U);
-  const auto refused = backing_.obtain({.most = mebibytes(12), .least = mebibytes(12), .largest = {}});
+  EXPECT_EQ(
+      backing_.obtain({.bytes = mebibytes(8), .min_bytes = mebibytes(8), .largest = mebibytes(2)})->size(),
+      4U);
+  const auto refused = backing_.obtain({.bytes = mebibytes(12), .min_bytes = mebibytes(12), .largest = {}});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().denial->reason, Denial::Reason::kSliceLimit);
-  EXPECT_EQ(backing_.obtain({.most = mebibytes(12), .least = mebibytes(2), .largest = {}})->size(), 2U)
+  EXPECT_EQ(backing_.obtain({.bytes = mebibytes(12), .min_bytes = mebibytes(2), .largest = {}})->size(), 2U)
       << "what there is";
   EXPECT_EQ(backing_.committed(), mebibytes(64));
   backing_.give_back(extents);

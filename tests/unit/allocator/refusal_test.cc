@@ -194,7 +194,7 @@ TEST_F(WaitingRefusal, NobodyWaitsForTheBrokerForWhatIsCachedHere) {
   const Bytes there = backing_.committed().rounded_down(mebibytes(2));
   EXPECT_TRUE(succeeded(engine_->allocate(there, kTwo)));
   for (const auto& request : backing_.requests()) {
-    EXPECT_TRUE(request.least + mebibytes(2) <= there || request.wait.count() == 0);
+    EXPECT_TRUE(request.min_bytes + mebibytes(2) <= there || request.wait.count() == 0);
   }
 }
 
@@ -254,7 +254,7 @@ TEST_F(WaitingRefusal, OthersAreServedWhileOneWaits) {
   free(cached, mebibytes(8));
   std::barrier meeting(2);
   backing_.on_obtain([&](const Backing::Request& request) {
-    if (request.least < mebibytes(50)) return;
+    if (request.min_bytes < mebibytes(50)) return;
     meeting.arrive_and_wait();
     meeting.arrive_and_wait();
   });

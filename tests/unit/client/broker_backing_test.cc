@@ -122,7 +122,7 @@ TEST_F(BrokerBackingTest, ObtainsWhatCanBeHadAsItIsWished) {
   EXPECT_EQ(memory->committed(), mebibytes(6));
   const lane::Grow asked = broker_.requests().back();
   EXPECT_EQ(asked.parts[0].bytes, mebibytes(8).count);
-  EXPECT_EQ(asked.parts[0].least, mebibytes(4).count);
+  EXPECT_EQ(asked.parts[0].min_bytes, mebibytes(4).count);
   EXPECT_EQ(asked.parts[0].largest_extent, kPage.count);
   EXPECT_GT(asked.wait, 2'000'000'000U);
   EXPECT_LE(asked.wait, 3'000'000'000U);

@@ -189,9 +189,10 @@ void FakeBroker::grow(std::uint64_t number, const lane::Grow& request) {
 }
 
 bool FakeBroker::enough_for(const lane::Grow& request) const {
-  return std::all_of(
-      request.parts.begin(), request.parts.begin() + request.count,
-      [this](const lane::GrowPart& part) { return (part.least != 0 ? part.least : part.bytes) <= most; });
+  return std::all_of(request.parts.begin(), request.parts.begin() + request.count,
+                     [this](const lane::GrowPart& part) {
+                       return (part.min_bytes != 0 ? part.min_bytes : part.bytes) <= most;
+                     });
 }
 
 bool FakeBroker::knows_slices_of(const lane::Grow& request) const {

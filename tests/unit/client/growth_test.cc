@@ -32,7 +32,7 @@ TEST_F(Growth, AsksForAllOrNothingUnlessToldWhatIsEnough) {
   Slice slice = open();
   ASSERT_TRUE(slice.grow(mebibytes(8)));
   EXPECT_EQ(last_part().bytes, mebibytes(8).count);
-  EXPECT_EQ(last_part().least, mebibytes(8).count);
+  EXPECT_EQ(last_part().min_bytes, mebibytes(8).count);
 }
 
 TEST_F(Growth, TakesWhatItGetsOnceThatIsEnough) {
@@ -40,7 +40,7 @@ TEST_F(Growth, TakesWhatItGetsOnceThatIsEnough) {
   Slice slice = open();
   EXPECT_EQ(*slice.grow(mebibytes(8), {.least = mebibytes(3)}), mebibytes(6));
   EXPECT_EQ(last_part().bytes, mebibytes(8).count);
-  EXPECT_EQ(last_part().least, mebibytes(4).count) << "rounded up";
+  EXPECT_EQ(last_part().min_bytes, mebibytes(4).count) << "rounded up";
   EXPECT_EQ(broker_.growths(), 1U) << "it is enough: nothing more is asked for";
   EXPECT_TRUE(is_usable(slice));
 }
@@ -59,7 +59,7 @@ TEST_F(Growth, OfWhatIsEnoughAlreadyAsksOnceWithoutWaiting) {
   EXPECT_EQ(*slice.grow(mebibytes(8), {.wait = minutes(1), .least = mebibytes(4)}), mebibytes(4));
   EXPECT_EQ(broker_.growths(), 2U);
   EXPECT_EQ(broker_.requests().back().wait, 0U);
-  EXPECT_EQ(last_part().least, kPage.count);
+  EXPECT_EQ(last_part().min_bytes, kPage.count);
   broker_.most = mebibytes(2).count;
   EXPECT_EQ(*slice.grow(mebibytes(8), {.least = mebibytes(4)}), mebibytes(6));
   EXPECT_EQ(*slice.grow(mebibytes(6), {.least = mebibytes(2)}), mebibytes(6));

@@ -94,7 +94,7 @@ TEST_F(ArbiterTest, RemovesByRequestBySessionAndByDeadline) {
   EXPECT_EQ(arbiter.next_deadline(), at(3));
   EXPECT_TRUE(arbiter.remove_expired(at(2)).empty());
   EXPECT_EQ(arbiter.remove_expired(at(3)).size(), 2u);
-  EXPECT_EQ(arbiter.remove(RequestId{one})->parts[0].wanted, Bytes{60});
+  EXPECT_EQ(arbiter.remove(RequestId{one})->parts[0].bytes, Bytes{60});
   EXPECT_FALSE(arbiter.remove(RequestId{one}));
   EXPECT_FALSE(arbiter.remove(RequestId{99}));
   EXPECT_EQ(arbiter.remove_all_of(SessionId{2}).size(), 1u);

@@ -24,7 +24,7 @@ class PlainQueue {
   }
   std::optional<RequestId> first_at_most(Bytes bytes) const {
     const auto found =
-        std::ranges::find_if(entries_, [&](const Queue::Entry& one) { return one.least[0] <= bytes; });
+        std::ranges::find_if(entries_, [&](const Queue::Entry& one) { return one.min_bytes[0] <= bytes; });
     return found == entries_.end() ? std::nullopt : std::optional(found->request);
   }
   const std::vector<Queue::Entry>& entries() const { return entries_; }
@@ -44,7 +44,7 @@ TEST(RequestQueue, FindsTheFirstThatIsContentWithAnAmount) {
   queue.add(RequestId{9}, {Bytes{10}});
   EXPECT_EQ(queue.first_at_most({kAny})->request, RequestId{3});
   EXPECT_EQ(queue.first_at_most({Bytes{29}})->request, RequestId{5});
-  EXPECT_EQ(queue.first_at_most({Bytes{29}})->least[0], Bytes{10});
+  EXPECT_EQ(queue.first_at_most({Bytes{29}})->min_bytes[0], Bytes{10});
   EXPECT_FALSE(queue.first_at_most({Bytes{9}}));
   queue.remove(RequestId{5});
   EXPECT_EQ(queue.first_at_most({Bytes{29}})->request, RequestId{9});

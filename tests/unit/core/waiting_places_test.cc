@@ -14,7 +14,7 @@ TEST(WaitingPlaces, APlaceIsTakenOnce) {
     places.restore({id, kSession, TimePoint{}, TimePoint::max(), {kSlice}, {mebibytes(4)}});
   Request::Part part;
   part.slice = kSlice;
-  part.least = mebibytes(4);
+  part.min_bytes = mebibytes(4);
   const Request::Parts parts{part};
   EXPECT_EQ(places.take(kSession, parts, TimePoint{}), RequestId{5});
   EXPECT_EQ(places.take(kSession, parts, TimePoint{}), RequestId{7});

@@ -213,9 +213,9 @@ TEST(LaneConvert, KeepsEveryFigureOfADenial) {
   EXPECT_EQ(body.message.view().size(), 1024U) << "cut off";
   const Denial& one = body.denial;
   const std::uint64_t figures[] = {
-      one.reason,         one.asked,      one.asked_least, one.tenant_guarantee, one.tenant_limit,
-      one.tenant_charged, one.pool,       one.free,        one.kept_for_others,  one.charged_to_others,
-      one.waiters_ahead,  one.waited,     one.wait_limit,  one.limiting_limit,   one.limiting_charged,
+      one.reason,         one.asked,      one.asked_min,  one.tenant_guarantee, one.tenant_limit,
+      one.tenant_charged, one.pool,       one.free,       one.kept_for_others,  one.charged_to_others,
+      one.waiters_ahead,  one.waited,     one.wait_limit, one.limiting_limit,   one.limiting_charged,
       one.returning,      one.asked_back, one.soonest};
   const std::uint64_t expected[] = {2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
   EXPECT_TRUE(std::ranges::equal(figures, expected));
