@@ -32,13 +32,13 @@ class SharedLimit {
  public:
   explicit SharedLimit(Bytes limit) : limit_(limit) {}
 
-  /// Takes `most`, or what is left of it if that is at least `least`; else nothing.
-  [[nodiscard]] Bytes take(Bytes least, Bytes most) {
+  /// Takes `bytes`, or what is left of it if that is at least `min_bytes`; else nothing.
+  [[nodiscard]] Bytes take(Bytes min_bytes, Bytes bytes) {
     std::uint64_t now = taken_.load(std::memory_order_relaxed);
     Bytes part;
     do {
-      part = std::min(most, limit_ - Bytes{now});
-      if (part < least) return {};
+      part = std::min(bytes, limit_ - Bytes{now});
+      if (part < min_bytes) return {};
     } while (!taken_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
     return part;
   }
