@@ -162,12 +162,13 @@ Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause
                   state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
 }
 
-std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device) const {
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device,
+                                                            Belief belief) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.tenants.at(tenant).sessions) {
     const Session& session = state_.session(id);
     const Bytes bytes = answerable(session, device);
-    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
+    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, belief))
       all.emplace_back(bytes, id);
   }
   largest_first(all);
@@ -185,12 +186,12 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
   return all;
 }
 
-std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, DeviceIndex device) const {
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, DeviceIndex device,
+                                                              Belief belief) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
-    if (session.tenant == tenant &&
-        is_victim(session, device, ReclaimCause::kDebt, Belief::kSpentHaveNothing))
+    if (session.tenant == tenant && is_victim(session, device, ReclaimCause::kDebt, belief))
       all.emplace_back(session.declared(device), id);
   }
   largest_first(all);
@@ -200,9 +201,24 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, D
 // ---- Asking ----
 
 void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now) {
+  Shares shares = divide(device, targets, Belief::kSpentHaveNothing);
+  ask_keepers(device, Shares(shares), shares);
+  ask_keepers(device, withheld(device, now), shares);
+  std::set<SessionId> before = std::exchange(devices_[device].asked, {});
+  for (const auto& [id, share] : shares) {
+    ask(state_.session(id), device, share, now);
+    devices_[device].asked.insert(id);
+    before.erase(id);
+  }
+  for (const SessionId id : before) {
+    if (Session* session = state_.find(id)) ask(*session, device, {}, now);
+  }
+}
+
+Reclaimer::Shares Reclaimer::divide(DeviceIndex device, const ReclaimTargets& targets, Belief belief) const {
   Shares shares;
-  const auto divide = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
-                          const Share& kind, bool is_declared) {
+  const auto divide_among = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
+                                const Share& kind, bool is_declared) {
     for (const auto& [bytes, id] : among) {
       if (open.is_zero()) break;
       const Bytes part = std::min(open, bytes);
@@ -215,27 +231,29 @@ void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, 
   };
   for (const auto& [tenant, target] : targets) {
     const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
-    if (!target.pool().is_zero()) divide(target.pool(), victims(tenant, device), kind, false);
+    if (!target.pool().is_zero()) divide_among(target.pool(), victims(tenant, device, belief), kind, false);
     if (!target.declared.is_zero())
-      divide(target.declared, declarers(tenant, device),
-             {{}, {}, true, "its tenant uses more than its limit"}, true);
+      divide_among(target.declared, declarers(tenant, device, belief),
+                   {{}, {}, true, "its tenant uses more than its limit"}, true);
   }
-  ask_keepers(device, shares);
-  std::set<SessionId> before = std::exchange(devices_[device].asked, {});
-  for (const auto& [id, share] : shares) {
-    ask(state_.session(id), device, share, now);
-    devices_[device].asked.insert(id);
-    before.erase(id);
-  }
-  for (const SessionId id : before) {
-    if (Session* session = state_.find(id)) ask(*session, device, {}, now);
-  }
+  return shares;
+}
+
+// The parts that sessions would be asked for by force if they had not said that they have nothing to give.
+// They can be terminated for these, but their memory comes back only when its importers let go, too.
+Reclaimer::Shares Reclaimer::withheld(DeviceIndex device, TimePoint now) const {
+  const auto& spent = devices_[device].spent;
+  if (spent.empty() || state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return {};
+  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
+  Shares shares = divide(device, targets, Belief::kSpentHaveSome);
+  std::erase_if(shares, [&](const auto& one) { return !one.second.forced || !spent.contains(one.first); });
+  return shares;
 }
 
 // Returned memory is free only once its importers let go, too, so they are asked together with the holder. A
 // session that says it has let go is asked as well: saying so must not gain time.
-void Reclaimer::ask_keepers(DeviceIndex device, Shares& shares) const {
-  for (const auto& [holder, asked] : Shares(shares)) {
+void Reclaimer::ask_keepers(DeviceIndex device, const Shares& of, Shares& shares) const {
+  for (const auto& [holder, asked] : of) {
     for (const auto& [id, kept] : state_.imports.keepers(holder, device)) {
       const Session& session = state_.session(id);
       if (session.exited || terminations_.contains(id)) continue;

@@ -98,14 +98,17 @@ class Reclaimer {
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
   Bytes answerable(const Session& session, DeviceIndex device) const;
   Bytes pinned(const Session& session, DeviceIndex device) const;
-  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device) const;
+  std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device, Belief belief) const;
   Bytes givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief, TimePoint now) const;
-  std::vector<std::pair<Bytes, SessionId>> declarers(TenantId tenant, DeviceIndex device) const;
+  std::vector<std::pair<Bytes, SessionId>> declarers(TenantId tenant, DeviceIndex device,
+                                                     Belief belief) const;
 
   // Asking.
   using Shares = std::map<SessionId, Share>;
   void ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now);
-  void ask_keepers(DeviceIndex device, Shares& shares) const;
+  Shares divide(DeviceIndex device, const ReclaimTargets& targets, Belief belief) const;
+  Shares withheld(DeviceIndex device, TimePoint now) const;
+  void ask_keepers(DeviceIndex device, const Shares& of, Shares& shares) const;
   void ask(Session& session, DeviceIndex device, const Share& share, TimePoint now);
   void tell(Session& session, DeviceIndex device, const char* cause, TimePoint now);
 

@@ -19,7 +19,7 @@ bool AskedSessions::update(SessionId session, DeviceIndex device, AskedFor asked
     if (!told.owes) told_.erase(found);
     return true;
   }
-  // What it keeps stays due by the earlier deadline, although the rest of the request has a later one.
+  // Memory that it keeps is due by the earlier deadline, although the rest of the request has a later one.
   if (kept && asked.bytes < before && asked.deadline > told.due) told.owes = true;
   if (!told.owes) told.due = asked.deadline;
   return asked.bytes <= before || rung;

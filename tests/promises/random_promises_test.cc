@@ -54,7 +54,7 @@ void run(std::uint64_t events, bool shares) {
       static_cast<unsigned long long>(seen.events), static_cast<unsigned long long>(seen.claims),
       static_cast<long long>(seen.claim_beyond / std::chrono::milliseconds(1)),
       static_cast<unsigned long long>(seen.asked), static_cast<unsigned long long>(seen.signals));
-  if (testing::Test::HasFatalFailure() || events < 20'000) return;
+  if (testing::Test::HasFatalFailure() || events < 40'000) return;  // too few to have seen everything
   EXPECT_GT(seen.claims, 0u);
   EXPECT_GT(seen.asked, 0u);
   EXPECT_GT(seen.signals, 0u);
@@ -68,6 +68,13 @@ TEST(Promises, HoldWhereProcessesShareRegions) { run(setting("GPUMEM_MODEL_STEPS
 TEST(Promises, HoldInAWorldWhereAClaimWasLate) {
   Seen seen;
   run_world(20340078, kEventsOfAWorld, true, seen);
+}
+
+// A session that had said that it has nothing to give inherited a region, and its readers were not asked any
+// more.
+TEST(Promises, HoldInAWorldWhereReadersOutlivedAHolder) {
+  Seen seen;
+  run_world(20271803, kEventsOfAWorld, true, seen);
 }
 
 // A session was asked for a debt, and later for a request of its tenant. It returned the memory for the debt,
