@@ -8,7 +8,7 @@
 #include "bench/roles.h"
 #include "bench/samples.h"
 #include "bench/world.h"
-#include "client/lane.h"
+#include "client/lane/lane.h"
 #include "proto/lane.h"
 
 // The effect of a listing of many sessions on another session's calls. Rounds without and with the listing

@@ -7,10 +7,10 @@
 
 #include "base/log.h"
 #include "daemon/devices.h"
-#include "daemon/host/folder_lock.h"
-#include "daemon/host/live_quotas.h"
-#include "daemon/host/process.h"
-#include "daemon/host/runtime_folder.h"
+#include "daemon/host/config/live_quotas.h"
+#include "daemon/host/state/folder_lock.h"
+#include "daemon/host/state/runtime_folder.h"
+#include "daemon/host/system/process.h"
 
 namespace gpumem {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/program.h"
-#include "daemon/host/runtime_folder.h"
+#include "daemon/host/state/runtime_folder.h"
 
 namespace gpumem {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/log.h"
-#include "daemon/host/config.h"
-#include "daemon/host/process.h"
+#include "daemon/host/config/config.h"
+#include "daemon/host/system/process.h"
 #include "gpumem/result.h"
 
 namespace gpumem {

@@ -10,8 +10,8 @@
 #include "base/time_format.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
-#include "daemon/host/connection_limits.h"
-#include "daemon/host/tcp_port.h"
+#include "daemon/host/limits/connection_limits.h"
+#include "daemon/host/system/tcp_port.h"
 #include "daemon/upgrade.h"
 
 namespace gpumem {

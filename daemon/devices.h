@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/host/journal.h"
-#include "daemon/host/policy_compiler.h"
+#include "daemon/host/config/policy_compiler.h"
+#include "daemon/host/state/journal.h"
 #include "gpumem/result.h"
 
 namespace gpumem {

@@ -17,7 +17,7 @@
 #include <fstream>
 
 #include "base/exec_words.h"
-#include "daemon/host/folder_lock.h"
+#include "daemon/host/state/folder_lock.h"
 
 namespace gpumem {
 namespace {

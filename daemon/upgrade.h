@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/host/passed_descriptors.h"
+#include "daemon/host/state/passed_descriptors.h"
 #include "gpumem/result.h"
 
 namespace gpumem {

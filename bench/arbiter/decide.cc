@@ -4,7 +4,7 @@
 
 #include "bench/arbiter/set_floor.h"
 #include "bench/must.h"
-#include "daemon/core/arbiter.h"
+#include "daemon/core/arbiter/arbiter.h"
 
 namespace gpumem::bench {
 namespace {

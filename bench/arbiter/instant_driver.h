@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "daemon/core/broker.h"
+#include "daemon/core/broker/broker.h"
 
 namespace gpumem::bench {
 

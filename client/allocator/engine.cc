@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/fork_guard.h"
+#include "client/process/fork_guard.h"
 
 namespace gpumem::allocator {
 namespace {

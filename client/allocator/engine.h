@@ -11,7 +11,7 @@
 
 #include "base/mutex.h"
 #include "client/allocator/arena.h"
-#include "client/background_task.h"
+#include "client/process/background_task.h"
 #include "gpumem/options.h"
 #include "gpumem/statistics.h"
 

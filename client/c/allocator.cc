@@ -1,9 +1,9 @@
-#include "client/broker_backing.h"
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
 #include "client/c/process_default.h"
 #include "client/c/streams.h"
 #include "client/c/structs.h"
+#include "client/slice/broker_backing.h"
 
 namespace gpumem::c_abi {
 namespace {

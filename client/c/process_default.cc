@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "client/c/last_error.h"
-#include "client/fork_guard.h"
+#include "client/process/fork_guard.h"
 #include "cuda/driver.h"
 
 // The process's own session and allocators. They are never destroyed, because frameworks free memory until

@@ -4,7 +4,7 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
 #include "client/c/structs.h"
-#include "client/exported_range.h"
+#include "client/session/exported_range.h"
 
 // Regions: published, mapped, removed.
 

@@ -1,7 +1,7 @@
 #include "client/c/handles.h"
 #include "client/c/last_error.h"
 #include "client/c/structs.h"
-#include "client/growth.h"
+#include "client/slice/growth.h"
 
 namespace gpumem::c_abi {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/mutex.h"
-#include "client/driver_streams.h"
-#include "client/fork_guard.h"
+#include "client/process/fork_guard.h"
+#include "client/slice/driver_streams.h"
 
 namespace gpumem::c_abi {
 namespace {

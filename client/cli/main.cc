@@ -5,13 +5,13 @@
 #include <charconv>
 #include <iostream>
 
-#include "client/cli/check.h"
-#include "client/cli/commands.h"
-#include "client/cli/run/command.h"
-#include "client/cli/run/command_line.h"
-#include "client/cli/text.h"
-#include "client/cli/usage.h"
-#include "client/runtime_folder.h"
+#include "client/cli/check/check.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/run/program/command.h"
+#include "client/cli/run/program/command_line.h"
+#include "client/cli/views/text.h"
+#include "client/process/runtime_folder.h"
 
 namespace gpumem::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include <string>
 
-#include "daemon/kubernetes/driver.h"
+#include "daemon/kubernetes/plugin/driver.h"
 #include "daemon/kubernetes/program.h"
 
 namespace gpumem::kubernetes {

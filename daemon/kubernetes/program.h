@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/program.h"
-#include "daemon/kubernetes/device_specs.h"
+#include "daemon/kubernetes/claims/device_specs.h"
 
 // The common parts of both drivers' main programs.
 

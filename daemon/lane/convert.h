@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 #include "proto/lane/frames.h"
 
 namespace gpumem::lane {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/crash_point.h"
-#include "daemon/core/executor.h"
-#include "daemon/core/written_requests.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/broker/written_requests.h"
 #include "daemon/lane/convert.h"
 
 namespace gpumem::lane {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 
 namespace gpumem::metrics {
 namespace {

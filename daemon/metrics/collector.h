@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/core/events.h"
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/words/events.h"
 #include "daemon/metrics/histogram.h"
 
 namespace gpumem::metrics {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "daemon/core/types.h"
+#include "daemon/core/words/types.h"
 
 namespace gpumem::metrics {
 

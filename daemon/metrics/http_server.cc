@@ -20,7 +20,7 @@
 
 #include "base/log.h"
 #include "base/thread_guards.h"
-#include "daemon/core/refusals.h"
+#include "daemon/core/words/refusals.h"
 
 namespace gpumem::metrics {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 #include "daemon/metrics/exposition.h"
 #include "daemon/metrics/http_server.h"
 #include "daemon/metrics/sampler.h"

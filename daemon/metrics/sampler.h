@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/refusals.h"
-#include "daemon/core/views.h"
+#include "daemon/core/sessions/views.h"
+#include "daemon/core/words/refusals.h"
 #include "daemon/metrics/collector.h"
 
 namespace gpumem::metrics {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/admin.h"
+#include "daemon/core/broker/admin.h"
 
 namespace gpumem::pods {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "daemon/core/admin.h"
+#include "daemon/core/broker/admin.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "gpumem/v1/claims.grpc.pb.h"

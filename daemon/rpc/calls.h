@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 
 namespace gpumem::rpc {
 

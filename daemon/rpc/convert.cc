@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/time_format.h"
-#include "daemon/core/events.h"
+#include "daemon/core/words/events.h"
 #include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {

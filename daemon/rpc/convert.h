@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/denial.h"
-#include "daemon/core/effects.h"
-#include "daemon/core/executor.h"
-#include "daemon/core/views.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/sessions/effects.h"
+#include "daemon/core/sessions/views.h"
+#include "daemon/core/words/denial.h"
 #include "gpumem/v1/broker.pb.h"
 
 namespace gpumem::rpc {

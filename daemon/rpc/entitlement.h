@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 
 namespace gpumem::rpc {
 

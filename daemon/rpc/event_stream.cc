@@ -1,7 +1,7 @@
 #include "daemon/rpc/event_stream.h"
 
 #include "base/time_format.h"
-#include "daemon/core/refusals.h"
+#include "daemon/core/words/refusals.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.pb.h"
 

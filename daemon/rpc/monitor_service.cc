@@ -4,8 +4,8 @@
 #include <charconv>
 #include <variant>
 
-#include "daemon/core/policy.h"
-#include "daemon/core/refusals.h"
+#include "daemon/core/words/policy.h"
+#include "daemon/core/words/refusals.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/entitlement.h"

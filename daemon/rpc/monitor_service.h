@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "daemon/core/executor.h"
-#include "daemon/core/observation.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/words/observation.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/event_stream.h"
 #include "daemon/rpc/snapshots.h"

@@ -1,8 +1,8 @@
 #pragma once
 #include <optional>
 
-#include "daemon/core/executor.h"
-#include "daemon/core/observation.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/words/observation.h"
 #include "daemon/rpc/calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"
 

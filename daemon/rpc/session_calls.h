@@ -2,8 +2,8 @@
 #include <map>
 #include <memory>
 
-#include "daemon/core/executor.h"
-#include "daemon/core/written_requests.h"
+#include "daemon/core/broker/executor.h"
+#include "daemon/core/broker/written_requests.h"
 #include "daemon/rpc/session_writer.h"
 
 namespace gpumem::rpc {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/session_calls.h"
 #include "gpumem/v1/broker.grpc.pb.h"

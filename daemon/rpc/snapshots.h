@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 
 namespace gpumem::rpc {
 

@@ -10,9 +10,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# The rooms that each room may include, besides itself.
+# The rooms that each room may include, besides itself. A room with rooms inside stands for what lies in it directly.
 ALLOWED = {
     "base": set(),
+    "include": {"base"},
     "proto": {"base"},
     "proto/lane": {"base"},
     # The generated code, which brings gRPC and Protocol Buffers along.
@@ -26,10 +27,8 @@ ALLOWED = {
     "sim/calls": {"base", "sim/machine", "sim/control", "sim/exports", "sim/driver"},
     "sim/nvml": {"base", "sim/machine", "sim/control", "sim/exports"},
     "sim/tool": {"base", "sim/machine", "sim/control"},
-    "daemon/core": {"base", "shm"},
     "daemon/lane": {"base", "proto/lane", "daemon/core"},
     "daemon/pods": {"base", "daemon/core"},
-    "daemon/host": {"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"},
     "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core"},
     "daemon/metrics": {"base", "daemon/core"},
     # A program of its own: it knows the broker by its wire contract.
@@ -37,38 +36,76 @@ ALLOWED = {
     # main wires the parts; of sim it knows only how to make a machine folder.
     "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/pods", "daemon/host", "daemon/lane",
                "daemon/rpc", "daemon/metrics"},
-    "client/include": {"base"},
-    "client/fork_guard": {"base"},
-    "client/background_task": {"base", "client/include", "client/fork_guard"},
     # Neither driver nor broker: only its two ports.
-    "client/allocator": {"base", "client/include", "client/fork_guard", "client/background_task"},
-    "client": {"base", "shm", "cuda", "proto", "proto/lane", "client/include", "client/fork_guard", "client/background_task",
-               "client/allocator"},
-    "client/c": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
-    # The only part of the client that speaks gRPC.
-    "client/cli": {"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "client/include",
-                   "client/fork_guard", "client", "client/shim"},
+    "client/allocator": {"base", "include", "client/process"},
+    "client/c": {"base", "cuda", "include", "client", "client/allocator"},
     # The drop-in driver stands on libgpumem and the real driver.
-    "client/shim": {"base", "cuda", "client/include", "client/fork_guard", "client/allocator", "client"},
-    "client/demo": {"base", "cuda", "client/include", "client"},
-    "client/examples": {"base", "client/include"},
+    "client/shim": {"base", "cuda", "include", "client", "client/allocator"},
+    "client/shim/nvml": {"base", "cuda", "client/shim"},
+    "client/demo": {"base", "cuda", "include", "client"},
+    "client/examples": {"base", "include"},
 }
-# Files of a room that are one of their own, with a target of their own.
-APART = {f"client/{name}{suffix}": f"client/{name}"
-         for name in ("fork_guard", "background_task") for suffix in (".h", ".cc")}
+
+# The rooms of the large parts, from below: what all of them may include, and of the part's own rooms each one's.
+INSIDE = {
+    "daemon/core": ({"base", "shm"}, {
+        "words": "", "ledger": "words", "memory": "words", "arbiter": "words ledger",
+        "sessions": "words ledger memory arbiter", "reclaim": "words arbiter sessions",
+        "lending": "words memory sessions reclaim", "broker": "words sessions reclaim lending"}),
+    "daemon/host": ({"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"}, {
+        "system": "", "limits": "", "state": "system limits", "config": "system state", "driver": "system state",
+        "sockets": "system limits state", "lanes": "system limits driver sockets",
+        "loop": "system limits state driver sockets lanes"}),
+    "client": ({"base", "shm", "cuda", "proto", "proto/lane", "include"}, {
+        "process": "", "lane": "process", "session": "process lane", "slice": "process lane session allocator"}),
+    # The only part of the client that speaks gRPC.
+    "client/cli": ({"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "include", "client"}, {
+        "views": "", "monitor": "", "check": "views monitor", "commands": "views monitor check",
+        "run": "views monitor check commands run/program run/line", "regions": "views monitor check commands",
+        "": "views commands check regions run run/program"}),
+    "client/cli/run": ({"base", "cuda", "proto", "proto/generated", "include", "client", "client/shim", "client/cli/views",
+                        "client/cli/monitor"}, {
+        "program": "", "line": "program"}),
+    "client/shim/memory": ({"base", "cuda", "include", "client", "client/allocator", "client/shim"}, {
+        "session": "", "blocks": "session", "outside": "blocks", "": "session blocks outside"}),
+    "daemon/kubernetes": ({"base", "proto", "proto/generated"}, {
+        "http": "", "claims": "http", "plugin": "http claims", "device_plugin": "http claims plugin",
+        "": "claims plugin"}),
+}
+for part, (outside, rooms) in INSIDE.items():
+    for room, below in rooms.items():
+        name = f"{part}/{room}".rstrip("/")
+        ALLOWED[name] = ALLOWED.get(name, set()) | outside | {f"{part}/{other}" for other in below.split()}
+ALLOWED["client/shim/calls"] = ALLOWED["client/shim"] | {"client/shim", "client/shim/memory", "client/shim/memory/blocks",
+                                                         "client/shim/memory/outside"}
+
+# Who may include a part may include these of its rooms.
+DOORS = {
+    "daemon/core": {"daemon/core/words", "daemon/core/sessions", "daemon/core/broker"},
+    "daemon/host": {f"daemon/host/{room}" for room in INSIDE["daemon/host"][1]},
+    "client": {f"client/{room}" for room in INSIDE["client"][1]},
+}
+for allowed in ALLOWED.values():
+    for part in DOORS.keys() & allowed:
+        allowed |= DOORS[part]
+# The device's worker does the jobs.
+ALLOWED["daemon/host/driver"] |= {"daemon/core/memory"}
+ALLOWED["daemon/kubernetes/device_plugin"] |= {"daemon/kubernetes"}  # log options that both programs have
+
 # The simulated driver is reached as a driver; one file of the broker knows of its folder.
 SIMULATED_MACHINE = ("daemon/devices.cc", "sim/machine/machine.h")
-PUBLIC = {"base/include/gpumem": "base", "client/include/gpumem": "client/include"}
+# Public headers that stand on nothing else.
+PUBLIC_BASE = {"bytes.h", "result.h", "detail/bytes_text.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
 
 
 def room_of(path: str) -> str:
-    if path in APART:
-        return APART[path]
+    if path.startswith("include/gpumem/"):
+        return "base" if path.removeprefix("include/gpumem/") in PUBLIC_BASE else "include"
     parts = path.split("/")
-    for depth in (2, 1):
+    for depth in range(len(parts) - 1, 0, -1):
         room = "/".join(parts[:depth])
-        if room in ALLOWED and len(parts) > depth:
+        if room in ALLOWED:
             return room
     return parts[0]
 
@@ -77,11 +114,8 @@ def owner_of(header: str) -> str | None:
     """The room that a header belongs to, or nothing if it is not ours."""
     if header.startswith(("gpumem/v1/", "kubelet/")):
         return "proto/generated"
-    if header.startswith("gpumem/"):
-        for folder, room in PUBLIC.items():
-            if (ROOT / folder / header.removeprefix("gpumem/")).exists():
-                return room
-        return "unknown"
+    if header == "gpumem.h" or header.startswith("gpumem/"):
+        return room_of(f"include/{header}") if (ROOT / "include" / header).exists() else "unknown"
     if "/" in header and header.split("/")[0] in {room.split("/")[0] for room in ALLOWED} | {"tests", "bench"}:
         return room_of(header)
     return None

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "base/time_format.h"
-#include "client/cli/views.h"
+#include "client/cli/views/views.h"
 #include "tests/fuzz/messages.h"
 #include "tests/fuzz/require.h"
 

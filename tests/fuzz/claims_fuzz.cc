@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "daemon/host/claim_store.h"
+#include "daemon/host/config/claim_store.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/state_folder.h"

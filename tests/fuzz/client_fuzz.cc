@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/lane.h"
+#include "client/lane/lane.h"
 #include "tests/fuzz/fake_broker.h"
 #include "tests/fuzz/require.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <map>
 
-#include "daemon/core/broker.h"
-#include "daemon/host/policy_compiler.h"
+#include "daemon/core/broker/broker.h"
+#include "daemon/host/config/policy_compiler.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/vocabulary.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <variant>
 
-#include "daemon/host/journal.h"
+#include "daemon/host/state/journal.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 

@@ -4,7 +4,7 @@
 #include <boost/crc.hpp>
 #include <set>
 
-#include "daemon/kubernetes/checkpoint.h"
+#include "daemon/kubernetes/claims/checkpoint.h"
 #include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/state_folder.h"

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/log.h"
-#include "daemon/host/quota_overlay.h"
-#include "daemon/host/quota_store.h"
+#include "daemon/host/config/quota_overlay.h"
+#include "daemon/host/config/quota_store.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/state_folder.h"

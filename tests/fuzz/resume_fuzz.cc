@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/packet.h"
-#include "client/lane_resumption.h"
-#include "daemon/host/pending_inventories.h"
+#include "client/lane/lane_resumption.h"
+#include "daemon/host/state/pending_inventories.h"
 #include "tests/fuzz/fake_broker.h"
 #include "tests/fuzz/packets.h"
 #include "tests/fuzz/require.h"

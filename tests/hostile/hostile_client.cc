@@ -14,7 +14,7 @@
 #include <random>
 #include <thread>
 
-#include "client/cli/monitor.h"
+#include "client/cli/monitor/monitor.h"
 #include "proto/lane.h"
 #include "tests/hostile/lingering_socket.h"
 #include "tests/hostile/silent_clients.h"

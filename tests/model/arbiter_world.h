@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/arbiter.h"
+#include "daemon/core/arbiter/arbiter.h"
 #include "tests/model/rules.h"
 
 namespace gpumem::core::model {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/core/types.h"
+#include "daemon/core/words/types.h"
 
 namespace gpumem::core::model {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <random>
 
-#include "daemon/core/arbiter.h"
-#include "daemon/core/reclaim_plan.h"
+#include "daemon/core/arbiter/arbiter.h"
+#include "daemon/core/reclaim/reclaim_plan.h"
 #include "tests/model/books.h"
 
 // With requests of one extent, bursts end as the weighted max-min split, within one extent, inside each

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/broker.h"
+#include "daemon/core/broker/broker.h"
 #include "tests/model/rules.h"
 
 namespace gpumem::core::model {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/types.h"
+#include "daemon/core/words/types.h"
 #include "gpumem/bytes.h"
 
 namespace gpumem::core::model {

@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/request.h"
+#include "daemon/core/words/request.h"
 #include "tests/model/books.h"
 
 namespace gpumem::core::model {

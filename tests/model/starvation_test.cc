@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "daemon/core/arbiter.h"
+#include "daemon/core/arbiter/arbiter.h"
 
 // Whoever waits is granted in the end, whatever the others do, if only what is lent is given back in time.
 

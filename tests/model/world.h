@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/job.h"
+#include "daemon/core/memory/job.h"
 #include "tests/model/reference.h"
 #include "tests/support/core_world.h"
 

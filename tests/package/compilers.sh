@@ -19,8 +19,8 @@ try() {
     printf 'gpumem: not tried: package.compilers: %s finds no standard library\n' "$*"
     return
   fi
-  "$@" -std=c++20 -O1 -Wall -Wextra -Wconversion -Wshadow -pedantic -Werror -I"$source/base/include" \
-    -I"$source/client/include" "$source/tests/package/every_class.cc" "$work/libgpumem.so.0" \
+  "$@" -std=c++20 -O1 -Wall -Wextra -Wconversion -Wshadow -pedantic -Werror -I"$source/include" \
+    "$source/tests/package/every_class.cc" "$work/libgpumem.so.0" \
     -Wl,-rpath,"$work" -o "$work/$name"
   "$work/$name" "$work/run"
   printf '%s: works\n' "$name"

@@ -14,7 +14,7 @@ DECLARED = re.compile(r"^(?:const )?\w+\*? \*?(gpumem_\w+)\(", re.M)
 
 
 def declared() -> set[str]:
-    text = (ROOT / "client/include/gpumem.h").read_text()
+    text = (ROOT / "include/gpumem.h").read_text()
     return set(DECLARED.findall(re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
 
 

@@ -34,7 +34,7 @@ cp -P "$cache"/* "$root/lib/x86_64-linux-gnu/"
 cp "$cache/ld-2.31.so" "$root/lib64/ld-linux-x86-64.so.2"
 cp -L "$library" "$root/lib/x86_64-linux-gnu/libgpumem.so.0"
 cp -L "$(dirname "$library")"/shim/lib/lib{cuda,nvidia-ml}.so.1 "$root/lib/x86_64-linux-gnu/"
-"$zig" -std=c99 -O1 -I"$source/client/include" "$source/tests/package/old_glibc.c" \
+"$zig" -std=c99 -O1 -I"$source/include" "$source/tests/package/old_glibc.c" \
   "$root/lib/x86_64-linux-gnu/libgpumem.so.0" -ldl -o "$root/try"
 start_broker "$build"
 # shellcheck disable=SC2016  # the words are the inner shell's

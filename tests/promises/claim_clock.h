@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/store.h"
+#include "daemon/core/memory/store.h"
 #include "tests/promises/watched_broker.h"
 
 namespace gpumem::core::promises {

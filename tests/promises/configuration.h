@@ -1,7 +1,7 @@
 #pragma once
 #include <random>
 
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 
 namespace gpumem::core::promises {
 

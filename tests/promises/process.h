@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/types.h"
+#include "daemon/core/words/types.h"
 
 namespace gpumem::core::promises {
 

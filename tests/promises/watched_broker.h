@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/broker.h"
+#include "daemon/core/broker/broker.h"
 
 namespace gpumem::core::promises {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/core/events.h"
+#include "daemon/core/words/events.h"
 
 // Time, the driver, and what the broker wants done. What processes do is in world_processes.cc.
 

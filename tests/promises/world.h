@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/job.h"
+#include "daemon/core/memory/job.h"
 #include "tests/promises/process.h"
 #include "tests/promises/promises.h"
 #include "tests/support/core_world.h"

@@ -8,7 +8,7 @@ from gpumem import _abi, _version
 from gpumem.errors import Code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADER = re.sub(r"/\*.*?\*/", " ", (ROOT / "client/include/gpumem.h").read_text(), flags=re.S)
+HEADER = re.sub(r"/\*.*?\*/", " ", (ROOT / "include/gpumem.h").read_text(), flags=re.S)
 STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressure": _abi.Pressure,
            "slice_options": _abi.SliceOptions, "grow_options": _abi.GrowOptions,
            "allocator_options": _abi.AllocatorOptions, "placement": _abi.Placement, "statistics": _abi.Statistics,

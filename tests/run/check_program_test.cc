@@ -1,7 +1,7 @@
 // `gpumem check --program`: whether a running program borrows, and what bypasses the broker.
 #include <sys/wait.h>
 
-#include "client/cli/check.h"
+#include "client/cli/check/check.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {

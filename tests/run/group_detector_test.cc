@@ -1,6 +1,6 @@
 // A process distinguishes the signals that it gets: to its group, to itself alone, or cancelled before it
 // looked.
-#include "client/cli/run/group_detector.h"
+#include "client/cli/run/program/group_detector.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // The POST of `--on-pressure`: whatever answers, it ends in time.
-#include "client/cli/run/pressure_hook.h"
+#include "client/cli/run/program/pressure_hook.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 // The parsers of the command lines of `gpumem run` and `gpumem reserve`.
 #include <gtest/gtest.h>
 
-#include "client/cli/monitor.h"
-#include "client/cli/run/pressure_hook.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/run/program/pressure_hook.h"
 
 namespace gpumem::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <thread>
 
-#include "client/cli/run/command.h"
+#include "client/cli/run/program/command.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {

@@ -1,4 +1,4 @@
-#include "client/shim/memory/account.h"
+#include "client/shim/memory/session/account.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "client/shim/memory/array_size.h"
+#include "client/shim/memory/outside/array_size.h"
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {

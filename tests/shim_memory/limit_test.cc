@@ -1,8 +1,8 @@
 // GPUMEM_LIMIT: never more than it names, with idle memory, of whatever kind the memory is.
 #include <thread>
 
-#include "client/loose_extents.h"
 #include "client/shim/memory/process.h"
+#include "client/slice/loose_extents.h"
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {

@@ -1,4 +1,4 @@
-#include "client/shim/memory/settings.h"
+#include "client/shim/memory/session/settings.h"
 
 #include <gtest/gtest.h>
 

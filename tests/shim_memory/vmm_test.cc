@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "client/shim/memory/handles.h"
+#include "client/shim/memory/blocks/handles.h"
 #include "tests/shim_memory/scene.h"
 
 namespace gpumem::shim::test {

@@ -1,8 +1,8 @@
-#include "client/shim/memory/settings.h"
+#include "client/shim/memory/session/settings.h"
 
 #include <gtest/gtest.h>
 
-#include "client/shim/memory/messages.h"
+#include "client/shim/memory/session/messages.h"
 
 namespace gpumem::shim::test {
 namespace {

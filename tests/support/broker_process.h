@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/monitor.h"
+#include "client/cli/monitor/monitor.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/core/broker.h"
-#include "daemon/core/job.h"
+#include "daemon/core/broker/broker.h"
+#include "daemon/core/memory/job.h"
 #include "tests/support/fake_driver.h"
 
 namespace gpumem::core {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "daemon/core/store.h"
+#include "daemon/core/memory/store.h"
 
 namespace gpumem::core {
 

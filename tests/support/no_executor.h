@@ -1,5 +1,5 @@
 #pragma once
-#include "daemon/core/executor.h"
+#include "daemon/core/broker/executor.h"
 
 namespace gpumem::test {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/monitor.h"
+#include "client/cli/monitor/monitor.h"
 
 namespace gpumem::test {
 

@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/commands.h"
-#include "client/cli/monitor.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/monitor/monitor.h"
 #include "client/cli/regions/region_content.h"
 #include "client/cli/regions/source_file.h"
-#include "client/cli/run/progress.h"
-#include "client/cli/text.h"
-#include "client/cli/usage.h"
-#include "client/cli/views.h"
-#include "client/exported_range.h"
+#include "client/cli/views/progress.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
+#include "client/session/exported_range.h"
 #include "cuda/memory.h"
 #include "gpumem/session.h"
 

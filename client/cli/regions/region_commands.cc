@@ -2,14 +2,14 @@
 #include <memory>
 
 #include "base/time_format.h"
-#include "client/cli/commands.h"
-#include "client/cli/monitor.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/monitor/monitor.h"
 #include "client/cli/regions/publication.h"
 #include "client/cli/regions/region_content.h"
-#include "client/cli/text.h"
-#include "client/cli/usage.h"
-#include "client/cli/views.h"
-#include "client/runtime_folder.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
+#include "client/process/runtime_folder.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/commands.h"
+#include "client/cli/commands/commands.h"
 #include "client/cli/regions/publication.h"
-#include "client/cli/text.h"
-#include "client/cli/views.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
 #include "cuda/memory.h"
 
 namespace gpumem::cli {

@@ -5,15 +5,15 @@
 #include <optional>
 
 #include "base/time_format.h"
-#include "client/cli/monitor.h"
-#include "client/cli/run/broker_session.h"
-#include "client/cli/run/command.h"
-#include "client/cli/run/command_line.h"
-#include "client/cli/run/reservation.h"
-#include "client/cli/run/signals.h"
-#include "client/cli/run/waiting.h"
-#include "client/cli/views.h"
-#include "client/runtime_folder.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/run/line/broker_session.h"
+#include "client/cli/run/line/reservation.h"
+#include "client/cli/run/line/waiting.h"
+#include "client/cli/run/program/command.h"
+#include "client/cli/run/program/command_line.h"
+#include "client/cli/run/program/signals.h"
+#include "client/cli/views/views.h"
+#include "client/process/runtime_folder.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {

@@ -5,14 +5,14 @@
 #include <memory>
 #include <optional>
 
-#include "client/cli/monitor.h"
-#include "client/cli/run/account.h"
-#include "client/cli/run/command_line.h"
-#include "client/cli/run/run_environment.h"
-#include "client/cli/run/signals.h"
-#include "client/cli/run/waiting.h"
-#include "client/cli/usage.h"
-#include "client/runtime_folder.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/run/line/waiting.h"
+#include "client/cli/run/program/account.h"
+#include "client/cli/run/program/command_line.h"
+#include "client/cli/run/program/run_environment.h"
+#include "client/cli/run/program/signals.h"
+#include "client/process/runtime_folder.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {

@@ -1,7 +1,7 @@
 // Memory in the order of streams. What is captured into a graph is the driver's own.
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

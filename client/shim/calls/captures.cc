@@ -1,6 +1,6 @@
 // Captures of graphs, which the shim must know of: it waits for no work while there are any.
 #include "client/shim/calls.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -1,6 +1,6 @@
 #include "client/shim/calls/charged.h"
 #include "client/shim/calls.h"
-#include "client/shim/memory/array_size.h"
+#include "client/shim/memory/outside/array_size.h"
 #include "client/shim/real.h"
 
 // Arrays and managed memory are the driver's own, and charged. Memory of other interfaces is charged while

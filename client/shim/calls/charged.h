@@ -3,8 +3,8 @@
 #include <cuda.h>
 #include <memory>
 
-#include "client/shim/memory/blocks.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/blocks.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 
 namespace gpumem::shim {

@@ -4,7 +4,7 @@
 // made before that estimate is charged, and nothing more is taken while the tenant is above its limit.
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -1,7 +1,7 @@
 // Graphs that allocate. The driver takes their memory when they are launched or uploaded, and is charged
 // then.
 #include "client/shim/calls.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "client/shim/calls.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -1,7 +1,7 @@
 // Attributes of an address: the driver's answer for the mapping underneath, with the block's own values in
 // place of the mapping's.
 #include "client/shim/calls.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

@@ -3,7 +3,7 @@
 
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
-#include "client/shim/memory/context.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 

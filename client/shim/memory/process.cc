@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "client/connection.h"
-#include "client/shim/memory/context.h"
+#include "client/session/connection.h"
+#include "client/shim/memory/blocks/context.h"
 #include "client/shim/real.h"
 
 namespace gpumem::shim {

@@ -7,15 +7,15 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "client/fork_guard.h"
-#include "client/shim/memory/blocks.h"
-#include "client/shim/memory/device_memory.h"
-#include "client/shim/memory/driver_pools.h"
-#include "client/shim/memory/graph_memory.h"
-#include "client/shim/memory/handles.h"
-#include "client/shim/memory/ipc_blocks.h"
-#include "client/shim/memory/outside.h"
-#include "client/shim/memory/session.h"
+#include "client/process/fork_guard.h"
+#include "client/shim/memory/blocks/blocks.h"
+#include "client/shim/memory/blocks/device_memory.h"
+#include "client/shim/memory/blocks/handles.h"
+#include "client/shim/memory/blocks/ipc_blocks.h"
+#include "client/shim/memory/outside/driver_pools.h"
+#include "client/shim/memory/outside/graph_memory.h"
+#include "client/shim/memory/outside/outside.h"
+#include "client/shim/memory/session/session.h"
 
 namespace gpumem::shim {
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 
 #include "base/thread_guards.h"
-#include "daemon/kubernetes/api_values.h"
-#include "daemon/kubernetes/unix_server.h"
+#include "daemon/kubernetes/http/api_values.h"
+#include "daemon/kubernetes/plugin/unix_server.h"
 
 namespace gpumem::kubernetes {
 namespace {

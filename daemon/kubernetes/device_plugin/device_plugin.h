@@ -7,14 +7,14 @@
 #include <thread>
 
 #include "base/unique_fd.h"
-#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/claims/broker_client.h"
+#include "daemon/kubernetes/claims/device_specs.h"
 #include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 #include "daemon/kubernetes/device_plugin/kubelet_link.h"
 #include "daemon/kubernetes/device_plugin/plugin_service.h"
 #include "daemon/kubernetes/device_plugin/unit_claims.h"
 #include "daemon/kubernetes/device_plugin/units.h"
-#include "daemon/kubernetes/device_specs.h"
-#include "daemon/kubernetes/reconcile_loop.h"
+#include "daemon/kubernetes/plugin/reconcile_loop.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {

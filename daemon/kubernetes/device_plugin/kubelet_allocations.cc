@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/files.h"
-#include "daemon/kubernetes/api_values.h"
-#include "daemon/kubernetes/whole_file.h"
+#include "daemon/kubernetes/http/api_values.h"
+#include "daemon/kubernetes/http/whole_file.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {

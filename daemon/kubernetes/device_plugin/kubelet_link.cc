@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "daemon/kubernetes/unix_server.h"
+#include "daemon/kubernetes/plugin/unix_server.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "daemon/kubernetes/device_plugin/plugin_service.h"
-#include "daemon/kubernetes/whole_file.h"
+#include "daemon/kubernetes/http/whole_file.h"
 #include "gpumem/result.h"
 
 namespace gpumem::kubernetes {

@@ -1,8 +1,8 @@
 #include <map>
 #include <string>
 
-#include "daemon/kubernetes/api_values.h"
 #include "daemon/kubernetes/device_plugin/device_plugin.h"
+#include "daemon/kubernetes/http/api_values.h"
 #include "daemon/kubernetes/program.h"
 
 namespace gpumem::kubernetes {

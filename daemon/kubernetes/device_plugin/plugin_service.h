@@ -1,9 +1,9 @@
 #pragma once
 #include <string>
 
+#include "daemon/kubernetes/claims/device_specs.h"
 #include "daemon/kubernetes/device_plugin/unit_claims.h"
 #include "daemon/kubernetes/device_plugin/units.h"
-#include "daemon/kubernetes/device_specs.h"
 #include "kubelet/device_plugin.grpc.pb.h"
 
 namespace gpumem::kubernetes {

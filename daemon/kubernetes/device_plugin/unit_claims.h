@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/claims/broker_client.h"
 #include "daemon/kubernetes/device_plugin/kubelet_allocations.h"
 #include "gpumem/result.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "daemon/kubernetes/api_values.h"
+#include "daemon/kubernetes/http/api_values.h"
 
 namespace gpumem::kubernetes {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/kubernetes/broker_client.h"
+#include "daemon/kubernetes/claims/broker_client.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 

@@ -1,4 +1,4 @@
-#include "client/background_task.h"
+#include "client/process/background_task.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

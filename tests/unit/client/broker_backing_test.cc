@@ -1,5 +1,5 @@
 // The backing of an allocator, on the simulated driver, with a broker that the tests play.
-#include "client/broker_backing.h"
+#include "client/slice/broker_backing.h"
 
 #include <array>
 #include <future>

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include "base/time_format.h"
-#include "client/cli/check.h"
-#include "client/cli/monitor.h"
-#include "client/cli/text.h"
-#include "client/cli/usage.h"
-#include "client/cli/views.h"
+#include "client/cli/check/check.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
 #include "tests/unit/client/fake_lane.h"
 
 namespace gpumem::cli::test {

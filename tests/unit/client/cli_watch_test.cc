@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/time_format.h"
-#include "client/cli/text.h"
-#include "client/cli/views.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "client/background_task.h"
+#include "client/process/background_task.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/client/lane_fixture.h"
 #include "tests/unit/client/slice_fixture.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "client/driver_streams.h"
+#include "client/slice/driver_streams.h"
 #include "cuda/library.h"
 #include "cuda/memory.h"
 #include "sim/control/faults.h"

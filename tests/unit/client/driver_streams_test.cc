@@ -1,5 +1,5 @@
 // Marks in streams, on the simulated driver: what is reached when, and what errors mean.
-#include "client/driver_streams.h"
+#include "client/slice/driver_streams.h"
 
 #include <gtest/gtest.h>
 

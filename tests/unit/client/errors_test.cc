@@ -4,9 +4,9 @@
 
 #include <cerrno>
 
-#include "client/lane.h"
-#include "client/runtime_folder.h"
-#include "client/status.h"
+#include "client/lane/lane.h"
+#include "client/process/runtime_folder.h"
+#include "client/process/status.h"
 #include "proto/lane.h"
 #include "tests/unit/client/fake_lane.h"
 

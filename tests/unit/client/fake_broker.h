@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/figures.h"
+#include "client/session/figures.h"
 #include "cuda/memory.h"
 #include "tests/unit/client/fake_lane.h"
 

@@ -1,4 +1,4 @@
-#include "client/figures.h"
+#include "client/session/figures.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "client/lane.h"
+#include "client/lane/lane.h"
 #include "tests/unit/client/fake_lane.h"
 
 namespace gpumem::client::test {

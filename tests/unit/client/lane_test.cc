@@ -1,5 +1,5 @@
 // Requests and their answers, of one thread and of many.
-#include "client/lane.h"
+#include "client/lane/lane.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What `gpumem quota` prints.
 #include <gtest/gtest.h>
 
-#include "client/cli/views.h"
+#include "client/cli/views/views.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/time_format.h"
-#include "client/cli/views.h"
+#include "client/cli/views/views.h"
 
 namespace gpumem::cli::test {
 namespace {

@@ -1,5 +1,5 @@
 // A session may claim after a restart of the broker: leases that it was given, and has not begun to return.
-#include "client/lane_resumption.h"
+#include "client/lane/lane_resumption.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

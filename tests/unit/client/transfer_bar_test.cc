@@ -1,4 +1,4 @@
-#include "client/cli/run/progress.h"
+#include "client/cli/views/progress.h"
 
 #include <gtest/gtest.h>
 

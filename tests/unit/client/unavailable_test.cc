@@ -5,8 +5,8 @@
 #include <future>
 #include <thread>
 
-#include "client/connection.h"
-#include "client/silent_brokers.h"
+#include "client/lane/silent_brokers.h"
+#include "client/session/connection.h"
 #include "cuda/driver.h"
 #include "gpumem.h"
 #include "tests/support/eventually.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/arbiter.h"
+#include "daemon/core/arbiter/arbiter.h"
 
 namespace gpumem::core {
 

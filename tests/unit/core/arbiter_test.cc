@@ -1,4 +1,4 @@
-#include "daemon/core/arbiter.h"
+#include "daemon/core/arbiter/arbiter.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "daemon/core/sharer.h"
+#include "daemon/core/broker/sharer.h"
 #include "tests/unit/core/machine.h"
 
 // A client whose broker ended before it answered asks the next one again: what changes regions is done once.

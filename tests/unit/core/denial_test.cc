@@ -1,4 +1,4 @@
-#include "daemon/core/denial.h"
+#include "daemon/core/words/denial.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/core/explanation_limit.h"
+#include "daemon/core/broker/explanation_limit.h"
 
 #include <gtest/gtest.h>
 

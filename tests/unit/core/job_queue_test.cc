@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "daemon/core/job.h"
+#include "daemon/core/memory/job.h"
 
 namespace gpumem::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/core/ledger.h"
+#include "daemon/core/ledger/ledger.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/broker.h"
-#include "daemon/core/job.h"
+#include "daemon/core/broker/broker.h"
+#include "daemon/core/memory/job.h"
 #include "tests/support/core_world.h"
 #include "tests/unit/core/policies.h"
 

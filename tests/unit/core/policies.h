@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 
 namespace gpumem::core {
 

@@ -1,4 +1,4 @@
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/pool.h"
-#include "daemon/core/types.h"
+#include "daemon/core/memory/pool.h"
+#include "daemon/core/words/types.h"
 
 namespace gpumem::core {
 

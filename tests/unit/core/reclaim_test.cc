@@ -1,4 +1,4 @@
-#include "daemon/core/reclaim_plan.h"
+#include "daemon/core/reclaim/reclaim_plan.h"
 
 #include <gmock/gmock.h>
 

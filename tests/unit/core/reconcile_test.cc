@@ -1,5 +1,5 @@
 // What the driver says is used, against what is charged: who is named, who is charged, and who never is.
-#include "daemon/core/reconcile.h"
+#include "daemon/core/sessions/reconcile.h"
 
 #include <gmock/gmock.h>
 

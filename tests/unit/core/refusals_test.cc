@@ -1,5 +1,5 @@
 // Clients that a bound turns away are counted, by the bound.
-#include "daemon/core/refusals.h"
+#include "daemon/core/words/refusals.h"
 
 #include "tests/unit/core/machine.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/core/request_queue.h"
+#include "daemon/core/arbiter/request_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/core/size_classes.h"
+#include "daemon/core/memory/size_classes.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "daemon/core/job.h"
+#include "daemon/core/memory/job.h"
 #include "tests/support/fake_driver.h"
 
 namespace gpumem::core {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "daemon/core/written_requests.h"
+#include "daemon/core/broker/written_requests.h"
 #include "tests/support/no_executor.h"
 #include "tests/unit/core/machine.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/core/waiting_places.h"
+#include "daemon/core/sessions/waiting_places.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/host/connection_limits.h"
+#include "daemon/host/limits/connection_limits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The configuration file: every key, and every way to get it wrong, with the place in the file.
-#include "daemon/host/config.h"
+#include "daemon/host/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/host/deadline_timer.h"
+#include "daemon/host/system/deadline_timer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/host/device_worker.h"
+#include "daemon/host/driver/device_worker.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A client cannot delay the broker by its end of the doorbell.
-#include "daemon/host/shared_pages.h"
+#include "daemon/host/lanes/shared_pages.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

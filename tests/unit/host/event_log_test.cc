@@ -1,5 +1,5 @@
 // The kept events, and the events that subscribers get.
-#include "daemon/host/event_log.h"
+#include "daemon/host/state/event_log.h"
 
 #include <gtest/gtest.h>
 

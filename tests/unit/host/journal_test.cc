@@ -1,5 +1,5 @@
 // The next broker reads every change that was added before the broker ended.
-#include "daemon/host/journal.h"
+#include "daemon/host/state/journal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The broker's end of a lane, against the other end of a socket pair.
-#include "daemon/host/lane.h"
+#include "daemon/host/lanes/lane.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Changes of quotas and of the configuration, one after another, each as a whole or not at all.
-#include "daemon/host/live_quotas.h"
+#include "daemon/host/config/live_quotas.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

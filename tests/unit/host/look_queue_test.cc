@@ -1,5 +1,5 @@
 // The order of requests for a look at the devices.
-#include "daemon/host/reconciler.h"
+#include "daemon/host/driver/reconciler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Descriptors that a service manager passes, and those that a broker passes to its successor in this process.
-#include "daemon/host/passed_descriptors.h"
+#include "daemon/host/state/passed_descriptors.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

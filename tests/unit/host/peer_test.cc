@@ -1,5 +1,5 @@
 // The kernel says who is at the other end.
-#include "daemon/host/peer.h"
+#include "daemon/host/sockets/peer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/host/pending_answers.h"
+#include "daemon/host/loop/pending_answers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Claims of clients that come back, frame by frame; whoever sends them may be hostile.
-#include "daemon/host/pending_inventories.h"
+#include "daemon/host/state/pending_inventories.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // From names and amounts to numbers and bytes, for the devices that are there.
-#include "daemon/host/policy_compiler.h"
+#include "daemon/host/config/policy_compiler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 
 namespace gpumem::host {
 namespace {

@@ -1,5 +1,5 @@
 // Processes are ended only if they are the ones that were meant.
-#include "daemon/host/process.h"
+#include "daemon/host/system/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "daemon/host/process.h"
+#include "daemon/host/system/process.h"
 
 namespace gpumem::host {
 namespace {

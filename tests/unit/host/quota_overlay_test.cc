@@ -1,5 +1,5 @@
 // Quotas set at run time as text, and changes of them.
-#include "daemon/host/quota_overlay.h"
+#include "daemon/host/config/quota_overlay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

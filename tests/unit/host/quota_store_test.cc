@@ -1,5 +1,5 @@
 // Stored quotas are whole, whatever fails and whenever the broker dies.
-#include "daemon/host/quota_store.h"
+#include "daemon/host/config/quota_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/host/rate_limited_log.h"
+#include "daemon/host/system/rate_limited_log.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>

@@ -1,5 +1,5 @@
 // The reconciler against a simulated machine, and what the kernel says of processes.
-#include "daemon/host/reconciler.h"
+#include "daemon/host/driver/reconciler.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <future>
 
 #include "cuda/memory.h"
-#include "daemon/host/process.h"
+#include "daemon/host/system/process.h"
 #include "sim/machine/machine.h"
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"

@@ -1,5 +1,5 @@
 // One broker a folder; what others have there is theirs.
-#include "daemon/host/runtime_folder.h"
+#include "daemon/host/state/runtime_folder.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // What systemd is told.
-#include "daemon/host/service_manager.h"
+#include "daemon/host/state/service_manager.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

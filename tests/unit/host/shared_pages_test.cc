@@ -1,5 +1,5 @@
 // The two pages of a session: fixed in size, and the broker's own is nobody else's to write.
-#include "daemon/host/shared_pages.h"
+#include "daemon/host/lanes/shared_pages.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Connections that say nothing, and which of them has to go.
-#include "daemon/host/connection_limits.h"
+#include "daemon/host/limits/connection_limits.h"
 
 #include <gtest/gtest.h>
 

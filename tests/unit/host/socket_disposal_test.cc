@@ -1,5 +1,5 @@
 // Sockets whose queue holds descriptors that wait when they are closed.
-#include "daemon/host/socket_disposal.h"
+#include "daemon/host/limits/socket_disposal.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

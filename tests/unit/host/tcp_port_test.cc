@@ -1,5 +1,5 @@
 // Ports of this machine, and who reaches them.
-#include "daemon/host/tcp_port.h"
+#include "daemon/host/system/tcp_port.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Each user's share of unread descriptors, and the order of waiting senders.
-#include "daemon/host/unread_descriptors.h"
+#include "daemon/host/limits/unread_descriptors.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // Messages to the service manager while the core answers, and while it does not.
-#include "daemon/host/service_manager.h"
+#include "daemon/host/state/service_manager.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/api_server.h"
+#include "daemon/kubernetes/http/api_server.h"
 
 #include <gtest/gtest.h>
 

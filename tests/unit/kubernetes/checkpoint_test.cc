@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/checkpoint.h"
+#include "daemon/kubernetes/claims/checkpoint.h"
 
 #include <gtest/gtest.h>
 

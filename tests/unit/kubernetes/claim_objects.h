@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "daemon/kubernetes/api_values.h"
+#include "daemon/kubernetes/http/api_values.h"
 
 namespace gpumem::kubernetes::test {
 

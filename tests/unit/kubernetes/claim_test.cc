@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/claim.h"
+#include "daemon/kubernetes/claims/claim.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/device_specs.h"
+#include "daemon/kubernetes/claims/device_specs.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

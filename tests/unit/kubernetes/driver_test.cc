@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/driver.h"
+#include "daemon/kubernetes/plugin/driver.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/http_exchange.h"
+#include "daemon/kubernetes/http/http_exchange.h"
 
 #include <gtest/gtest.h>
 

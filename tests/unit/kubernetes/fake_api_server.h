@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/kubernetes/api_server.h"
+#include "daemon/kubernetes/http/api_server.h"
 #include "tests/unit/kubernetes/certificate.h"
 
 namespace gpumem::kubernetes::test {

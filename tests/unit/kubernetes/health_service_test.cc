@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/plugin_server.h"
+#include "daemon/kubernetes/plugin/plugin_server.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/kubernetes/claim.h"
-#include "daemon/kubernetes/plugin_server.h"
+#include "daemon/kubernetes/claims/claim.h"
+#include "daemon/kubernetes/plugin/plugin_server.h"
 #include "kubelet/dra_health.pb.h"
 #include "kubelet/dra_v1.pb.h"
 #include "kubelet/registration.pb.h"

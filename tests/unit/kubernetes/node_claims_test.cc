@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/node_claims.h"
+#include "daemon/kubernetes/claims/node_claims.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 #include <future>
 #include <thread>
 
-#include "daemon/kubernetes/checkpoint.h"
+#include "daemon/kubernetes/claims/checkpoint.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/kubernetes/claim_objects.h"

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/api_values.h"
+#include "daemon/kubernetes/http/api_values.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/slice_publisher.h"
+#include "daemon/kubernetes/plugin/slice_publisher.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/kubernetes/whole_file.h"
+#include "daemon/kubernetes/http/whole_file.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

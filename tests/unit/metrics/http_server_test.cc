@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "daemon/core/refusals.h"
+#include "daemon/core/words/refusals.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/metrics/http_client.h"

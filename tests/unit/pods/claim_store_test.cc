@@ -1,5 +1,5 @@
 // Stored claims, and damaged files that are refused.
-#include "daemon/host/claim_store.h"
+#include "daemon/host/config/claim_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

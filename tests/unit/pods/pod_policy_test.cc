@@ -1,5 +1,5 @@
 // Claims as quotas of tenants, and the configuration of namespaces.
-#include "daemon/host/policy_compiler.h"
+#include "daemon/host/config/policy_compiler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

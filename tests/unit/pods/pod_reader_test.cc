@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/host/peer.h"
-#include "daemon/host/process.h"
+#include "daemon/host/sockets/peer.h"
+#include "daemon/host/system/process.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/pods/claims.h"
 

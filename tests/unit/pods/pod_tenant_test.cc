@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/core/policy.h"
+#include "daemon/core/words/policy.h"
 #include "tests/unit/core/policies.h"
 #include "tests/unit/pods/claims.h"
 

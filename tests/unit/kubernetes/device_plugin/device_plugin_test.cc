@@ -5,7 +5,7 @@
 #include <sys/un.h>
 
 #include "base/unique_fd.h"
-#include "daemon/kubernetes/api_values.h"
+#include "daemon/kubernetes/http/api_values.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/kubernetes/device_plugin/plugin_kubelet.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "daemon/kubernetes/api_values.h"
+#include "daemon/kubernetes/http/api_values.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::kubernetes::test {

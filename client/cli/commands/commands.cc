@@ -1,0 +1,118 @@
+#include "client/cli/commands/commands.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+namespace gpumem::cli {
+namespace {
+
+WallTime now() { return std::chrono::system_clock::now(); }
+
+Result<std::string> show_status(const Monitor& monitor, const Style& style) {
+  auto status = monitor.status();
+  if (!status) return status.error();
+  const auto regions = monitor.regions("");
+  if (!regions) return regions.error();
+  if (!style.json) return status_text(*status, now()) + regions_summary(*regions);
+  Json json = status_json(*status, now());
+  json["regions"] = regions_summary_json(*regions);
+  return json_text(json);
+}
+
+Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
+  auto sessions = monitor.sessions();
+  if (!sessions) return sessions.error();
+  const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
+  return style.json ? json_text(sessions_json(*sessions, regions)) : sessions_text(*sessions, now(), regions);
+}
+
+Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
+  auto tenants = monitor.tenants();
+  if (!tenants) return tenants.error();
+  return style.json ? json_text(tenants_json(*tenants)) : tenants_text(*tenants, style.terminal);
+}
+
+Result<std::string> show_reconciliation(const Monitor& monitor, const Style& style) {
+  auto reconciled = monitor.reconcile(style.now);
+  if (!reconciled) return reconciled.error();
+  return style.json ? json_text(reconcile_json(*reconciled)) : reconcile_text(*reconciled, now());
+}
+
+constexpr std::array<Listing, 4> kListings{{
+    {"status", "Show the broker and the memory of its devices", true, show_status},
+    {"ps", "List sessions: who holds how much memory", false, show_sessions},
+    {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
+    {"reconcile", "Hold what the driver says is used against what is charged", true, show_reconciliation,
+     true},
+}};
+
+}  // namespace
+
+std::span<const Listing> listings() { return kListings; }
+
+int run_listing(const Listing& listing, const ListingOptions& options) {
+  auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return report(monitor.error());
+  for (;;) {
+    auto shown = listing.show(*monitor, options.style);
+    if (!shown) return report(shown.error());
+    if (options.watch_seconds && options.style.terminal) std::cout << kClearScreen;
+    std::cout << *shown << std::flush;
+    if (!options.watch_seconds || !std::cout) return std::cout ? 0 : 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(*options.watch_seconds));
+  }
+}
+
+int report(const Error& error) {
+  std::cerr << "gpumem: " << error.message << "\n";
+  return error.code == Code::kUnavailable ? 3 : 1;
+}
+
+int print(const Result<std::string>& text) {
+  if (!text) return report(text.error());
+  std::cout << *text << std::flush;
+  return std::cout ? 0 : 1;
+}
+
+Interrupt::Interrupt() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  signals_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  over_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  thread_ = std::thread([this] { await(); });
+}
+
+void Interrupt::await() {
+  std::array<pollfd, 2> polled{{{signals_.get(), POLLIN, 0}, {over_.get(), POLLIN, 0}}};
+  while (::poll(polled.data(), polled.size(), -1) < 0 && errno == EINTR) {
+  }
+  if (polled[0].revents != 0) stop_.request_stop();
+}
+
+Interrupt::~Interrupt() {
+  ::eventfd_write(over_.get(), 1);
+  thread_.join();
+  signalfd_siginfo taken{};  // or it would end the program as soon as it is let through
+  while (::read(signals_.get(), &taken, sizeof taken) > 0) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+bool Interrupt::wait(std::chrono::duration<double> time) const {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  return !never.wait_for(lock, token(), time, [this] { return happened(); });
+}
+
+}  // namespace gpumem::cli

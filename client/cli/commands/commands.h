@@ -1,0 +1,113 @@
+#pragma once
+
+#include <signal.h>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/views/views.h"
+
+// The commands of `gpumem`, except those of `run/`.
+namespace CLI {
+class App;
+}
+
+namespace gpumem::cli {
+
+struct Style {
+  bool json = false;
+  bool terminal = false;
+  bool now = false;  ///< have the broker ask the driver first, for listings that can be renewed
+};
+
+/// One of the commands that ask the Monitor service once and show the answer.
+struct Listing {
+  const char* name;
+  const char* about;
+  bool watchable;
+  Result<std::string> (*show)(const Monitor& monitor, const Style& style);
+  bool renewable = false;  ///< takes Style::now
+};
+
+std::span<const Listing> listings();
+
+/// The escape sequence that clears a terminal.
+inline constexpr const char* kClearScreen = "\033[H\033[2J";
+
+struct ListingOptions {
+  std::filesystem::path runtime_folder;
+  Style style;
+  std::optional<double> watch_seconds;  ///< show again and again, this far apart
+};
+
+/// Runs `listing` and prints it, or its error. Answers the command's exit status.
+int run_listing(const Listing& listing, const ListingOptions& options);
+
+/// Prints `error` to standard error. Answers the exit status that goes with it.
+int report(const Error& error);
+/// Prints `text` to standard output, or reports its error. Answers the exit status.
+int print(const Result<std::string>& text);
+
+struct EventsOptions {
+  std::filesystem::path runtime_folder;
+  std::string since;   ///< as since_text() takes it; empty: from now on, or, not following, all that is kept
+  std::string tenant;  ///< only of this one; empty: all that this user may see
+  bool follow = true;
+  bool json = false;
+};
+
+/// `gpumem events`: a line for each event, until interrupted. Answers the command's exit status.
+int run_events(const EventsOptions& options);
+
+struct WhyOptions {
+  std::filesystem::path runtime_folder;
+  std::string subject;  ///< a session's number, or a tenant's name
+  Style style;
+  std::optional<double> watch_seconds;  ///< show again and again, this far apart
+};
+
+/// `gpumem why`: how a tenant stands and what its requests wait for. Answers the command's exit status.
+int run_why(const WhyOptions& options);
+
+/// Adds the command `quota`: what tenants may have, and changes of it while the broker runs.
+/// `runtime_dir`, `status`  are read and set when the command line has been parsed.
+void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& status);
+
+/// Adds `regions`, `publish`, `cat` and `verify`; as add_quota_command. `runtime_dir` and `status` outlive
+/// `app`.
+void add_region_commands(CLI::App& app, const std::string& runtime_dir, int& status);
+
+/// Adds the command `claims`: what is prepared for pods of Kubernetes. As add_quota_command.
+void add_claims_command(CLI::App& app, const std::string& runtime_dir, int& status);
+
+/// While it lives, Ctrl-C and SIGTERM do not end the program but request a stop of it.
+/// To be made before other threads are: they must not take the signals.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  std::stop_token token() const { return stop_.get_token(); }
+  bool happened() const { return stop_.stop_requested(); }
+  /// False: interrupted meanwhile.   Blocks.
+  bool wait(std::chrono::duration<double> time) const;
+
+ private:
+  void await();
+
+  sigset_t before_{};
+  std::stop_source stop_;
+  UniqueFd signals_;
+  UniqueFd over_;
+  std::thread thread_;
+};
+
+}  // namespace gpumem::cli

@@ -1,0 +1,297 @@
+#include "client/cli/commands/commands.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::cli {
+namespace {
+
+v1::ExplainRequest request_about(const std::string& subject) {
+  v1::ExplainRequest request;
+  std::uint64_t session = 0;
+  const auto [rest, failed] = std::from_chars(subject.data(), subject.data() + subject.size(), session);
+  if (failed == std::errc() && rest == subject.data() + subject.size())
+    request.set_session(session);
+  else
+    request.set_tenant(subject);
+  return request;
+}
+
+// The tenant's last ones, the latest first; none, where that is not to be known.
+std::vector<v1::Event> last_denials(const Monitor& monitor, const std::string& tenant, WallTime now,
+                                    std::stop_token stop) {
+  constexpr std::size_t kMost = 3;
+  v1::WatchEventsRequest request;
+  request.set_tenant(tenant);
+  request.set_since(since_text("10m", now).value_or(""));
+  std::vector<v1::Event> denials;
+  const auto keep = [&](const v1::Event& event) {
+    if (event.kind() != "denied") return true;
+    denials.insert(denials.begin(), event);
+    if (denials.size() > kMost) denials.pop_back();
+    return true;
+  };
+  if (!monitor.watch_events(request, keep, std::move(stop))) return {};
+  return denials;
+}
+
+std::string span(std::uint64_t milliseconds) { return span_text(std::chrono::milliseconds(milliseconds)); }
+
+// With a comma before it, if there is anything to say.
+std::string and_so(std::uint64_t bytes, const std::string& words) {
+  return bytes == 0 ? "" : ", " + size_text(bytes) + " " + words;
+}
+
+std::string shortage_words(const v1::Denial& denial) {
+  std::string words =
+      "of the pool of " + size_text(denial.pool()) + ", " + size_text(denial.free()) + " are free";
+  words += and_so(denial.kept_for_others(), "of them kept for others' guarantees");
+  words += and_so(denial.charged_to_others(), "charged to other tenants");
+  words += and_so(denial.tenant_charged(), "charged to this one");
+  words += and_so(denial.returning(), "on their way back");
+  return words + and_so(denial.asked_back(), "asked back of borrowers");
+}
+
+std::string limit_words(const v1::Denial& denial) {
+  const std::string& whose = denial.limiting_tenant();
+  const std::string who =
+      whose.empty() || whose == denial.tenant() ? "the tenant" : "tenant " + whose + " above it";
+  const bool debt = denial.reason() == v1::Denial::REASON_DEBT;
+  return who + (debt ? " uses more than its limit of " : " would pass its limit of ") +
+         size_text(denial.limiting_limit()) + ": " + size_text(denial.limiting_charged()) +
+         " are charged already";
+}
+
+std::string holder_words(const v1::Holder& holder) {
+  std::string words =
+      holder.session() == 0 ? "tenant " + holder.tenant() : "session " + std::to_string(holder.session());
+  if (holder.pid() != 0) words += " (pid " + std::to_string(holder.pid()) + ", " + holder.command() + ")";
+  return words + " " + size_text(holder.charged());
+}
+
+template <class Holders>
+std::string holders_line(const std::string& title, const Holders& holders) {
+  std::string words;
+  for (const v1::Holder& holder : holders) words += (words.empty() ? "" : ", ") + holder_words(holder);
+  return words.empty() ? "" : "    " + title + words + "\n";
+}
+
+// Of a user who has no session.
+std::string newcomers_text(const v1::Standing& standing) {
+  return standing.device() + "\n  would have at most " + size_text(standing.limit()) + "; guarantee " +
+         size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) + ", priority " +
+         std::to_string(standing.priority()) +
+         "\n  could be granted now: " + size_text(standing.available()) + "\n";
+}
+
+std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now) {
+  if (denials.empty()) return "";
+  std::string text;
+  for (const v1::Event& denial : denials) {
+    text += (text.empty() ? "last denied " : "before that, ") + age_text(denial.time(), now) + " ago: ";
+    text += denial.words().empty() ? size_text(denial.bytes()) + " on " + denial.device() : denial.words();
+    text += "\n";
+  }
+  const bool is_plain = tenant.find_first_of(" '\"\\$`;&|<>()*?~#") == std::string::npos;
+  const std::string word = is_plain ? tenant : "'" + tenant + "'";
+  return text + "  see `gpumem events --no-follow --tenant " + word + "`\n";
+}
+
+std::string standing_text(const v1::Standing& standing) {
+  std::string text = standing.device() + "\n  charged " + size_text(standing.charged()) + " of at most " +
+                     size_text(standing.limit()) + "; guarantee " + size_text(standing.guarantee()) +
+                     ", weight " + std::to_string(standing.weight()) + ", priority " +
+                     std::to_string(standing.priority()) + "\n";
+  if (standing.declared() != 0 || standing.overhead() != 0) {
+    text += "  of that, besides the broker's memory: declared " + size_text(standing.declared()) +
+            ", contexts " + size_text(standing.overhead()) + "\n";
+  }
+  if (standing.past_broker() != 0) {
+    text += "  of that, taken past the broker without a word: " + size_text(standing.past_broker()) +
+            "; `gpumem reconcile` names the processes\n";
+  }
+  text += "  could be granted now: " + size_text(standing.available()) + "\n";
+  if (standing.regions() != 0) {
+    text += "  published: " + size_text(standing.region_bytes()) + " in " +
+            std::to_string(standing.regions()) + (standing.regions() == 1 ? " region" : " regions") +
+            ", which come back with those who have mapped them" +
+            (standing.kept_bytes() == 0 ? "" : "; kept beyond them: " + size_text(standing.kept_bytes())) +
+            "\n";
+  }
+  if (standing.burst() != 0) text += "  beyond what is promised: " + size_text(standing.burst()) + "\n";
+  if (standing.debt() != 0) text += "  beyond the limit: " + size_text(standing.debt()) + "\n";
+  if (standing.asked_back() != 0) {
+    text += "  asked to give back " + size_text(standing.asked_back()) + " within " +
+            span(standing.asked_back_within_ms()) + "\n";
+  }
+  return text;
+}
+
+std::string soonest_words(const v1::Soonest& soonest) {
+  const std::string when = soonest.known() ? "within " + span(soonest.within_ms()) : "not known";
+  return soonest.why().empty() ? when : when + ": " + soonest.why();
+}
+
+std::string waiting_text(const v1::Denial& denial) {
+  std::string text = "request " + std::to_string(denial.request()) + " of session " +
+                     std::to_string(denial.session()) + " waits for " + size_text(denial.asked());
+  if (denial.asked_min() != 0 && denial.asked_min() != denial.asked())
+    text += " (at least " + size_text(denial.asked_min()) + ")";
+  text += " on " + denial.device() + "\n  for " + span(denial.waited_ms()) + " of " +
+          span(denial.wait_limit_ms());
+  text += denial.waiters_ahead() == 0 ? ", first in the line\n"
+                                      : ", ahead of it: " + std::to_string(denial.waiters_ahead()) + "\n";
+  text += "  why: " + obstacle_words(denial) + "\n";
+  text += "  soonest: " + soonest_words(denial.soonest()) + "\n";
+  return text + holders_line("held by the tenant: ", denial.holders()) +
+         holders_line("held by others: ", denial.other_tenants());
+}
+
+Json holders_json(const google::protobuf::RepeatedPtrField<v1::Holder>& holders) {
+  Json list = Json::array();
+  for (const v1::Holder& holder : holders) {
+    list.push_back({{"tenant", holder.tenant()},
+                    {"session", holder.session() == 0 ? Json() : Json(holder.session())},
+                    {"pid", holder.pid() == 0 ? Json() : Json(holder.pid())},
+                    {"command", holder.command()},
+                    {"charged", holder.charged()}});
+  }
+  return list;
+}
+
+// REASON_NO_MEMORY as `no-memory`.
+std::string reason_name(v1::Denial::Reason reason) {
+  std::string name = v1::Denial::Reason_Name(reason);
+  name.erase(0, std::string("REASON_").size());
+  for (char& letter : name) letter = letter == '_' ? '-' : static_cast<char>(std::tolower(letter));
+  return name;
+}
+
+Json standing_json(const v1::Standing& standing) {
+  return {
+      {"device", standing.device()},
+      {"guarantee", standing.guarantee()},
+      {"limit", standing.limit()},
+      {"weight", standing.weight()},
+      {"priority", standing.priority()},
+      {"charged", standing.charged()},
+      {"declared", standing.declared()},
+      {"overhead", standing.overhead()},
+      {"past_broker", standing.past_broker()},
+      {"available", standing.available()},
+      {"burst", standing.burst()},
+      {"debt", standing.debt()},
+      {"asked_back", standing.asked_back()},
+      {"regions", standing.regions()},
+      {"region_bytes", standing.region_bytes()},
+      {"kept_bytes", standing.kept_bytes()},
+      {"asked_back_within_ms", standing.asked_back() == 0 ? Json() : Json(standing.asked_back_within_ms())}};
+}
+
+Json waiting_json(const v1::Denial& denial) {
+  const v1::Soonest& soonest = denial.soonest();
+  return {{"request", denial.request()},
+          {"session", denial.session()},
+          {"tenant", denial.tenant()},
+          {"device", denial.device()},
+          {"reason", reason_name(denial.reason())},
+          {"words", obstacle_words(denial)},
+          {"asked", denial.asked()},
+          {"asked_min", denial.asked_min()},
+          {"waited_ms", denial.waited_ms()},
+          {"wait_limit_ms", denial.wait_limit_ms()},
+          {"waiters_ahead", denial.waiters_ahead()},
+          {"soonest_ms", soonest.known() ? Json(soonest.within_ms()) : Json()},
+          {"soonest_why", soonest.why()},
+          {"pool", denial.pool()},
+          {"free", denial.free()},
+          {"kept_for_others", denial.kept_for_others()},
+          {"charged_to_others", denial.charged_to_others()},
+          {"returning", denial.returning()},
+          {"asked_back", denial.asked_back()},
+          {"limiting_tenant", denial.limiting_tenant().empty() ? Json() : Json(denial.limiting_tenant())},
+          {"holders", holders_json(denial.holders())},
+          {"other_tenants", holders_json(denial.other_tenants())}};
+}
+
+Json denial_json(const v1::Event& denial) {
+  return {{"time", denial.time()},
+          {"session", denial.session()},
+          {"device", denial.device()},
+          {"bytes", denial.bytes()},
+          {"words", denial.words().empty() ? Json() : Json(denial.words())}};
+}
+
+}  // namespace
+
+int run_why(const WhyOptions& options) {
+  const Interrupt interrupt;
+  auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return report(monitor.error());
+  const v1::ExplainRequest request = request_about(options.subject);
+  do {
+    auto explained = monitor->explain(request);
+    if (interrupt.happened()) return 0;
+    if (!explained) return report(explained.error());
+    const WallTime now = std::chrono::system_clock::now();
+    const auto denials = explained->waiting().empty()
+                             ? last_denials(*monitor, explained->tenant(), now, interrupt.token())
+                             : std::vector<v1::Event>();
+    if (interrupt.happened()) return 0;
+    const std::string text =
+        options.style.json ? json_text(why_json(*explained, denials)) : why_text(*explained, denials, now);
+    if (options.watch_seconds && options.style.terminal) std::cout << kClearScreen;
+    std::cout << text << std::flush;
+  } while (options.watch_seconds && std::cout &&
+           interrupt.wait(std::chrono::duration<double>(*options.watch_seconds)));
+  return std::cout ? 0 : 1;
+}
+
+// The broker tells of so many.
+constexpr std::uint64_t kMostExplained = 64;
+
+std::string obstacle_words(const v1::Denial& denial) {
+  switch (denial.reason()) {
+    case v1::Denial::REASON_SLICE_LIMIT: return "the slice would pass its own limit";
+    case v1::Denial::REASON_TENANT_LIMIT:
+    case v1::Denial::REASON_DEBT: return limit_words(denial);
+    case v1::Denial::REASON_POOL_SIZE:
+      return "the pool of " + size_text(denial.pool()) +
+             " does not hold so much besides what is promised to others";
+    case v1::Denial::REASON_NO_MEMORY: return shortage_words(denial);
+    case v1::Denial::REASON_TURN:
+      return "there is memory (" + size_text(denial.free()) + " free), but other requests are first";
+    default: return "for a reason that this version does not know";
+  }
+}
+
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials,
+                     WallTime now) {
+  const bool is_newcomer = explained.newcomer();
+  std::string text = "tenant " + explained.tenant() +
+                     (is_newcomer ? " has no session now; what [default] says would hold\n" : "\n");
+  for (const v1::Standing& standing : explained.devices())
+    text += "\n" + (is_newcomer ? newcomers_text(standing) : standing_text(standing));
+  if (explained.waiting().empty())
+    text += "\nno request waits\n" + denials_text(explained.tenant(), denials, now);
+  for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial);
+  if (explained.requests() > kMostExplained && !explained.waiting().empty())
+    text += "\n" + std::to_string(explained.requests()) + " requests wait in all; these came first\n";
+  return printable_lines(text);
+}
+
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials) {
+  Json json{{"tenant", explained.tenant()}, {"newcomer", explained.newcomer()}, {"devices", Json::array()},
+            {"waiting", Json::array()},     {"requests", explained.requests()}, {"denials", Json::array()}};
+  for (const v1::Standing& standing : explained.devices()) json["devices"].push_back(standing_json(standing));
+  for (const v1::Denial& denial : explained.waiting()) json["waiting"].push_back(waiting_json(denial));
+  for (const v1::Event& denial : denials) json["denials"].push_back(denial_json(denial));
+  return json;
+}
+
+}  // namespace gpumem::cli

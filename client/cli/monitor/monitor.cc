@@ -1,0 +1,164 @@
+#include "client/cli/monitor/monitor.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/unique_fd.h"
+#include "client/process/runtime_folder.h"
+#include "client/process/status.h"
+
+namespace gpumem::cli {
+
+Error call_error(const grpc::Status& status, const std::filesystem::path& socket) {
+  const std::string& words = status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " is gone (systemctl status gpumemd): " + words};
+    case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
+      return {Code::kUnavailable,
+              "the broker at " + socket.string() + " broke the call off: it is stopping: " + words};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return {Code::kInternal, "the broker does not know this call; it is of another version: " + words};
+    default: break;
+  }
+  const auto number = static_cast<std::uint64_t>(status.error_code());
+  return {client::code_of(number), words.empty() ? "the broker gives no reason" : words};
+}
+
+constexpr std::chrono::seconds kTimeout{10};
+
+// gRPC alone would only say "failed to connect to all addresses".
+Result<void> probe(const std::filesystem::path& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.native().size() >= sizeof address.sun_path) return client::connect_error(socket, ENAMETOOLONG);
+  std::memcpy(address.sun_path, socket.c_str(), socket.native().size());
+  const UniqueFd probed(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probed.valid()) return errno_error(errno, "cannot make a socket");
+  if (::connect(probed.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+  return client::connect_error(socket, errno);
+}
+
+Result<Monitor> Monitor::connect(const std::filesystem::path& runtime_folder) {
+  const std::filesystem::path socket = runtime_folder / kApiSocketName;
+  if (auto there = probe(socket); !there) return there.error();
+  return Monitor(socket);
+}
+
+Monitor::Monitor(std::filesystem::path socket)
+    : socket_(std::move(socket)), stub_(v1::Monitor::NewStub(broker_channel(socket_))) {}
+
+template <class Request, class Response>
+Result<Response> Monitor::call(Method<Request, Response> method, const Request& request) const {
+  return call_stub(*stub_, method, request, kTimeout, socket_);
+}
+
+Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
+
+// All pages as one.
+template <class Request, class Response>
+Result<Response> Monitor::pages(Method<Request, Response> method, Request request) const {
+  Response all;
+  do {
+    auto page = call(method, request);
+    if (!page) return page.error();
+    request.set_page_token(page->next_page_token());
+    page->clear_next_page_token();
+    all.MergeFrom(*page);
+  } while (!request.page_token().empty());
+  return all;
+}
+
+Result<v1::ListTenantsResponse> Monitor::tenants() const { return pages(&v1::Monitor::Stub::ListTenants); }
+Result<v1::ListSessionsResponse> Monitor::sessions() const { return pages(&v1::Monitor::Stub::ListSessions); }
+
+Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const {
+  v1::ListRegionsRequest request;
+  request.set_owner(owner);
+  return pages(&v1::Monitor::Stub::ListRegions, request);
+}
+
+Result<void> Monitor::remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
+                                    const std::string& name, std::uint64_t version) {
+  v1::RemoveRegionOfRequest request;
+  request.set_owner(owner);
+  request.set_name(name);
+  request.set_version(version);
+  const auto removed =
+      call_broker<v1::Admin>(runtime_folder, &v1::Admin::Stub::RemoveRegion, request, kTimeout);
+  return removed ? Result<void>() : removed.error();
+}
+
+Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
+  v1::ReconcileRequest request;
+  request.set_now(now);
+  return call(&v1::Monitor::Stub::Reconcile, request);
+}
+
+Result<v1::ExplainResponse> Monitor::explain(const v1::ExplainRequest& request) const {
+  return call(&v1::Monitor::Stub::Explain, request);
+}
+
+Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
+                                   const std::function<bool(const v1::Event&)>& show,
+                                   std::stop_token stop) const {
+  grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto reader = stub_->WatchEvents(&context, request);
+  v1::Event event;
+  bool wanted = true;
+  while (wanted && reader->Read(&event)) wanted = show(event);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!wanted || status.ok()) return {};
+  if (stop.stop_requested()) return client::called_off();
+  return call_error(status, socket_);
+}
+
+std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names) {
+  const auto tenants = monitor.tenants();
+  std::vector<std::string> unknown;
+  for (const std::string& name : names) {
+    if (!tenants || std::ranges::count(tenants->tenants(), name, &v1::TenantUsage::tenant) != 0) continue;
+    unknown.push_back(name);
+  }
+  return unknown;
+}
+
+Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text) {
+  std::string all;
+  std::string found;
+  int matches = 0;
+  int place = -1;
+  const char* end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data(), end, place);
+  const bool is_place = failed == std::errc() && rest == end;
+  for (int i = 0; i < status.devices_size(); ++i) {
+    const std::string& uuid = status.devices(i).uuid();
+    const std::string& name = status.devices(i).name();
+    all += "\n  " + std::to_string(i) + ": " + uuid + (name.empty() ? "" : " " + name);
+    if (is_place ? i != place : text.empty() || !uuid.starts_with(text)) continue;
+    found = uuid;
+    ++matches;
+  }
+  if (matches == 1) return found;
+  return Error{Code::kNotFound, "the broker lends " +
+                                    std::string(matches == 0 ? "no device '" : "several devices '") + text +
+                                    (all.empty() ? "', nor any other" : "', but these:" + all)};
+}
+
+Result<std::string> first_visible(const v1::GetStatusResponse& status, const std::string& visible) {
+  for (std::size_t begin = 0; begin < visible.size();) {
+    const std::size_t end = std::min(visible.find(',', begin), visible.size());
+    if (auto found = find_device(status, visible.substr(begin, end - begin))) return found;
+    begin = end + 1;
+  }
+  return find_device(status, "0");
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,123 @@
+#include "client/cli/run/program/run_environment.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace gpumem::cli {
+namespace {
+
+bool has_shim(const std::filesystem::path& folder) {
+  return ::access((folder / kShimLibrary).c_str(), R_OK) == 0;
+}
+
+/// Beside this program: where it is installed, else in its build tree. The former if there is neither.
+std::filesystem::path folder_beside(const std::filesystem::path& program) {
+  const auto seen_from_here = [&](const char* path) {
+    return (program.parent_path() / path).lexically_normal();
+  };
+  const auto installed = seen_from_here("../lib/gpumem/shim");
+  const auto built = seen_from_here("../shim/lib");
+  return !has_shim(installed) && has_shim(built) ? built : installed;
+}
+
+}  // namespace
+
+Result<std::filesystem::path> shim_folder() {
+  std::error_code failed;
+  const char* named = ::secure_getenv("GPUMEM_SHIM_FOLDER");
+  const bool is_named = named != nullptr && *named != '\0';
+  const auto folder = is_named ? std::filesystem::absolute(named, failed)
+                               : folder_beside(std::filesystem::read_symlink("/proc/self/exe", failed));
+  if (!failed && has_shim(folder)) return folder;
+  return Error{
+      Code::kNotFound,
+      "there is no drop-in driver at " + (folder / kShimLibrary).string() +
+          (is_named ? ": correct GPUMEM_SHIM_FOLDER"
+                    : ": install the whole package gpumem, or name its folder by GPUMEM_SHIM_FOLDER")};
+}
+
+// See ld.so(8); it also replaces what a dollar sign stands before.
+Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded) {
+  const char* const separators = preloaded ? ": \t\n$" : ":;$";
+  const std::size_t at = folder.native().find_first_of(separators);
+  if (at == std::string::npos) return {};
+  const char* const variable = preloaded ? "LD_PRELOAD" : "LD_LIBRARY_PATH";
+  return Error{Code::kFailedPrecondition,
+               "the drop-in driver is in " + folder.string() + ", and no path with '" + folder.native()[at] +
+                   "' in it can stand in " + variable + ": name another path of it by GPUMEM_SHIM_FOLDER"};
+}
+
+namespace {
+
+struct FrameworkSetting {
+  const char* name;
+  const char* value;
+};
+
+// What makes frameworks fit a slice. Nothing that the user has set is changed.
+constexpr std::array<FrameworkSetting, 4> kFrameworkSettings{{
+    // TensorFlow and JAX take their whole limit at the first allocation. Let them take what they need.
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
+    {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
+    // TensorFlow leaves up to 1,800 MiB of what is free alone, for contexts and libraries: nearly all of a
+    // slice of 2 GiB. The broker charges contexts itself, so only what cuBLAS and cuDNN allocate is left.
+    {"TF_DEVICE_MIN_SYS_MEMORY_IN_MB", "128"},
+    // Before CUDA 12.2, contexts held every kernel of every library: hundreds of MiB that are charged.
+    {"CUDA_MODULE_LOADING", "LAZY"},
+}};
+
+// `path` in front of the entries of `list`, which are separated by colons. Not twice, and nothing empty: that
+// would be the current folder.
+std::string in_front(const std::string& path, const std::string& list) {
+  std::string joined = path;
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(':', begin), list.size());
+    const std::string entry = list.substr(begin, end - begin);
+    if (!entry.empty() && entry != path) joined += ":" + entry;
+    begin = end + 1;
+  }
+  return joined;
+}
+
+std::string wait_text(std::chrono::milliseconds wait) {
+  const auto count = wait.count();
+  return count % 1000 == 0 ? std::to_string(count / 1000) + "s" : std::to_string(count) + "ms";
+}
+
+void load_shim(Environment& environment, const ShimSettings& settings) {
+  if (!settings.preload) {
+    std::string& path = environment["LD_LIBRARY_PATH"];
+    path = in_front(settings.shim_folder.string(), path);
+    return;
+  }
+  std::string& preloaded = environment["LD_PRELOAD"];
+  std::error_code no_matter;
+  for (const char* name : {kShimNvml, kShimLibrary}) {
+    if (std::filesystem::exists(settings.shim_folder / name, no_matter))
+      preloaded = in_front((settings.shim_folder / name).string(), preloaded);
+  }
+}
+
+}  // namespace
+
+Environment with_shim(Environment base, const ShimSettings& settings) {
+  load_shim(base, settings);
+  base["GPUMEM_RUNTIME_DIR"] = settings.runtime_folder.string();
+  if (!settings.account_folder.empty()) base["GPUMEM_ACCOUNT_FOLDER"] = settings.account_folder.string();
+  if (!settings.driver_folder.empty())
+    base.emplace("GPUMEM_REAL_LIBCUDA", (settings.driver_folder / kShimLibrary).string());
+  if (settings.limit) base["GPUMEM_LIMIT"] = std::to_string(settings.limit->count);
+  if (settings.wait) base["GPUMEM_WAIT"] = wait_text(*settings.wait);
+  if (!settings.name.empty()) base["GPUMEM_NAME"] = settings.name;
+  if (!settings.device.empty()) base["CUDA_VISIBLE_DEVICES"] = settings.device;
+  if (settings.optional) base["GPUMEM_OPTIONAL"] = "1";
+  if (settings.show_device) base["GPUMEM_SHOW_DEVICE"] = "1";
+  if (settings.framework_settings) {
+    for (const FrameworkSetting& one : kFrameworkSettings) base.emplace(one.name, one.value);
+  }
+  return base;
+}
+
+}  // namespace gpumem::cli

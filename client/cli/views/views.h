@@ -1,0 +1,113 @@
+#pragma once
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/views/text.h"
+#include "gpumem/v1/broker.pb.h"
+
+// The broker's answers as text for people and as JSON for programs. JSON's keys are stable: they are added
+// to, never renamed; sizes are bytes, instants RFC 3339.
+
+namespace gpumem::v1 {
+class ListClaimsResponse;
+}
+
+namespace gpumem::cli {
+
+using Json = nlohmann::ordered_json;
+
+std::string status_text(const v1::GetStatusResponse& status, WallTime now);
+Json status_json(const v1::GetStatusResponse& status, WallTime now);
+
+/// `regions`  those that the caller may see; how many of them each session has, and has mapped, is shown.
+std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
+                          const v1::ListRegionsResponse& regions = {});
+Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions = {});
+
+/// By owner and name.
+std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now);
+Json regions_json(const v1::ListRegionsResponse& regions);
+/// A line, or nothing if there are none. Memory that several have in common counts in each.
+std::string regions_summary(const v1::ListRegionsResponse& regions);
+Json regions_summary_json(const v1::ListRegionsResponse& regions);
+
+/// The lines of tenants, each below its parent's with its depth; a tenant's lines together; else in their
+/// order. A parent that is not listed counts as none. Each tenant comes once: an answer with a cycle, or with
+/// a tenant without a name, ends.
+template <class Line>
+std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
+    const google::protobuf::RepeatedPtrField<Line>& lines) {
+  std::set<std::string> names;
+  std::multimap<std::string, const Line*> children;
+  for (const Line& line : lines) names.insert(line.tenant());
+  for (const Line& line : lines) children.emplace(names.contains(line.parent()) ? line.parent() : "", &line);
+  std::vector<std::pair<const Line*, std::size_t>> tree;
+  std::set<std::string> shown;
+  const auto add = [&](const auto& self, const std::string& parent, std::size_t depth) -> void {
+    const auto [first, last] = children.equal_range(parent);
+    for (auto child = first; child != last; ++child) {
+      const std::string& name = child->second->tenant();
+      if (!shown.insert(name).second) continue;
+      for (auto same = child; same != last; ++same) {
+        if (same->second->tenant() == name) tree.emplace_back(same->second, depth);
+      }
+      self(self, name, depth + 1);
+    }
+  };
+  add(add, "", 0);
+  return tree;
+}
+
+/// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
+/// `bars`  with a bar of each tenant's use of its limit.
+std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars);
+Json tenants_json(const v1::ListTenantsResponse& tenants);
+
+std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
+Json reconcile_json(const v1::ReconcileResponse& response);
+
+/// How a tenant stands on each device, and for each request that waits what it waits for, in words and
+/// figures. `denials`  the tenant's latest, the latest first, as of `now`: told where nothing waits.
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {},
+                     WallTime now = {});
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {});
+
+/// The obstacle of a request, in words that are complete without the figures.
+std::string obstacle_words(const v1::Denial& denial);
+
+/// Tenants under their parents.
+std::string quotas_text(const v1::ListQuotasResponse& quotas);
+Json quotas_json(const v1::ListQuotasResponse& quotas);
+
+/// The quota before and after the change.
+std::string quota_change_text(const v1::SetQuotaResponse& change);
+Json quota_change_json(const v1::SetQuotaResponse& change);
+
+/// A line for each amount.
+std::string claims_text(const v1::ListClaimsResponse& claims);
+Json claims_json(const v1::ListClaimsResponse& claims);
+
+/// An event in one line of words: time, subject, effect.
+std::string event_line(const v1::Event& event);
+
+/// An event in one line of JSON, for programs. A field that the event does not have is null.
+std::string event_json_line(const v1::Event& event);
+
+/// `[####|...]`: `charged` of `limit`, with a mark where `guarantee` ends.
+std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit);
+
+/// The name of the user `uid`, or the number if it has none.
+std::string user_name(std::uint32_t uid);
+
+/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
+std::string short_uuid(const std::string& uuid);
+
+/// JSON as it is printed; text that is no UTF-8 is mended.
+std::string json_text(const Json& json);
+
+}  // namespace gpumem::cli

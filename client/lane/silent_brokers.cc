@@ -1,0 +1,71 @@
+#include "client/lane/silent_brokers.h"
+
+#include "base/printable.h"
+#include "client/process/runtime_folder.h"
+#include "proto/lane.h"
+
+namespace gpumem::client {
+
+SilentBrokers& SilentBrokers::of_process() {
+  static std::atomic<SilentBrokers*> latest{nullptr};
+  return this_process(latest, [](const SilentBrokers*) { return std::make_unique<SilentBrokers>(); });
+}
+
+Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, Clock::time_point deadline) {
+  if (options.label.size() > kLabelBytes) {
+    return Error{Code::kInvalidArgument,
+                 "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
+  }
+  const std::filesystem::path socket = runtime_folder(options.runtime_folder) / kLaneSocketName;
+  auto late = take_late(socket, options);
+  if (!late) return late.error();
+  if (*late) return std::move(**late);
+  auto lane = reach(socket, options, deadline);
+  if (!lane) return lane.error();
+  auto greeting = (*lane)->greet(options.label, deadline);
+  if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
+  if ((*lane)->awaits_greeting() && !(*lane)->is_closed()) {
+    const MutexLock lock(mutex_);
+    Silent& silent = silent_[socket];
+    if (silent.lane == nullptr) silent = {std::move(*lane), options};
+  }
+  return greeting.error();
+}
+
+Result<std::optional<GreetedLane>> SilentBrokers::take_late(const std::filesystem::path& socket,
+                                                            const SessionOptions& options) {
+  std::optional<GreetedLane> none;
+  const MutexLock lock(mutex_);
+  const auto known = silent_.find(socket);
+  if (known == silent_.end() || known->second.lane == nullptr) return none;
+  Lane& lane = *known->second.lane;
+  auto greeting = lane.greet_on();
+  if (!greeting && lane.awaits_greeting() && !lane.is_closed()) return greeting.error();
+  Silent answered = std::move(silent_.extract(known).mapped());
+  if (!greeting) return none;
+  if (answered.options.label == options.label && answered.options.timeout == options.timeout)
+    return std::optional(GreetedLane{std::move(answered.lane), std::move(*greeting)});
+  answered.lane->goodbye();
+  return none;
+}
+
+// A full queue of connections is not waited for again.
+Result<std::unique_ptr<Lane>> SilentBrokers::reach(const std::filesystem::path& socket,
+                                                   const SessionOptions& options,
+                                                   Clock::time_point deadline) {
+  const auto is_full = [&] {
+    const MutexLock lock(mutex_);
+    return silent_.contains(socket);
+  };
+  auto lane = Lane::connect(socket, options.timeout, is_full() ? Clock::now() : deadline);
+  const MutexLock lock(mutex_);
+  const auto known = silent_.find(socket);
+  if (lane) {
+    if (known != silent_.end() && known->second.lane == nullptr) silent_.erase(known);
+  } else if (lane.error().code == Code::kUnavailable && Clock::now() >= deadline) {
+    silent_.try_emplace(socket);
+  }
+  return lane;
+}
+
+}  // namespace gpumem::client

@@ -1,0 +1,124 @@
+#include "client/process/runtime_folder.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+#include "proto/lane.h"
+
+namespace gpumem::client {
+namespace {
+
+std::string user_name() {
+  std::vector<char> room(4096);
+  passwd entry{};
+  passwd* found = nullptr;
+  ::getpwuid_r(::geteuid(), &entry, room.data(), room.size(), &found);
+  return found != nullptr ? entry.pw_name : std::to_string(::geteuid());
+}
+
+struct Group {
+  std::string name;
+  bool lists_user = false;  // in the group database; this process may have started before that
+};
+
+Group group_of(gid_t id, const std::string& user) {
+  std::vector<char> room(65536);
+  group entry{};
+  group* found = nullptr;
+  ::getgrgid_r(id, &entry, room.data(), room.size(), &found);
+  if (found == nullptr) return {std::to_string(id)};
+  Group result{entry.gr_name};
+  for (char** member = entry.gr_mem; *member != nullptr; ++member) {
+    if (user == *member) result.lists_user = true;
+  }
+  return result;
+}
+
+bool process_is_in(gid_t id) {
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(::getgroups(0, nullptr), 0)));
+  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  groups.resize(static_cast<std::size_t>(std::max(count, 0)));
+  return ::getegid() == id || std::find(groups.begin(), groups.end(), id) != groups.end();
+}
+
+// Root's own, that of nobody, or the one that is named for the broker's user: whoever joined such a group
+// could do more than connect.
+bool is_no_group_to_join(const struct stat& info, const std::string& group) {
+  std::vector<char> room(4096);
+  passwd entry{};
+  passwd* owner = nullptr;
+  ::getpwuid_r(info.st_uid, &entry, room.data(), room.size(), &owner);
+  const bool is_private = owner != nullptr && owner->pw_gid == info.st_gid && group == owner->pw_name;
+  return info.st_gid == 0 || group == "nogroup" || group == "nobody" || is_private;
+}
+
+std::string permission_advice(const std::filesystem::path& socket) {
+  struct stat info {};
+  const std::string folder = socket.parent_path().string();
+  if (::stat(socket.c_str(), &info) != 0 && ::stat(folder.c_str(), &info) != 0) {
+    return "the folder " + folder + " cannot be entered";
+  }
+  const std::string user = user_name();
+  const Group group = group_of(info.st_gid, user);
+  if (process_is_in(info.st_gid)) {
+    return "though you are in its group " + group.name + ": ask the administrator to check the modes of " +
+           folder + " and of the socket";
+  }
+  if (group.lists_user) {
+    return "you are in its group " + group.name +
+           ", but have been logged in since before that: log in again, or " + "`newgrp " + group.name + "`";
+  }
+  if (is_no_group_to_join(info, group.name)) {
+    return "its group " + group.name +
+           " is not one to join; ask the administrator to set socket_group in [broker] of gpumemd.toml to a "
+           "group of those who may borrow";
+  }
+  return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name +
+         " " + user;
+}
+
+}  // namespace
+
+std::filesystem::path runtime_folder(const std::string& named) {
+  if (!named.empty()) return named;
+  const char* set = ::secure_getenv("GPUMEM_RUNTIME_DIR");
+  return set != nullptr && *set != '\0' ? set : kDefaultRuntimeFolder;
+}
+
+std::filesystem::path driver_folder(const std::string& told) {
+  const char* set = ::secure_getenv("GPUMEM_DRIVER_DIR");
+  return set != nullptr && *set != '\0' ? set : told;
+}
+
+Error connect_error(const std::filesystem::path& socket, int number) {
+  const std::string where = socket.string();
+  switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+      return {Code::kUnavailable, "no broker at " + where +
+                                      ": is gpumemd running? (systemctl status gpumemd; if its " +
+                                      "runtime folder is another one, set GPUMEM_RUNTIME_DIR)"};
+    case ECONNREFUSED:
+      return {Code::kUnavailable, "no broker listens at " + where +
+                                      ": the socket is left over from one that has " +
+                                      "ended (systemctl restart gpumemd)"};
+    case EACCES:
+    case EPERM:
+      return {Code::kPermissionDenied, "you may not connect to " + where + ": " + permission_advice(socket)};
+    case ENAMETOOLONG:
+      return {Code::kInvalidArgument, "the path " + where + " is too long for a socket (107 bytes at most)"};
+    case EAGAIN:
+      return {Code::kUnavailable,
+              "the broker at " + where + " does not take new connections (systemctl status gpumemd)"};
+    default: return errno_error(number, "cannot connect to " + where);
+  }
+}
+
+}  // namespace gpumem::client

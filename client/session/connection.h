@@ -1,0 +1,77 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "client/lane/lane.h"
+#include "client/session/figures.h"
+#include "client/session/pressure_listener.h"
+#include "cuda/driver.h"
+#include "gpumem/options.h"
+
+namespace gpumem::client {
+
+/// A device that both the broker and this process see.
+struct SharedDevice {
+  const cuda::Driver* driver = nullptr;
+  const cuda::Device* device = nullptr;
+  std::string uuid;       ///< as the broker spells it
+  std::size_t index = 0;  ///< in the shared pages
+};
+
+/// The lane and the pages, shared by a session and its slices. Ends with the last of them.
+/// Threads  any.
+class Connection {
+ public:
+  /// `driver`  the folder of the driver library, in place of the one that the broker names; empty: that one.
+  /// Errors  as Session::connect.   Blocks  until `deadline` at most, or for the timeout; for a broker that
+  /// this process has waited for in vain, not at all.
+  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
+                                                  Lane::Clock::time_point deadline,
+                                                  const std::filesystem::path& driver = {});
+  static Result<std::shared_ptr<Connection>> open(const SessionOptions& options,
+                                                  const std::filesystem::path& driver = {}) {
+    return open(options, Lane::deadline_in(options.timeout), driver);
+  }
+  /// Waits for the pressure thread and closes the session at the broker. Not run in a forked child.
+  ~Connection();
+
+  /// Errors  kFailedPrecondition: in a forked child.
+  Result<void> usable() const { return check_not_forked(generation_); }
+
+  /// The device with the UUID `wanted`; if empty, the first that both sides see. Opens the driver.
+  /// Errors  kNotFound, kInvalidArgument (not a UUID), kFailedPrecondition (driver).
+  Result<SharedDevice> find_device(const std::string& wanted) const;
+
+  /// Errors  as shm's read_figures.
+  Result<BrokerFigures> broker_figures() const { return read_figures(*broker_page_); }
+
+  /// The index of the device that the broker spells or means as `uuid`. Needs no driver.
+  /// Errors  kNotFound.
+  Result<std::size_t> device_index(const std::string& uuid) const;
+
+  const Welcome& welcome() const { return welcome_; }
+  const std::string& driver_folder() const { return driver_folder_; }
+  Lane& lane() { return *lane_; }
+  Figures& figures() { return figures_; }
+  PressureListener& pressure() { return pressure_; }
+  std::chrono::milliseconds timeout() const { return lane_->timeout(); }
+
+ private:
+  struct Parts;
+  explicit Connection(Parts parts);
+  /// The session goes on with another broker, by its pages and its doorbell. Errors  as open().
+  Result<void> take(Greeting greeting);
+  Result<const cuda::Driver*> open_driver() const;
+
+  const std::uint64_t generation_ = process_generation();
+  const Welcome welcome_;
+  const std::string driver_folder_;
+  const std::unique_ptr<Lane> lane_;
+  const SharedPage<const BrokerPage> broker_page_;
+  const SharedPage<ClientPage> client_page_;
+  Figures figures_;
+  PressureListener pressure_;
+};
+
+}  // namespace gpumem::client

@@ -1,0 +1,365 @@
+#include "client/shim/memory/blocks/device_memory.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/thread_guards.h"
+#include "client/session/connection.h"
+#include "client/shim/memory/blocks/blocks.h"
+#include "client/shim/memory/blocks/context.h"
+#include "client/slice/borrower.h"
+#include "cuda/event.h"
+
+namespace gpumem::shim {
+namespace {
+
+constexpr Bytes kAlignment{512};
+constexpr int kMostRounds = 4;
+constexpr std::chrono::seconds kReturnPatience{1};
+constexpr std::chrono::milliseconds kLookAgain{5};
+
+AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
+  return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
+}
+
+DeviceMemory::Uuid uuid_of(const cuda::Device& device) {
+  DeviceMemory::Uuid bytes{};
+  std::ranges::copy(device.uuid.bytes, bytes.begin());
+  return bytes;
+}
+
+Bytes takes(Bytes bytes) { return bytes.rounded_up(kAlignment).value_or(bytes); }
+
+}  // namespace
+
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit) {
+  const auto figures = connection.broker_figures();
+  if (!figures) return figures.error();
+  const auto& known = figures->devices.at(device);
+  const Bytes most{std::min(known.limit, known.pool)};
+  const Bytes limit = wanted.is_zero() ? most : std::min(wanted, most);
+  if (limit >= unit) return limit.rounded_down(unit);
+  return Error{
+      Code::kInvalidArgument,
+      "a limit of " + to_string(limit) + " is less than one unit of the device's memory, " + to_string(unit)};
+}
+
+Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Parts& parts) {
+  const auto connection = parts.session.usable();
+  if (!connection) return connection.error();
+  const auto driver = cuda::Driver::open((*connection)->driver_folder());
+  if (!driver) return driver.error();
+  const auto& devices = (*driver)->devices();
+  const auto device = std::ranges::find(devices, ordinal, &cuda::Device::ordinal);
+  if (device == devices.end()) return Error{Code::kNotFound, "this device's memory cannot be shared"};
+  const std::string uuid = to_string(device->uuid);
+  const auto index = (*connection)->device_index(uuid);
+  if (!index) return index.error();
+  const auto limit = limit_of(**connection, *index, parts.settings.limit, device->granularity);
+  if (!limit) return limit.error();
+  auto shared_limit = std::make_shared<client::SharedLimit>(*limit);
+  auto opened = Slices::open(*connection, options_of(uuid, *limit, parts.settings), shared_limit, nullptr);
+  if (!opened) return opened.error();
+  return std::unique_ptr<DeviceMemory>(
+      new DeviceMemory(std::move(*opened), std::move(shared_limit), *device, parts));
+}
+
+DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
+                           const cuda::Device& device, const Parts& parts)
+    : slices_(slices.release()),
+      shared_limit_(std::move(shared_limit)),
+      session_(parts.session),
+      settings_(parts.settings),
+      captures_(parts.captures),
+      uuid_(uuid_of(device)),
+      has_direct_access_(device.has_direct_access),
+      account_(parts.account),
+      budget_(this->slices().engine().properties().limit, parts.account),
+      waits_(parts.settings.wait),
+      outside_(this->slices()) {}
+
+Slices* DeviceMemory::slices_of(CUdeviceptr address) const {
+  Slices* one = &slices();
+  while (one != nullptr && !one->engine().has_address(address)) one = one->before();
+  return one;
+}
+
+bool DeviceMemory::is_replaced(Slices& failed) {
+  if (&slices() != &failed) return true;
+  if (!failed.is_lost()) return false;
+  const MutexLock lock(replacing_);
+  if (&slices() != &failed) return true;
+  const auto replaced = replace(failed);
+  if (!replaced) messages_.tell("no memory can be borrowed in another session: " + replaced.error().message);
+  return replaced.has_value();
+}
+
+// Idle memory of the lost slice goes back to the driver, because no broker will ask for it. The pool of a new
+// broker, which does not know the session, may be smaller than the limit by the memory that the session
+// holds.
+Result<void> DeviceMemory::replace(Slices& lost) {
+  (void)lost.engine().trim_unused(limit());
+  const auto connection = session_.usable();
+  if (!connection) return connection.error();
+  const std::string& device = lost.engine().properties().device;
+  const auto index = (*connection)->device_index(device);
+  const auto most =
+      index ? limit_of(**connection, *index, limit(), granularity()) : Result<Bytes>(index.error());
+  if (!most) return most.error();
+  auto opened = Slices::open(*connection, options_of(device, *most, settings_), shared_limit_, &lost);
+  if (!opened) return opened.error();
+  for (const int peer : peers_) (void)(*opened)->engine().allow(peer);  // as it was before
+  return outside_.move(**opened, [&] { slices_.store(opened->release(), std::memory_order_release); });
+}
+
+Bytes DeviceMemory::used() const {
+  const auto units = budget_.used().rounded_up(granularity());
+  return std::min(units.value_or(limit()), limit());
+}
+
+CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
+  free_deferred();
+  const Bytes size = takes(bytes);
+  if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
+  auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
+    return from.engine().allocate(size, stream, {}, {.wait = wait});
+  });
+  if (found) {
+    budget_.granted(size);
+    *at = *found;
+    return CUDA_SUCCESS;
+  }
+  budget_.unreserve(size);
+  return refuse(call, bytes, found.error());
+}
+
+// Memory that was freed in the order of a stream may come with work that only the legacy default stream is
+// ordered behind. While a graph is captured, the allocator orders nothing, and takes no such memory.
+CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at) {
+  const CUresult result = allocate(call, bytes, nullptr, at);
+  if (result != CUDA_SUCCESS || !is_ordered_.load()) return result;
+  const Captures::Wait wait(captures_);
+  if (!wait.is_allowed()) return result;
+  const CUresult waited = synchronize_stream(nullptr);
+  if (waited != CUDA_SUCCESS) (void)free_idle({.at = *at, .bytes = bytes});
+  return waited;
+}
+
+CUresult DeviceMemory::free_in_order(const Block& block, CUstream stream) {
+  is_ordered_.store(true);
+  return free(block, stream);
+}
+
+CUresult DeviceMemory::free(const Block& block, CUstream stream) {
+  const Slices* const of = slices_of(block.at);
+  if (of == nullptr || !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (of != &slices()) (void)of->engine().trim_unused(limit());  // of a session that was lost
+  budget_.discharge(takes(block.bytes));
+  if (block.pool) block.pool->free(block.bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::free_synchronized(const Block& block) {
+  free_deferred();
+  const CUresult waited = synchronize_beside(captures_, block.context);
+  if (cuda::is_of_capture(waited)) {
+    const MutexLock lock(mutex_);
+    deferred_.push_back(block);
+    return CUDA_SUCCESS;
+  }
+  const CUresult freed = free_idle(block);
+  return cuda::is_context_gone(waited) ? freed : waited;
+}
+
+void DeviceMemory::free_deferred() {
+  std::vector<Block> blocks;
+  {
+    const MutexLock lock(mutex_);
+    if (deferred_.empty() || captures_.any()) return;
+    blocks.swap(deferred_);
+  }
+  for (const Block& block : blocks) {
+    if (!cuda::is_of_capture(synchronize_beside(captures_, block.context))) {
+      (void)free_idle(block);
+      continue;
+    }
+    const MutexLock lock(mutex_);
+    deferred_.push_back(block);
+  }
+}
+
+CUresult DeviceMemory::allow(int ordinal) {
+  const MutexLock lock(replacing_);
+  Result<void> allowed;
+  for (const Slices* one = &slices(); one != nullptr && allowed; one = one->before())
+    allowed = one->engine().allow(ordinal);
+  if (allowed) {
+    if (std::ranges::find(peers_, ordinal) == peers_.end()) peers_.push_back(ordinal);
+    return CUDA_SUCCESS;
+  }
+  messages_.tell("device " + std::to_string(ordinal) + " cannot use the memory: " + allowed.error().message);
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+bool DeviceMemory::reserve_in_budget(Bytes bytes) {
+  if (budget_.reserve(bytes)) return true;
+  trim_driver();
+  return budget_.reserve(bytes);
+}
+
+// Several rounds, because other threads free and take memory meanwhile.
+bool DeviceMemory::take_room(Bytes bytes) {
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (shared_limit_->take(bytes, bytes) == bytes) return true;
+    const auto given = slices().engine().trim(bytes.minus(shared_limit_->left()));
+    if (!given || given->is_zero()) trim_driver();
+  }
+  return false;
+}
+
+CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
+  if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
+  if (take_room(bytes)) return CUDA_SUCCESS;
+  budget_.unreserve(bytes);
+  return refuse(call, bytes,
+                GrowError({Code::kResourceExhausted,
+                           to_string(shared_limit_->taken()) + " of this process's limit of " +
+                               to_string(limit()) + " are held, and what is free of them lies scattered"}));
+}
+
+void DeviceMemory::unreserve(Bytes bytes) {
+  shared_limit_->give_back(bytes);
+  budget_.unreserve(bytes);
+}
+
+void DeviceMemory::discharge(Bytes bytes) {
+  shared_limit_->give_back(bytes);
+  budget_.discharge(bytes);
+}
+
+// Idle memory, of which `idle` are enough, counts for the tenant, too: it goes back before `ask` is refused.
+// `ask_last` may wait for what others hold.
+template <class Ask, class AskLast>
+CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask,
+                                  const AskLast& ask_last) {
+  const NotCancelled whole;
+  for (;;) {
+    Slices& asked = slices();
+    Result<void> granted = ask(asked);
+    if (!granted) {
+      const auto given = asked.engine().trim(idle);
+      trim_driver();
+      granted = ask(asked);
+      // Returned memory stays charged until the driver has freed it.
+      const auto end = std::chrono::steady_clock::now() + kReturnPatience;
+      while (!granted && given && !given->is_zero() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        granted = ask(asked);
+      }
+      if (!granted) granted = ask_last(asked);
+    }
+    if (granted) return CUDA_SUCCESS;
+    if (!is_replaced(asked))
+      return refuse(call, bytes, GrowError({Code::kResourceExhausted, granted.error().message}));
+  }
+}
+
+// The broker keeps no queue for what is declared: who waits looks whether others have given something back.
+Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
+  auto declared = outside_.more(bytes);
+  const auto may_make_room = [&](const Error& refused) {
+    const auto tenant = tenant_of(to);
+    return refused.code == Code::kResourceExhausted && tenant && budget_.used() <= Bytes{tenant->limit};
+  };
+  const bool may_come_true = !declared && (is_away(declared.error()) || may_make_room(declared.error()));
+  const auto begun = WaitPolicy::Clock::now();
+  const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
+  if (wait.count() == 0) return declared;
+  while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
+    std::this_thread::sleep_for(kLookAgain);
+    declared = outside_.more(bytes);
+  }
+  note_wait(begun, bytes, declared.has_value());
+  return declared;
+}
+
+CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
+  const CUresult reserved = reserve(call, bytes);
+  if (reserved != CUDA_SUCCESS) return reserved;
+  const CUresult declared = ask_tenant(
+      call, bytes, bytes, [&](const Slices&) { return outside_.more(bytes); },
+      [&](Slices& to) { return declare_patiently(to, bytes); });
+  if (declared == CUDA_SUCCESS)
+    granted(bytes);
+  else
+    unreserve(bytes);
+  return declared;
+}
+
+CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
+  const auto look = [&](const Slices& of) -> Result<void> {
+    const auto tenant = tenant_of(of);
+    // Where the figures are not to be had, the driver decides.
+    return tenant ? check_room(*tenant, bytes) : Result<void>();
+  };
+  return ask_tenant(call, bytes, limit(), look, look);
+}
+
+Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
+  const Bytes reserved = budget_.reserve_up_to(bytes);
+  const Bytes held = shared_limit_->take({}, reserved);
+  budget_.unreserve(reserved - held);
+  if (held.is_zero() || outside_.more(held)) {
+    granted(held);
+    return held;
+  }
+  unreserve(held);
+  return {};
+}
+
+void DeviceMemory::discharge_outside(Bytes bytes) {
+  const auto declared = outside_.less(bytes);
+  if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
+  discharge(bytes);
+}
+
+void DeviceMemory::trim(Bytes keep) {
+  allocator::Engine& engine = slices().engine();
+  const auto figures = engine.statistics();
+  if (figures && figures->committed > keep) (void)engine.trim_unused(figures->committed - keep);
+}
+
+std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Bytes bytes) const {
+  const Bytes own = budget_.used().minus(takes(bytes));  // the request itself is charged already
+  if (!may_come_true(refused, bytes, own)) return {};
+  return waits_.wait_for(bytes, WaitPolicy::Clock::now());
+}
+
+void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted) {
+  const auto now = WaitPolicy::Clock::now();
+  account_.waited(now - begun);
+  if (!granted) waits_.timed_out(bytes, now);
+}
+
+CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
+  const bool is_narrow =
+      slices().engine().properties().limit < limit();  // what it cannot have is not there now
+  if (why.code == Code::kInternal || (why.code == Code::kInvalidArgument && !is_narrow)) {
+    failures_.tell(std::string(call) + ": " + why.message);
+    return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
+  }
+  account_.denied(bytes);
+  const std::string of = bytes.is_zero() ? "" : " of " + to_string(bytes);
+  messages_.tell(std::string(call) + of + " is refused: " + why.message);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult DeviceMemory::refuse_over_limit(const char* call, Bytes bytes) {
+  return refuse(
+      call, bytes,
+      GrowError({Code::kResourceExhausted, to_string(budget_.used()) + " of this process's limit of " +
+                                               to_string(limit()) + " are in use"}));
+}
+
+}  // namespace gpumem::shim

@@ -1,0 +1,183 @@
+#pragma once
+#include <cuda.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/shim/memory/blocks/blocks.h"
+#include "client/shim/memory/blocks/context.h"
+#include "client/shim/memory/session/account.h"
+#include "client/shim/memory/session/messages.h"
+#include "client/shim/memory/session/session.h"
+#include "client/shim/memory/session/settings.h"
+#include "cuda/driver.h"
+
+namespace gpumem::client {
+class SharedLimit;
+}  // namespace gpumem::client
+
+namespace gpumem::shim {
+
+/// The limit of a process on the device with this index in the broker's page, in whole units: `wanted`, as
+/// far as the tenant's limit allows it; zero: the tenant's limit.
+/// Errors  kInvalidArgument: that is less than one unit; as Connection::broker_figures.
+Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit);
+
+/// The memory of this process on one device: the slices of its session, the blocks in them, and the limit for
+/// all its usage there. Held memory, including idle memory, never passes the limit: the slices and the
+/// driver's own memory share one. If the session is lost, blocks stay where they are, and the next
+/// allocation comes from the slices of a new session; the limit counts both.
+/// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
+///          slices are replaced.
+class DeviceMemory {
+ public:
+  using Uuid = std::array<unsigned char, 16>;
+
+  /// The objects that it uses; all outlive it.
+  struct Parts {
+    Session& session;
+    const Settings& settings;
+    const Captures& captures;
+    Account& account;
+  };
+  /// Opens a slice of the device with `ordinal` in this process.
+  /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
+  static Result<std::unique_ptr<DeviceMemory>> open(int ordinal, const Parts& parts);
+
+  int ordinal() const { return slices().engine().properties().ordinal; }
+  const Uuid& uuid() const { return uuid_; }
+  /// Whether other cards (GPUDirect RDMA) may access what is borrowed. The driver does not tell an importer.
+  bool is_made_for_direct_access() const { return has_direct_access_; }
+  /// Constant, whatever the tenant's limit becomes.
+  Bytes limit() const { return budget_.limit(); }
+  /// By this process, in whole units of the device's memory; at most the limit.
+  Bytes used() const;
+
+  /// Allocates `bytes`, not zero, for work on `stream`, aligned to 512 bytes.
+  /// `call`  the program's, for messages.
+  /// Errors  OUT_OF_MEMORY; INVALID_VALUE: no such stream.   Blocks  while others hold the memory.
+  CUresult allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at);
+  /// As allocate, for work on all streams.
+  CUresult allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at);
+  /// Gives up `block`, which nobody else has, in the order of `stream`.
+  CUresult free_in_order(const Block& block, CUstream stream);
+  /// Gives up `block`, which no work uses.
+  CUresult free_idle(const Block& block) { return free(block, nullptr); }
+  /// Gives up `block` when the work of its context is done. Waits for that, unless a graph is being captured.
+  CUresult free_synchronized(const Block& block);
+
+  /// Whether blocks of it can have this address.
+  bool has_address(CUdeviceptr address) const { return slices_of(address) != nullptr; }
+  /// The slices of the latest session.
+  Slices& slices() const { return *slices_.load(std::memory_order_acquire); }
+  /// The slices that `address` is of, of this session or one before; or null.
+  Slices* slices_of(CUdeviceptr address) const;
+
+  /// From now on the device with `ordinal`, a peer, may use the blocks, too.
+  CUresult allow(int ordinal);
+  /// Gives idle memory back, all but `keep` of what is borrowed.
+  void trim(Bytes keep);
+
+  /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
+  /// say: for memory, and for a broker. `ask` is given slices and how long it may wait, and answers a Result
+  /// with a GrowError. It is called again with other slices if its session turns out to be lost.
+  template <class Ask>
+  auto ask_patiently(Bytes bytes, const Ask& ask) {
+    auto answer = ask_usable(ask, std::chrono::milliseconds::zero());
+    if (answer) return answer;
+    const auto wait = wait_after(answer.error(), bytes);
+    if (wait.count() == 0) return answer;
+    const auto begun = WaitPolicy::Clock::now();
+    const auto end = begun + wait;
+    answer = ask_while_away(end, [&] {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
+      return ask_usable(ask, std::max(left, std::chrono::milliseconds::zero()));
+    });
+    note_wait(begun, bytes, answer.has_value());
+    return answer;
+  }
+  /// Notes that a request was refused, says why, and answers the driver's code for it.
+  CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
+  CUresult refuse_over_limit(const char* call, Bytes bytes);
+
+  /// Reserves `bytes` of the limit that are held as they are, outside of the slice's blocks, for granted() or
+  /// unreserve() to follow. Idle memory makes room for them.
+  /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
+  CUresult reserve(const char* call, Bytes bytes);
+  void granted(Bytes bytes) { budget_.granted(bytes); }
+  void unreserve(Bytes bytes);
+  /// Gives up what was granted.
+  void discharge(Bytes bytes);
+  /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
+  /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
+  /// Blocks  while others of the tenant hold the memory.
+  CUresult charge_outside(const char* call, Bytes bytes);
+  /// Charges memory that the driver has taken already, as far as the limits allow. Returns the charged
+  /// amount.
+  Bytes charge_outside_up_to(Bytes bytes);
+  void discharge_outside(Bytes bytes);
+  /// Whether the driver may take `bytes` more for a context of the program. They are not charged here: the
+  /// broker charges what it sees of contexts.
+  /// Errors  OUT_OF_MEMORY: the tenant is above its limit, or would be. Idle memory has gone back then.
+  CUresult check_context(const char* call, Bytes bytes);
+  /// Sets the function that has the driver give back its own idle memory. Once, before other calls.
+  void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
+
+  Bytes granularity() const { return slices().engine().properties().granularity; }
+
+ private:
+  DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
+               const cuda::Device& device, const Parts& parts);
+  bool reserve_in_budget(Bytes bytes);
+  bool take_room(Bytes bytes);
+  void trim_driver() {
+    if (trim_driver_) trim_driver_();
+  }
+  template <class Ask>
+  auto ask_usable(const Ask& ask, std::chrono::milliseconds wait) {
+    for (;;) {
+      Slices& asked = slices();
+      auto answer = ask(asked, wait);
+      if (answer || !is_replaced(asked)) return answer;
+    }
+  }
+  /// After a failure: whether other slices are there in place of `failed`, because its session is lost.
+  bool is_replaced(Slices& failed);
+  Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
+  std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
+  CUresult free(const Block& block, CUstream stream);
+  void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  template <class Ask, class AskLast>
+  CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
+  /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just
+  /// now, waits as the settings say.
+  Result<void> declare_patiently(Slices& to, Bytes bytes);
+  /// Frees what could not be freed while a graph was being captured.
+  void free_deferred();
+
+  std::atomic<Slices*> slices_;
+  const std::shared_ptr<client::SharedLimit> shared_limit_;
+  Session& session_;
+  const Settings& settings_;
+  const Captures& captures_;
+  const Uuid uuid_;
+  const bool has_direct_access_;
+  Account& account_;
+  Budget budget_;
+  WaitPolicy waits_;
+  RefusalMessages messages_;
+  std::function<void()> trim_driver_;
+  RefusalMessages failures_;             ///< not for want of memory
+  std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
+  Declaration outside_;
+  Mutex replacing_;  ///< held for the broker's answers
+  std::vector<int> peers_ GPUMEM_GUARDED_BY(replacing_);
+  Mutex mutex_;
+  std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,83 @@
+#include "client/shim/memory/outside/outside.h"
+
+namespace gpumem::shim {
+
+void Outside::add(const Name& name, const Piece& piece) {
+  const MutexLock lock(mutex_);
+  pieces_.insert_or_assign(name, piece);
+}
+
+void Outside::use_again(const Name& name) {
+  const MutexLock lock(mutex_);
+  if (const auto found = pieces_.find(name); found != pieces_.end()) ++found->second.uses;
+}
+
+std::optional<Outside::Piece> Outside::take(const Name& name) {
+  const MutexLock lock(mutex_);
+  const auto found = pieces_.extract(name);
+  if (found.empty()) return std::nullopt;
+  return found.mapped();
+}
+
+void Outside::ended(CUcontext context) {
+  std::vector<Piece> gone;
+  {
+    const MutexLock lock(mutex_);
+    for (auto it = pieces_.begin(); it != pieces_.end();) {
+      const bool ends = it->second.context != nullptr && it->second.context == context;
+      if (ends) gone.push_back(it->second);
+      it = ends ? pieces_.erase(it) : std::next(it);
+    }
+  }
+  for (const Piece& piece : gone) piece.memory->discharge_outside(piece.bytes);
+}
+
+void Outside::move(CUcontext from, CUcontext to) {
+  const MutexLock lock(mutex_);
+  for (auto& [name, piece] : pieces_)
+    if (piece.context == from) piece.context = to;
+}
+
+CUresult MeasuredCharge::reserve(const char* call, Bytes used, Bytes more) {
+  Bytes missing;
+  {
+    const MutexLock lock(mutex_);
+    const auto all = (used + reserved_).plus(more);
+    if (!all) return CUDA_ERROR_OUT_OF_MEMORY;
+    missing = all->minus(charged_ + asked_);
+    reserved_ += more;
+    asked_ += missing;
+  }
+  const CUresult charged = missing.is_zero() ? CUDA_SUCCESS : memory_.charge_outside(call, missing);
+  const MutexLock lock(mutex_);
+  asked_ -= missing;
+  if (charged == CUDA_SUCCESS)
+    charged_ += missing;
+  else
+    reserved_ -= more;
+  return charged;
+}
+
+void MeasuredCharge::unreserve(Bytes reserved) {
+  const MutexLock lock(mutex_);
+  reserved_ -= reserved;
+}
+
+void MeasuredCharge::change_to(Bytes kept) {
+  Bytes less;
+  Bytes more;
+  {
+    const MutexLock lock(mutex_);
+    const Bytes wanted = (kept + reserved_).minus(asked_);
+    less = charged_.minus(wanted);
+    more = wanted.minus(charged_);
+    charged_ -= less;
+  }
+  if (!less.is_zero()) memory_.discharge_outside(less);
+  if (more.is_zero()) return;
+  const Bytes charged = memory_.charge_outside_up_to(more);
+  const MutexLock lock(mutex_);
+  charged_ += charged;
+}
+
+}  // namespace gpumem::shim

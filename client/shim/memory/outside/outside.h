@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cuda.h>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/shim/memory/blocks/device_memory.h"
+
+namespace gpumem::shim {
+
+/// Memory that the driver itself allocated for the program, and that the broker was told of.
+/// Threads  any.
+class Outside {
+ public:
+  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kModule, kLibrary, kHandle };
+  /// What the program calls it by.
+  struct Name {
+    Kind kind = Kind::kAddress;
+    std::uint64_t number = 0;
+    auto operator<=>(const Name&) const = default;
+
+    explicit Name(CUdeviceptr at) : number(at) {}
+    explicit Name(CUarray array) : Name(Kind::kArray, array) {}
+    explicit Name(CUmipmappedArray array) : Name(Kind::kMipmappedArray, array) {}
+    explicit Name(CUexternalMemory memory) : Name(Kind::kExternal, memory) {}
+    explicit Name(CUmodule module) : Name(Kind::kModule, module) {}
+#if CUDA_VERSION >= 12000
+    explicit Name(CUlibrary library) : Name(Kind::kLibrary, library) {}
+#endif
+    static Name of_handle(CUmemGenericAllocationHandle handle) {
+      Name name(handle);
+      name.kind = Kind::kHandle;
+      return name;
+    }
+
+   private:
+    Name(Kind its_kind, const void* pointer)
+        : kind(its_kind), number(reinterpret_cast<std::uint64_t>(pointer)) {}
+  };
+  struct Piece {
+    DeviceMemory* memory = nullptr;
+    Bytes bytes;
+    CUcontext context = nullptr;  ///< the piece ends with this context; null: with none
+    unsigned uses = 1;            ///< number of frees until it is gone
+  };
+  void add(const Name& name, const Piece& piece);
+  /// Adds a use: the piece must be freed once more.
+  void use_again(const Name& name);
+  /// Has `real_call` free what is called `name`, which may be memory that was not told of. Meanwhile it is
+  /// not known here: as soon as it is free, its name may be another's.
+  template <class Call>
+  CUresult free(const Name& name, const Call& real_call) {
+    std::optional<Piece> piece = take(name);
+    const CUresult freed = real_call();
+    if (!piece) return freed;
+    if (freed == CUDA_SUCCESS && --piece->uses == 0)
+      piece->memory->discharge_outside(piece->bytes);
+    else
+      add(name, *piece);
+    return freed;
+  }
+  void ended(CUcontext context);
+  /// What ends with `from` ends with `to` instead.
+  void move(CUcontext from, CUcontext to);
+
+ private:
+  std::optional<Piece> take(const Name& name);
+
+  Mutex mutex_;
+  std::map<Name, Piece> pieces_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+/// The charge for memory that the driver keeps in whole chunks and hands out in parts: a pool's, or that of a
+/// device's graphs. Before a part is handed out, it is charged as far as no chunk can be there for it;
+/// afterwards what the driver says that it keeps.
+/// Threads  any.
+class MeasuredCharge {
+ public:
+  explicit MeasuredCharge(DeviceMemory& memory) : memory_(memory) {}
+
+  DeviceMemory& memory() const { return memory_; }
+
+  /// Charges what `more` bytes need beside the `used` ones. settle() follows, whatever becomes of them.
+  /// Errors  OUT_OF_MEMORY: as DeviceMemory::charge_outside; then no settle() follows.
+  CUresult reserve(const char* call, Bytes used, Bytes more);
+  /// Charges what `measure` answers: all that the driver keeps. Where that passes a limit, because the driver
+  /// rounds, the limit is charged. `reserved`  by reserve(), and in use or given up by now.
+  template <class Measure>
+  void settle(Bytes reserved, const Measure& measure) {
+    const MutexLock lock(settling_);
+    unreserve(reserved);
+    change_to(measure());
+  }
+
+ private:
+  void unreserve(Bytes reserved);
+  void change_to(Bytes kept) GPUMEM_REQUIRES(settling_);
+
+  DeviceMemory& memory_;
+  Mutex settling_;  ///< held for the driver's and the broker's answers: older figures do not overtake newer
+  Mutex mutex_;
+  Bytes charged_ GPUMEM_GUARDED_BY(mutex_);
+  Bytes reserved_ GPUMEM_GUARDED_BY(mutex_);  ///< for calls under way
+  Bytes asked_ GPUMEM_GUARDED_BY(mutex_);     ///< about to be charged for them
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+
+#include "base/mutex.h"
+#include "client/session/figures.h"
+#include "client/shim/figures.h"
+#include "client/shim/memory/session/session.h"
+#include "gpumem/bytes.h"
+
+namespace gpumem::shim {
+
+/// Keeps the figures of this process, and shows them in its account page if it has one.
+/// Threads  any; no locks. It is never destroyed: its page stays mapped until the process ends.
+class Account {
+ public:
+  Account() = default;
+  Account(const Account&) = delete;
+  Account& operator=(const Account&) = delete;
+
+  /// Creates the page `account.<pid>` in `folder`, readable by its owner. Once, before anything else.
+  /// Errors  of the file system; then the figures are kept, but not shown.
+  Result<void> show_in(const std::filesystem::path& folder);
+
+  void used(Bytes more);
+  void freed(Bytes less) { in_use_.fetch_sub(less.count, std::memory_order_relaxed); }
+  void waited(std::chrono::nanoseconds time);
+  /// `asked`  zero: it is not known how much.
+  void denied(Bytes asked);
+
+  Bytes in_use() const { return {in_use_.load(std::memory_order_relaxed)}; }
+  Bytes peak() const { return {get(page_.load()->peak_bytes)}; }
+  std::uint64_t denials() const { return get(page_.load()->denials); }
+  std::chrono::nanoseconds waited() const {
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(get(page_.load()->waited_ns)));
+  }
+
+ private:
+  static std::uint64_t get(std::uint64_t& word) {
+    return std::atomic_ref(word).load(std::memory_order_relaxed);
+  }
+
+  std::atomic<std::uint64_t> in_use_{0};
+  AccountPage own_{};
+  std::atomic<AccountPage*> page_{&own_};
+};
+
+/// This process's usage of one device, compared with its limit. A request is reserved before it is made, so
+/// two threads never pass the limit together. The account counts it once it is granted.
+/// Invariant  used() <= limit().
+/// Threads  any; no locks.
+class Budget {
+ public:
+  /// `account`  is told of what is granted and freed; outlives this.
+  Budget(Bytes limit, Account& account) : limit_(limit), account_(account) {}
+
+  /// For granted() or unreserve() to follow. False: it would pass the limit, and nothing has changed.
+  [[nodiscard]] bool reserve(Bytes bytes) {
+    std::uint64_t now = used_.load(std::memory_order_relaxed);
+    do {
+      if (bytes.count > limit_.count - now) return false;
+    } while (!used_.compare_exchange_weak(now, now + bytes.count, std::memory_order_relaxed));
+    return true;
+  }
+  /// Reserves as much of `bytes` as the limit allows; how much that is.
+  [[nodiscard]] Bytes reserve_up_to(Bytes bytes) {
+    std::uint64_t now = used_.load(std::memory_order_relaxed);
+    Bytes part;
+    do {
+      part = std::min(bytes, Bytes{limit_.count - now});
+    } while (!used_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
+    return part;
+  }
+  /// The process has what was reserved.
+  void granted(Bytes bytes) { account_.used(bytes); }
+  /// Takes a reservation back after a refusal.
+  void unreserve(Bytes bytes) { used_.fetch_sub(bytes.count, std::memory_order_relaxed); }
+  /// Granted memory was freed.
+  void discharge(Bytes bytes) {
+    unreserve(bytes);
+    account_.freed(bytes);
+  }
+
+  Bytes limit() const { return limit_; }
+  /// Includes reservations.
+  Bytes used() const { return {used_.load(std::memory_order_relaxed)}; }
+
+ private:
+  const Bytes limit_;
+  std::atomic<std::uint64_t> used_{0};
+  Account& account_;
+};
+
+/// The figures of the broker's page for the tenant on the slices' device.
+/// Errors  as Connection::broker_figures; kNotFound: the broker does not lend the device.
+Result<DeviceFigures> tenant_of(const Slices& of);
+/// Errors  kResourceExhausted: the tenant's limit has no room for `more`. Above the limit it has none for
+///         nothing either.
+Result<void> check_room(const DeviceFigures& tenant, Bytes more);
+
+/// Declares to the broker the memory that the driver itself holds for this process on one device. Each
+/// declaration states the whole amount, so that the next one corrects one that was lost.
+/// Threads  any; declarations do not overtake each other.
+class Declaration {
+ public:
+  /// `to`  the slices whose session declares; move() names others.
+  explicit Declaration(const Slices& to) : to_(&to) {}
+
+  /// Declares `bytes` more. The broker would not refuse them for the tenant's sake, but put it in debt.
+  /// Errors  kResourceExhausted: as check_room; kUnavailable: the broker does not answer.
+  Result<void> more(Bytes bytes);
+  /// Declares `bytes` less; if the broker does not answer, it is told when it does.
+  Result<void> less(Bytes bytes);
+  /// Declares it in the session of `to` from now on, and calls `use` before anything else is declared there.
+  /// Errors  as more(); then it stays where it is.
+  template <class Use>
+  Result<void> move(const Slices& to, const Use& use) {
+    const MutexLock lock(mutex_);
+    if (!all_.is_zero()) {
+      auto told = tell(to, all_);
+      if (!told) return told;
+    }
+    to_ = &to;
+    use();
+    return {};
+  }
+
+ private:
+  static Result<void> tell(const Slices& to, Bytes all);
+
+  Mutex mutex_;  ///< held for the broker's answer
+  const Slices* to_ GPUMEM_GUARDED_BY(mutex_);
+  Bytes all_ GPUMEM_GUARDED_BY(mutex_){};
+};
+
+}  // namespace gpumem::shim

@@ -1,0 +1,104 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "daemon/core/arbiter/request_queue.h"
+#include "daemon/core/arbiter/waiting_requests.h"
+#include "daemon/core/ledger/ledger.h"
+
+namespace gpumem::core {
+
+/// The next request below a node of the tenants' tree.
+struct Candidate {
+  RequestId request;
+  TenantId tenant;
+  Bytes min_bytes;
+  bool overdue = false;
+  bool is_claim = false;  ///< counted as a claim at the node or below
+  bool is_joint = false;  ///< for several devices
+  explicit operator bool() const { return static_cast<bool>(request); }
+};
+
+/// The order of the requests for one device (docs/arbiter.md). Every node of the tenants' tree with requests
+/// below it has its children in order. A change of a tenant's charge or queue updates only the nodes on the
+/// way to the top.
+class DeviceOrder {
+ public:
+  /// `last_overdue`  requests up to this one are overdue. All outlive this.
+  DeviceOrder(const Ledger& ledger, DeviceIndex device, Claims& claims, const RequestId& last_overdue);
+
+  /// These take effect with the next refresh().
+  void add(const Request& request);
+  void remove(TenantId tenant, RequestId id, bool is_joint);
+  void clear();
+
+  /// The tenant's queue or charge has changed.
+  void refresh(TenantId tenant);
+  /// The queue or charge of every tenant may have changed.
+  void refresh_all();
+
+  const Candidate& first() const { return nodes_.begin()->second.candidate; }
+  std::size_t waiting(TenantId tenant) const;
+  /// The requests of the tenant and of all tenants below it.
+  std::size_t waiting_below(TenantId tenant) const;
+  /// Tenants whose own limit holds back the first request below them, with that request.
+  const std::map<TenantId, RequestId>& held_back() const { return held_back_; }
+  /// The first requests of leaves that have no room for them (Ledger::room), the oldest first.
+  const std::map<RequestId, TenantId>& full() const { return full_; }
+  /// Changes whenever the order changes, or a charge that it depends on.
+  std::uint64_t revision() const { return revision_; }
+
+ private:
+  // The position of a node among its siblings.
+  struct Rank {
+    std::uint32_t level = 0;  ///< 0: overdue; else smaller for a higher priority
+    double share = 0;         ///< after the grant of the candidate; 0 if overdue
+    RequestId request;
+    TenantId tenant;
+    bool operator==(const Rank&) const = default;
+    bool operator<(const Rank& other) const {
+      if (level != other.level) return level < other.level;
+      return share != other.share ? share < other.share : request < other.request;
+    }
+  };
+  using Queue = RequestQueue<1>;
+  // A leaf has queues, an inner node an order of its children.
+  struct Node {
+    TenantId tenant;
+    Queue queue;        ///< for this device alone
+    Queue joint_queue;  ///< for several
+    Candidate candidate;
+    std::optional<Rank> rank;  ///< among the children of the parent; none: it has no candidate
+    RequestId claim;           ///< the request that the node entitles (Claims::entitle)
+    RequestId joint_claim;     ///< of a leaf: the same, of requests for several devices
+    RequestId full;            ///< of a leaf: its key in full_
+    std::set<Rank> children;
+    bool is_idle() const { return queue.empty() && joint_queue.empty(); }
+    bool empty() const { return is_idle() && children.empty(); }
+  };
+
+  Node* find(TenantId tenant);
+  Node& find_or_add(TenantId tenant);
+  void renew(Node& node);
+  Candidate candidate_of_leaf(Node& leaf);
+  Candidate first_of(const Node& leaf, Bytes most) const;
+  Candidate candidate_of_inner(Node& node);
+  void set_claims_of_leaf(Node& leaf);
+  void set_claim(RequestId& own, RequestId claim);
+  std::optional<Rank> rank_of(const Node& node) const;
+  void rank(Node& node, TenantId parent);
+
+  const Ledger& ledger_;
+  DeviceIndex device_;
+  Claims& claims_;
+  const RequestId& last_overdue_;
+  std::map<TenantId, Node> nodes_;  ///< the top comes first and is always there
+  std::map<TenantId, RequestId> held_back_;
+  std::map<RequestId, TenantId> full_;
+  std::uint64_t revision_ = 0;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,166 @@
+#include "daemon/core/arbiter/waiting_requests.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "daemon/core/words/algorithms.h"
+
+namespace gpumem::core {
+
+const Request& WaitingRequests::add(Request request) {
+  const auto [place, is_new] = requests_.emplace(request.id, std::move(request));
+  GPUMEM_CHECK(is_new, "a request comes once");
+  const Request& added = place->second;
+  deadlines_.emplace(added.deadline, added.id);
+  by_session_[added.session].insert(added.id);
+  ++by_account_[added.account];
+  for (const Request::Part& part : added.parts) {
+    on_device_[part.device].insert(added.id);
+    by_slice_[part.slice] += part.bytes;
+  }
+  return added;
+}
+
+Request WaitingRequests::take(RequestId id) {
+  Request request = std::move(requests_.extract(id).mapped());
+  deadlines_.erase({request.deadline, id});
+  drop_from(by_session_, request.session, id);
+  const auto account = by_account_.find(request.account);
+  if (--account->second == 0) by_account_.erase(account);
+  for (const Request::Part& part : request.parts) {
+    on_device_[part.device].erase(id);
+    const auto slice = by_slice_.find(part.slice);
+    slice->second -= part.bytes;
+    if (slice->second.is_zero()) by_slice_.erase(slice);
+  }
+  return request;
+}
+
+const Request* WaitingRequests::find(RequestId id) const {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? nullptr : &found->second;
+}
+
+void WaitingRequests::set_tenant(SessionId session, TenantId tenant) {
+  for (const RequestId id : of(session)) requests_.at(id).tenant = tenant;
+}
+
+std::vector<RequestId> WaitingRequests::of(SessionId session) const {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
+std::size_t WaitingRequests::count_of(SessionId session) const {
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? 0 : found->second.size();
+}
+
+std::size_t WaitingRequests::count_of_account(std::uint64_t account) const {
+  const auto found = by_account_.find(account);
+  return found == by_account_.end() ? 0 : found->second;
+}
+
+bool WaitingRequests::waits_up_to(RequestId id, SessionId session, DeviceIndex device) const {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return false;
+  const auto end = found->second.upper_bound(id);
+  return std::any_of(found->second.begin(), end, [&](RequestId one) { return at(one).is_for(device); });
+}
+
+Bytes WaitingRequests::wanted_for(SliceId slice) const {
+  const auto found = by_slice_.find(slice);
+  return found == by_slice_.end() ? Bytes{} : found->second;
+}
+
+Claims::Claims(const WaitingRequests& requests, std::size_t devices)
+    : requests_(requests), devices_(devices) {}
+
+void Claims::entitle(RequestId id, DeviceIndex device) {
+  if (++devices_[device].entitled[id] > 1) return;
+  // Only a request that is entitled on all its devices may overtake others and have memory held for it.
+  const Request& request = requests_.at(id);
+  const auto is_entitled = [&](const Request::Part& part) {
+    return devices_[part.device].entitled.contains(id);
+  };
+  if (std::ranges::all_of(request.parts, is_entitled)) add(request);
+}
+
+void Claims::disentitle(RequestId id, DeviceIndex device) {
+  auto& entitled = devices_[device].entitled;
+  const auto found = entitled.find(id);
+  if (--found->second > 0) return;
+  entitled.erase(found);
+  remove(id);
+}
+
+void Claims::clear() {
+  for (OnDevice& on : devices_) {
+    const std::uint64_t revision = on.revision + 1;
+    on = {};
+    on.revision = revision;
+  }
+  groups_.clear();
+  group_of_.clear();
+}
+
+Bytes Claims::sum_without(RequestId id, DeviceIndex device) const {
+  const auto own = devices_[device].claims.find(id);
+  return devices_[device].sum - (own == devices_[device].claims.end() ? Bytes{} : own->second);
+}
+
+void Claims::add(const Request& request) {
+  DeviceSet set;
+  for (const Request::Part& part : request.parts) set.push_back(part.device);
+  std::ranges::sort(set);
+  Group::Amounts min_bytes{};
+  for (const Request::Part& part : request.parts) {
+    OnDevice& on = devices_[part.device];
+    on.claims.emplace(request.id, part.min_bytes);
+    on.sum += part.min_bytes;
+    ++on.revision;
+    on.joint += set.size() > 1 ? 1 : 0;
+    const auto key = static_cast<std::size_t>(std::ranges::find(set, part.device) - set.begin());
+    if (key < kKeys) min_bytes[key] = part.min_bytes;
+  }
+  const auto [group, is_new] = groups_.try_emplace(set);
+  if (is_new) {
+    for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
+  }
+  group->second.add(request.id, min_bytes);
+  group_of_.emplace(request.id, group);
+}
+
+void Claims::remove(RequestId id) {
+  const auto found = group_of_.find(id);
+  if (found == group_of_.end()) return;
+  const Groups::iterator group = found->second;
+  group_of_.erase(found);
+  for (const DeviceIndex device : group->first) {
+    OnDevice& on = devices_[device];
+    const auto claim = on.claims.find(id);
+    on.sum -= claim->second;
+    ++on.revision;
+    on.joint -= group->first.size() > 1 ? 1 : 0;
+    on.claims.erase(claim);
+  }
+  group->second.remove(id);
+  if (!group->second.empty()) return;
+  for (const DeviceIndex device : group->first) std::erase(devices_[device].groups, &*group);
+  groups_.erase(group);
+}
+
+std::optional<RequestId> Claims::first_at_most_free(DeviceIndex device, const Ledger& ledger,
+                                                    RequestId after) const {
+  std::optional<RequestId> first;
+  for (const auto* group : devices_[device].groups) {
+    Group::Amounts free{};
+    for (std::size_t i = 0; i < std::min(kKeys, group->first.size()); ++i)
+      free[i] = ledger.free(group->first[i]);
+    const auto found = group->second.first_at_most(free, after);
+    if (found && (!first || found->request < *first)) first = found->request;
+  }
+  return first;
+}
+
+}  // namespace gpumem::core

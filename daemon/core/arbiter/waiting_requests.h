@@ -1,0 +1,122 @@
+#pragma once
+#include <cstdint>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/arbiter/request_queue.h"
+#include "daemon/core/ledger/ledger.h"
+#include "daemon/core/words/request.h"
+
+namespace gpumem::core {
+
+/// The requests that wait: by id, by device, by session, by user and by deadline. Ids are in the order of
+/// arrival. Each operation takes logarithmic time at most, but those that give all requests of a session.
+class WaitingRequests {
+ public:
+  explicit WaitingRequests(std::size_t devices) : on_device_(devices) {}
+
+  /// `request`  was not added before.
+  const Request& add(Request request);
+  /// The request waits.
+  Request take(RequestId id);
+  void set_recorded(RequestId id) { requests_.at(id).is_recorded = true; }
+
+  const Request* find(RequestId id) const;
+  const Request& at(RequestId id) const { return requests_.at(id); }
+  std::size_t size() const { return requests_.size(); }
+  std::size_t size(DeviceIndex device) const { return on_device_[device].size(); }
+  /// The requests for the device that arrived before `id`, which need not wait itself.
+  std::size_t before(RequestId id, DeviceIndex device) const { return on_device_[device].order_of_key(id); }
+  template <class See>
+  void for_each(See&& see) const {
+    for (const auto& [id, request] : requests_) see(request);
+  }
+
+  /// The request with the earliest deadline. Null: none waits.
+  const Request* most_urgent() const {
+    return deadlines_.empty() ? nullptr : &at(deadlines_.begin()->second);
+  }
+  /// The first request that arrived after `id`. Null: there is none.
+  const Request* first_after(RequestId id) const {
+    const auto next = requests_.upper_bound(id);
+    return next == requests_.end() ? nullptr : &next->second;
+  }
+
+  void set_tenant(SessionId session, TenantId tenant);
+  std::vector<RequestId> of(SessionId session) const;
+  std::size_t count_of(SessionId session) const;
+  /// The requests of a user or a pod (Peer::account).
+  std::size_t count_of_account(std::uint64_t account) const;
+  /// Whether a request of the session for the device is `id`, or arrived before it.
+  bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const;
+  Bytes wanted_for(SliceId slice) const;
+
+ private:
+  using Ranks = __gnu_pbds::tree<RequestId, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
+                                 __gnu_pbds::tree_order_statistics_node_update>;
+
+  std::map<RequestId, Request> requests_;
+  std::vector<Ranks> on_device_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  std::unordered_map<SessionId, std::set<RequestId>> by_session_;
+  std::unordered_map<std::uint64_t, std::size_t> by_account_;
+  std::unordered_map<SliceId, Bytes> by_slice_;
+};
+
+/// The waiting claims: requests that are within guarantees on every device that they ask for. The search for
+/// the first claim that the free memory suffices for takes logarithmic time for each set of devices that
+/// claims ask for.
+class Claims {
+ public:
+  Claims(const WaitingRequests& requests, std::size_t devices);
+
+  /// The request is within a guarantee on the device. It waits. Counted, since several nodes may entitle it.
+  void entitle(RequestId id, DeviceIndex device);
+  /// Takes back one entitle(). The request need not wait any more.
+  void disentitle(RequestId id, DeviceIndex device);
+  void clear();
+
+  bool contains(RequestId id, DeviceIndex device) const { return devices_[device].claims.contains(id); }
+  /// In the order of arrival, each with its least amount; and their sum.
+  const std::map<RequestId, Bytes>& of(DeviceIndex device) const { return devices_[device].claims; }
+  Bytes sum(DeviceIndex device) const { return devices_[device].sum; }
+  Bytes sum_without(RequestId id, DeviceIndex device) const;
+  /// Changes whenever the claims on the device change.
+  std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
+  bool any_joint(DeviceIndex device) const { return devices_[device].joint != 0; }
+
+  /// The first claim after `after` for which the free memory of each of its first kKeys devices suffices.
+  std::optional<RequestId> first_at_most_free(DeviceIndex device, const Ledger& ledger,
+                                              RequestId after) const;
+
+ private:
+  static constexpr std::size_t kKeys = 4;
+  /// The claims for one set of devices. The amounts are by device of the set, in its order; zero beyond it.
+  using Group = RequestQueue<kKeys>;
+  using DeviceSet = std::vector<DeviceIndex>;
+  using Groups = std::map<DeviceSet, Group>;
+  struct OnDevice {
+    std::unordered_map<RequestId, int> entitled;  ///< on this device; the number of nodes that entitle it
+    std::map<RequestId, Bytes> claims;
+    Bytes sum;
+    std::uint64_t revision = 0;
+    std::size_t joint = 0;  ///< the claims that are for other devices, too
+    std::vector<const Groups::value_type*> groups;
+  };
+
+  void add(const Request& request);
+  void remove(RequestId id);
+
+  const WaitingRequests& requests_;
+  std::vector<OnDevice> devices_;
+  Groups groups_;
+  std::unordered_map<RequestId, Groups::iterator> group_of_;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,365 @@
+#include "daemon/core/broker/broker.h"
+
+#include <algorithm>
+
+#include "base/printable.h"
+#include "daemon/core/words/refusals.h"
+
+// Events: each goes to the part that is responsible. Changes of policy are in broker_policy.cc, listings in
+// listings.cc.
+
+namespace gpumem::core {
+
+Broker::Broker(Policy policy) : state_(std::move(policy)) {
+  const auto& devices = state_.policy.devices;
+  for (DeviceIndex i = 0; i < devices.size(); ++i)
+    state_.ledger.set_lending(i, devices[i].reclaim.lend_guarantees);
+  state_.tenants.put_in_force(state_.tenants.rules_under(state_.policy, {}), state_.policy.tenants);
+}
+
+// ---- Sessions ----
+
+Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
+  if (auto right = check_label(label); !right) return right.error();
+  const Policy& policy = state_.policy;
+  if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
+  const std::size_t clients = state_.sessions.size() - state_.detached_sessions.size();
+  if (clients >= policy.max_sessions) {
+    return refusal(Bound::kSessions, "the broker has " + std::to_string(clients) +
+                                         " sessions, its max_sessions; close some or raise it");
+  }
+  auto match = core::tenant_of(policy, peer);
+  if (!match) return match.error();
+  auto tenant = state_.tenants.admit(policy, *match);
+  if (!tenant) return tenant.error();
+  if (clients_of(*tenant) >= policy.max_sessions_per_tenant) {
+    return refusal(Bound::kSessions, "tenant '" + match->name + "' has " +
+                                         std::to_string(policy.max_sessions_per_tenant) +
+                                         " sessions, its max_sessions_per_tenant; close some or raise it");
+  }
+  const SessionId id = state_.session_ids.next();
+  auto session = std::make_unique<Session>();
+  session->id = id;
+  session->tenant = *tenant;
+  session->tenant_name = state_.tenants.name(*tenant);
+  session->peer = peer;
+  session->label = std::move(label);
+  session->since = now;
+  state_.note(Event::Kind::kOpened, *session, now);
+  state_.outbox.record(checkpoint_of(*session));
+  state_.sessions.emplace(id, std::move(session));
+  state_.session_order.insert(id);
+  state_.tenants.join(*tenant, id);
+  // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
+  settle(now);
+  return id;
+}
+
+std::size_t Broker::clients_of(TenantId tenant) const {
+  const auto is_of_it = [&](SessionId id) { return state_.session(id).tenant == tenant; };
+  return state_.tenants.at(tenant).sessions.size() -
+         static_cast<std::size_t>(std::ranges::count_if(state_.detached_sessions, is_of_it));
+}
+
+void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
+  Session* known = state_.find(id);
+  if (known == nullptr) return;
+  Session& session = *known;
+  reclaimer_.replan();
+  if (!std::exchange(session.ended, true)) {
+    session.awaited = false;
+    state_.note(Event::Kind::kEnded, session, now);
+    state_.outbox.record(checkpoint_of(session));
+  }
+  if (end == SessionEnd::kExited) {
+    session.exited = true;
+    state_.note(Event::Kind::kDied, session, now);
+    reclaimer_.exited(id);
+    for (const auto& [device, request] : session.asked) reclaimer_.note_keepers(session, device);
+    outside_.end(session);
+  } else {
+    for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
+  }
+  sharer_.end(id);
+  growths_.end(session);
+  leases_.end(session, end == SessionEnd::kLost, now);
+  forget_if_done(id);
+  serve(now);
+}
+
+void Broker::forget_if_done(SessionId id) {
+  Session* known = state_.find(id);
+  if (known == nullptr) return;
+  Session& session = *known;
+  if (!(session.ended || session.detached) || !session.leases.empty()) return;
+  if (state_.imports.has_any(id)) return;
+  if (state_.imports.knows(id)) {  // its import may keep memory in use that another session gave back
+    const Session* other = other_of_process(session);
+    if (other == nullptr) return;
+    leases_.remember_with(id, other->id);
+  }
+  const TenantId tenant = session.tenant;
+  outside_.end(session);
+  reclaimer_.forget(id);
+  state_.tenants.leave(tenant, id);
+  state_.sessions.erase(id);
+  state_.session_order.erase(id);
+  state_.detached_sessions.erase(id);
+  state_.tenants.retire(tenant);
+  state_.outbox.record(Checkpoint::SessionGone{id});
+  state_.outbox.emit(ForgetSession{id});
+}
+
+// None: there is none, or it cannot be known.
+const Session* Broker::other_of_process(const Session& session) const {
+  if (session.peer.started == 0) return nullptr;
+  for (const SessionId id : state_.tenants.at(session.tenant).sessions) {
+    const Session& other = state_.session(id);
+    if (id != session.id && !other.exited && other.peer.pid == session.peer.pid &&
+        other.peer.started == session.peer.started)
+      return &other;
+  }
+  return nullptr;
+}
+
+// ---- Slices ----
+
+Result<Slice> Broker::open_slice(SessionId id, const OpenSlice& request) {
+  if (auto right = check(request); !right) return right.error();
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
+  const auto index = state_.find_device(request.device);
+  if (!index) return index.error();
+  const auto size = leases_.check_slice(**session, *index, request.limit);
+  if (!size) return size.error();
+  if (auto room = outside_.check_context(**session, *index); !room) return room.error();
+  outside_.begin_context(**session, *index);
+  return leases_.open_slice(**session, *index, *size, request.label);
+}
+
+Result<void> Broker::close_slice(SessionId id, const CloseSlice& request, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  auto closed = leases_.close_slice(**session, request.slice);
+  if (closed) settle(now);
+  return closed;
+}
+
+// ---- Memory ----
+
+std::optional<RequestId> Broker::place_kept(SessionId id, const Grow& request, TimePoint now) {
+  const auto session = state_.borrower(id);
+  if (!session) return std::nullopt;
+  return growths_.place_kept(**session, request.parts, now);
+}
+
+void Broker::grow(RequestId id, SessionId session_id, const Grow& request, TimePoint now) {
+  if (auto right = check(request); !right) return growths_.answer(id, right.error());
+  const auto session = state_.borrower(session_id);
+  if (!session) return growths_.answer(id, session.error());
+  if (!growths_.ask(id, **session, request.parts, std::min(request.wait, kLongestWait), now)) return;
+  progress(now);
+  growths_.wait_or_refuse(id, now);
+  settle(now);
+}
+
+void Broker::cancel(RequestId id, TimePoint now) {
+  sharer_.cancel(id);
+  growths_.cancel(id, now);
+  settle(now);
+}
+
+void Broker::abandon(GrantId grant, TimePoint now) {
+  leases_.abandon(grant, now);
+  settle(now);
+}
+
+Result<void> Broker::give_back(SessionId id, const Return& request, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto of = (*session)->slices.find(request.slice);
+  if (of != (*session)->slices.end()) reclaimer_.note_pinned(**session, of->second.device);
+  auto given = leases_.give_back(**session, request.slice, request.leases, now);
+  if (given) settle(now);
+  return given;
+}
+
+Result<void> Broker::charge(SessionId id, const DeclareCharge& request, TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto index = state_.find_device(request.device);
+  if (!index) return index.error();
+  auto charged = outside_.declare(**session, *index, request.bytes);
+  if (charged) settle(now);
+  return charged;
+}
+
+Result<void> Broker::spent(SessionId id, const Spent& request, TimePoint now) {
+  if (auto named = check_device_name(request.device); !named) return named;
+  const auto index = state_.find_device(request.device);
+  if (!index) return Error{Code::kNotFound, "there is no device " + request.device + "; see `gpumem status`"};
+  auto session = state_.live(id);
+  if (!session) return {};
+  reclaimer_.spent(**session, *index, now);
+  settle(now);
+  return {};
+}
+
+// ---- Memory that several sessions use ----
+
+Result<HandleExported> Broker::export_handle(SessionId id, const ExportHandle& request,
+                                             const HandleBytes& handle, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  if (auto made = exports_.export_handle(**session, request, handle, now); !made) return made.error();
+  return HandleExported{handle, request.expires(now)};
+}
+
+Result<std::vector<FabricPart>> Broker::export_fabric(SessionId id, const ExportHandle& request,
+                                                      const FabricHandleOf& handle_of, TimePoint now) {
+  if (request.life != Duration::zero() || request.uses != 0) {
+    return Error{Code::kInvalidArgument,
+                 "a fabric handle cannot be taken back: leave out how long and how often it is good"};
+  }
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  const auto of = (*session)->slices.find(request.slice);
+  // Memory under a forced reclaim must stay returnable: other borrowers would be asked for it too late.
+  if (of != (*session)->slices.end() && reclaimer_.presses(**session, of->second.device))
+    return Error{Code::kUnavailable, "the memory is being asked back; try again when that is over"};
+  auto parts = exports_.export_fabric(**session, request, handle_of, now);
+  if (!parts) return parts;
+  reclaimer_.replan();
+  return settle(now, std::move(parts));
+}
+
+Result<void> Broker::revoke_handle(SessionId id, const RevokeHandle& request) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  return exports_.revoke_handle(**session, request.handle);
+}
+
+Result<Imported> Broker::import_handle(SessionId session, const ImportHandle& request, TimePoint now) {
+  return settle(now, sharer_.import_handle(session, request.handle, now));
+}
+
+Result<void> Broker::release_import(SessionId id, const ReleaseImport& request, TimePoint now) {
+  auto session = state_.live(id);
+  if (!session) return session.error();
+  for (const auto& [device, asked] : (*session)->asked) reclaimer_.note_pinned(**session, device);
+  auto released = leases_.release_import(**session, request.import, now);
+  if (!released) return released;
+  reclaimer_.replan();
+  return settle(now, released);
+}
+
+Result<RegionId> Broker::publish(SessionId session, const Publish& request, TimePoint now) {
+  if (auto right = check(request); !right) return right.error();
+  return serve(now, sharer_.publish(session, request, now));
+}
+
+Result<MappedRegion> Broker::map_region(SessionId session, const MapRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right.error();
+  return settle(now, sharer_.map_region(session, request, now));
+}
+
+void Broker::take_back(SessionId session, const MappedRegion& mapped, TimePoint now) {
+  if (mapped.adopted) published_.keep_again(mapped.version, *mapped.adopted);
+  static_cast<void>(release_import(session, {mapped.imported.id}, now));
+}
+
+void Broker::map_or_wait(RequestId id, SessionId session, const MapRegion& request, TimePoint now) {
+  sharer_.map_or_wait(id, session, request, now);
+  settle(now);
+}
+
+Result<void> Broker::release_reservation(SessionId session, const ReleaseReservation& request,
+                                         TimePoint now) {
+  return serve(now, sharer_.release_reservation(session, request.reservation));
+}
+
+void Broker::call_off_reservation(SessionId session, std::uint64_t number, TimePoint now) {
+  sharer_.call_off_reservation(session, number);
+  serve(now);
+}
+
+Result<void> Broker::remove_region(SessionId session, const RemoveRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right;
+  return settle(now, sharer_.remove_region(session, request, now));
+}
+
+Result<void> Broker::remove_region_of(const std::string& owner, const RemoveRegion& request, TimePoint now) {
+  if (auto right = check(request); !right) return right;
+  if (auto tenant = check_label(owner); !tenant) return tenant;
+  return settle(now, published_.remove_region_of(owner, request.name, request.version, now));
+}
+
+// ---- What the host reports ----
+
+void Broker::observe(const Observation& observation, TimePoint now) {
+  unmanaged_.observe(observation, now);
+  settle(now);
+}
+
+void Broker::job_done(const JobResult& result, TimePoint now) {
+  leases_.store(result.device).finish(result, now);
+  settle(now);
+}
+
+void Broker::tick(TimePoint now) {
+  state_.arbiter.age(now);
+  growths_.refuse_expired(now);
+  published_.drop_expired(now);
+  sharer_.tick(now);
+  reclaimer_.tick(now);
+  unmanaged_.tick(now);
+  serve(now);
+  sharer_.refuse_expired(now);
+}
+
+std::optional<TimePoint> Broker::next_deadline() const {
+  std::optional<TimePoint> next;
+  for (const auto one :
+       {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
+        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
+    if (one && (!next || *one < *next)) next = one;
+  }
+  return next;
+}
+
+void Broker::drain() {
+  state_.draining = true;
+  growths_.leave_to_next();
+  sharer_.refuse_all({Code::kUnavailable, "the broker is stopping"});
+}
+
+// ---- What follows ----
+
+void Broker::settle(TimePoint now) {
+  for (;;) {
+    progress(now);
+    const std::vector<RequestId> refused = reclaimer_.update(now);
+    const bool gave_up = published_.give_up_kept(now);
+    if (refused.empty() && !gave_up) break;
+    for (const RequestId id : refused) growths_.refuse_waiting(id, now);  // which makes room for others
+  }
+}
+
+void Broker::serve(TimePoint now) {
+  settle(now);
+  if (sharer_.serve_waits(now)) settle(now);
+}
+
+void Broker::progress(TimePoint now) {
+  published_.note_left(now);
+  for (auto freed = growths_.progress(now); !freed.empty(); freed = growths_.progress(now)) {
+    for (const SessionId id : freed) forget_if_done(id);
+  }
+  for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end()))
+    forget_if_done(id);
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,153 @@
+#include <algorithm>
+
+#include "base/printable.h"
+#include "daemon/core/broker/broker.h"
+
+// The start after another broker, and its clients that come back.
+
+namespace gpumem::core {
+namespace {
+
+// For a client that is back. It asks at once for what it waits for: what it asks for later is something new.
+constexpr Duration kToAskAgain = std::chrono::seconds(2);
+
+}  // namespace
+
+Checkpoint Broker::checkpoint() const {
+  Checkpoint checkpoint;
+  checkpoint.last.session = state_.session_ids.last();
+  for (const auto& [id, session] : state_.sessions) {
+    checkpoint.sessions.emplace(id, checkpoint_of(*session));
+    for (const auto& [device, outside] : session->outside)
+      if (!outside.declared.is_zero())
+        checkpoint.declarations.emplace(std::pair(id, device),
+                                        Checkpoint::Declaration{id, device, outside.declared});
+  }
+  leases_.add_to(checkpoint);
+  exports_.add_to(checkpoint);
+  published_.add_to(checkpoint);
+  growths_.add_to(checkpoint);
+  sharer_.add_to(checkpoint);
+  return checkpoint;
+}
+
+Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>& devices,
+                         const std::set<LeaseId>& kept, TimePoint now) {
+  Restored restored;
+  state_.session_ids.skip(from.last.session);
+  leases_.skip(from.last);
+  published_.skip(from.last);
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    if (const auto index = state_.find_device(devices[i])) leases_.adopt(*index, from.lent(i));
+  }
+  for (const auto& [id, session] : from.sessions) restore(session);
+  const auto restore_each = [&](const auto& entries, auto take) {
+    for (const auto& [id, entry] : entries) {
+      Session* session = state_.find(entry.session);
+      const auto index = state_.find_device(devices[entry.device]);
+      if (session != nullptr && index) take(*session, entry, *index);
+    }
+  };
+  restore_each(from.slices, [this](Session& session, const Checkpoint::Slice& slice, DeviceIndex device) {
+    leases_.restore(session, slice, device);
+    outside_.begin_context(session, device);
+  });
+  restore_each(from.leases, [&](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
+    const Extent extent = leases_.restore(session, lease, device, kept.contains(lease.id));
+    if (extent.id) restored.extents.push_back({lease.id, device, extent});
+  });
+  restore_each(from.declarations,
+               [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
+                 outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
+               });
+  for (const auto& [id, import] : from.imports)
+    if (state_.find(import.session) != nullptr) leases_.restore(import);
+  for (const auto& [lease, session] : from.suspects)
+    if (state_.find(session) != nullptr) leases_.restore_suspect(lease, session);
+  restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
+    if (!session.ended) exports_.restore(handle, device, now);
+  });
+  for (const auto& [id, region] : from.regions)
+    if (const auto at = state_.find_device(devices[region.device])) published_.restore(region, *at, now);
+  for (const auto& [id, sealed] : from.sealed) published_.restore(sealed);
+  for (const auto& [id, answers] : from.answers) {
+    if (!awaits(id)) continue;
+    for (const Checkpoint::Answer& answer : answers) sharer_.restore(answer);
+  }
+  for (const auto& [key, waiting] : from.waiting) {
+    if (!awaits(waiting.session)) continue;
+    growths_.restore(waiting);
+    restored.last_request = std::max(restored.last_request, waiting.id);
+  }
+  restored.sessions = settle_restored(now);
+  return restored;
+}
+
+// A session without a rule, or whose guarantee has no room, keeps its tenant, which may not grow.
+void Broker::restore(const Checkpoint::Session& from) {
+  const TenantMatch uncovered{from.tenant, {}, Quotas(state_.policy.devices.size())};
+  auto tenant = state_.tenants.admit(state_.policy, tenant_of_session(state_.policy, from.peer, from.tenant));
+  if (!tenant) tenant = state_.tenants.admit(state_.policy, uncovered);
+  auto session = std::make_unique<Session>();
+  session->id = from.id;
+  session->tenant = *tenant;
+  session->tenant_name = state_.tenants.name(*tenant);
+  session->peer = from.peer;
+  session->label = to_printable(from.label);
+  session->since = from.since;
+  session->ended = from.ended;
+  session->awaited = !from.ended && from.peer.maps;
+  state_.sessions.emplace(from.id, std::move(session));
+  state_.session_order.insert(from.id);
+  state_.tenants.join(*tenant, from.id);
+}
+
+// A session that is a stream of gRPC has ended with its stream; nothing of its memory was handed to it.
+std::vector<RestoredSession> Broker::settle_restored(TimePoint now) {
+  std::vector<RestoredSession> restored;
+  const std::vector<SessionId> all(state_.session_order.begin(), state_.session_order.end());
+  for (const SessionId id : all) {
+    const Session* session = state_.find(id);
+    if (session == nullptr) continue;
+    if (session->peer.maps && (session->awaited || !session->leases.empty() || state_.imports.knows(id))) {
+      restored.push_back({id, session->peer, session->awaited});
+    } else {
+      session_ended(id, SessionEnd::kReleased, now);
+    }
+  }
+  reclaimer_.replan();
+  settle(now);
+  return restored;
+}
+
+bool Broker::awaits(SessionId id) const {
+  const Session* session = state_.find(id);
+  return session != nullptr && session->awaited;
+}
+
+bool Broker::holds_nothing(SessionId id) const {
+  const Session* session = state_.find(id);
+  return session == nullptr || (session->leases.empty() && !state_.imports.knows(id));
+}
+
+std::size_t Broker::most_in_inventory(SessionId id) const {
+  const Session* session = state_.find(id);
+  if (session == nullptr) return 0;
+  return session->slices.size() + session->leases.size() + state_.imports.of(id).size();
+}
+
+Result<void> Broker::resume(SessionId id, const Inventory& inventory, TimePoint now) {
+  Session* session = state_.find(id);
+  if (session == nullptr || !session->awaited)
+    return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
+  if (auto right = leases_.check_inventory(*session, inventory); !right) return right;
+  session->awaited = false;
+  leases_.settle_inventory(*session, inventory, now);
+  growths_.keep_places_until(id, now + kToAskAgain);
+  state_.note(Event::Kind::kResumed, *session, now);
+  state_.outbox.touch(id);
+  settle(now);
+  return {};
+}
+
+}  // namespace gpumem::core

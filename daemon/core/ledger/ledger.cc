@@ -1,0 +1,249 @@
+#include "daemon/core/ledger/ledger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace gpumem::core {
+namespace {
+
+void add(Charges& to, const Charges& more) {
+  for (std::size_t i = 0; i < kCharges; ++i) to.by_state[i] += more.by_state[i];
+}
+
+void subtract(Charges& from, const Charges& less) {
+  for (std::size_t i = 0; i < kCharges; ++i) from.by_state[i] -= less.by_state[i];
+}
+
+}  // namespace
+
+Bytes Charges::total() const {
+  Bytes sum;
+  for (const Bytes bytes : by_state) sum += bytes;
+  return sum;
+}
+
+Ledger::Ledger(const std::vector<Bytes>& pools) {
+  const Quota unlimited{{}, {std::numeric_limits<std::uint64_t>::max()}};
+  root_.quotas.assign(pools.size(), unlimited);
+  root_.accounts.resize(pools.size());
+  for (const Bytes pool : pools)
+    devices_.push_back({.pool = pool, .missing = {}, .in_debt = {}, .overcommitted = {}});
+}
+
+// ---- The tree ----
+
+TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
+  GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
+  const TenantId tenant{++last_tenant_};
+  tenants_[tenant] = {
+      .parent = parent, .quotas = std::move(quotas), .accounts = std::vector<Account>(devices_.size())};
+  join(tenant);
+  return tenant;
+}
+
+void Ledger::remove_tenant(TenantId tenant) {
+  GPUMEM_CHECK(is_idle(tenant), "a tenant with charges cannot go");
+  GPUMEM_CHECK(node(tenant).children == 0, "a tenant with others below it cannot go");
+  leave(tenant);
+  for (Device& device : devices_) {
+    device.in_debt.erase(tenant);
+    device.overcommitted.erase(tenant);
+  }
+  tenants_.erase(tenant);
+}
+
+void Ledger::set_quotas(TenantId tenant, Quotas quotas) {
+  GPUMEM_CHECK(quotas.size() == devices_.size(), "one quota a device");
+  leave(tenant);
+  node(tenant).quotas = std::move(quotas);
+  join(tenant);
+  mark_changed(tenant);
+}
+
+void Ledger::set_parent(TenantId tenant, TenantId parent) {
+  leave(tenant);
+  node(tenant).parent = parent;
+  join(tenant);
+  mark_changed(tenant);
+}
+
+void Ledger::mark_changed(TenantId tenant) {
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) changed_.emplace_back(tenant, device);
+}
+
+// Adds the node, with all below it, to the sums of its parents.
+void Ledger::join(TenantId tenant) {
+  Node& joining = node(tenant);
+  Node& above = node_or_root(joining.parent);
+  ++above.children;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    const Quota& quota = joining.quotas[device];
+    derive(joining.accounts[device], quota);
+    count_in(above.accounts[device].members, figures(joining, device), quota, tenant);
+    note_limit(tenant, device);
+    update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
+           {figures(joining, device).counted, {}});
+    if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
+  }
+}
+
+void Ledger::leave(TenantId tenant) {
+  Node& leaving = node(tenant);
+  Node& above = node_or_root(leaving.parent);
+  --above.children;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    count_out(above.accounts[device].members, figures(leaving, device), leaving.quotas[device], tenant);
+    update(leaving.parent, device, [&](Charges& above) { subtract(above, charges(tenant, device)); },
+           {{}, figures(leaving, device).counted});
+    changed_.emplace_back(leaving.parent, device);
+    if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
+  }
+}
+
+// ---- Charges ----
+
+template <class Change>
+void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift) {
+  count_change(device);
+  for (TenantId id = tenant; id;) {
+    Node& one = node(id);
+    Account& own = one.accounts[device];
+    const Quota& quota = one.quotas[device];
+    Members& above = node_or_root(one.parent).accounts[device].members;
+    const Figures before = figures(one, device);
+    change(own.charges);
+    own.outside = own.outside + shift.more - shift.less;
+    derive(own, quota);
+    const Figures after = figures(one, device);
+    above.kept = above.kept - before.kept + after.kept;
+    above.pool_kept = above.pool_kept - before.pool_kept + after.pool_kept;
+    above.promised = above.promised - before.promised + after.promised;
+    rank(above, before.borrowed(), after.borrowed(), quota, id);
+    note_limit(id, device);
+    shift = {after.counted, before.counted};
+    id = one.parent;
+  }
+  Account& root = root_.accounts[device];
+  change(root.charges);
+  root.outside = root.outside + shift.more - shift.less;
+  derive(root, root_.quotas[device]);
+}
+
+void Ledger::derive(Account& account, const Quota& quota) {
+  account.kept = std::max(quota.guarantee.minus(account.used()), account.members.kept);
+  account.pool_kept = std::max(quota.guarantee.minus(account.charges.total()), account.members.pool_kept);
+  account.promised = std::max(quota.guarantee, account.members.promised);
+}
+
+void Ledger::note_limit(TenantId tenant, DeviceIndex device) {
+  const auto note = [tenant](std::set<TenantId>& set, bool belongs) {
+    if (belongs)
+      set.insert(tenant);
+    else if (!set.empty())
+      set.erase(tenant);
+  };
+  const Node& one = node(tenant);
+  const Figures own = figures(one, device);
+  const Bytes limit = one.quotas[device].limit;
+  note(devices_[device].in_debt, own.used() > limit);
+  note(devices_[device].overcommitted, one.children != 0 && own.kept > limit.minus(own.pool));
+}
+
+void Ledger::count_in(Members& members, const Figures& child, const Quota& quota, TenantId id) {
+  members.kept += child.kept;
+  members.pool_kept += child.pool_kept;
+  members.promised += child.promised;
+  rank(members, {}, child.borrowed(), quota, id);
+}
+
+void Ledger::count_out(Members& members, const Figures& child, const Quota& quota, TenantId id) {
+  members.kept -= child.kept;
+  members.pool_kept -= child.pool_kept;
+  members.promised -= child.promised;
+  rank(members, child.borrowed(), {}, quota, id);
+}
+
+void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id) {
+  if (before == after) return;
+  if (!before.is_zero()) {
+    const std::size_t erased = members.borrowers.erase({quota.priority, quota.share_of(before), id});
+    GPUMEM_CHECK(erased == 1, "a borrower has its place");
+  }
+  if (!after.is_zero()) members.borrowers.insert({quota.priority, quota.share_of(after), id});
+}
+
+void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms) {
+  GPUMEM_CHECK(verdict(tenant, device, bytes, terms) == Verdict::kFits, "only what fits is charged");
+  update(tenant, device, [&](Charges& charges) { charges[Charge::kOffered] += bytes; });
+  changed_.emplace_back(tenant, device);
+  GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
+}
+
+void Ledger::adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state) {
+  update(tenant, device, [&](Charges& charges) { charges[state] += bytes; });
+  changed_.emplace_back(tenant, device);
+  GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
+}
+
+// The use stays the same, and with it all figures that depend on it.
+void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
+  count_change(device);
+  const auto move_in = [&](Charges& charges) {
+    charges[from] -= bytes;
+    charges[to] += bytes;
+  };
+  for (TenantId id = tenant; id;) {
+    Node& one = node(id);
+    move_in(one.accounts[device].charges);
+    id = one.parent;
+  }
+  move_in(root_.accounts[device].charges);
+}
+
+void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
+  update(tenant, device, [&](Charges& charges) { charges[from] -= bytes; });
+  changed_.emplace_back(tenant, device);
+}
+
+void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
+  update(tenant, device, [](Charges&) {}, {bytes, {}});
+  changed_.emplace_back(tenant, device);
+}
+
+void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
+  update(tenant, device, [](Charges&) {}, {{}, bytes});
+  changed_.emplace_back(tenant, device);
+}
+
+void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& moved, Bytes outside) {
+  update(from, device, [&](Charges& charges) { subtract(charges, moved); }, {{}, outside});
+  update(to, device, [&](Charges& charges) { add(charges, moved); }, {outside, {}});
+  changed_.emplace_back(from, device);
+  changed_.emplace_back(to, device);
+}
+
+void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
+  GPUMEM_CHECK(bytes <= devices_[device].pool, "missing bytes are bytes of the pool");
+  if (devices_[device].missing == bytes) return;
+  count_change(device);
+  devices_[device].missing = bytes;
+  changed_.emplace_back(TenantId{}, device);
+}
+
+void Ledger::set_lending(DeviceIndex device, bool lends) {
+  if (devices_[device].lends == lends) return;
+  count_change(device);
+  devices_[device].lends = lends;
+  ++devices_[device].promises_revision;
+  changed_.emplace_back(TenantId{}, device);
+}
+
+void Ledger::take_changed(Changes& into) {
+  into.clear();
+  into.swap(changed_);
+  std::erase_if(into, [&](const auto& one) { return one.first && !tenants_.contains(one.first); });
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,274 @@
+#pragma once
+#include <array>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "daemon/core/words/types.h"
+
+namespace gpumem::core {
+
+/// The state of a charged byte of the pool. Every state counts against the limit.
+enum class Charge : std::size_t {
+  kOffered,      ///< granted, the client has not yet said that it is mapped
+  kActive,       ///< mapped by a client
+  kReturning,    ///< given back, being freed
+  kQuarantined,  ///< given back, but the driver has not proved it free
+};
+inline constexpr std::size_t kCharges = 4;
+
+/// Bytes by state.
+struct Charges {
+  std::array<Bytes, kCharges> by_state{};
+
+  Bytes& operator[](Charge state) { return by_state[static_cast<std::size_t>(state)]; }
+  Bytes operator[](Charge state) const { return by_state[static_cast<std::size_t>(state)]; }
+  Bytes total() const;
+  /// The bytes that are not on their way back.
+  Bytes held() const { return (*this)[Charge::kOffered] + (*this)[Charge::kActive]; }
+};
+
+using Quotas = std::vector<Quota>;  ///< one a device
+
+/// The memory that a grant may draw on, if the device lends idle guarantees.
+struct GrantTerms {
+  Bytes spoken_for{};      ///< the claims of others that wait
+  bool may_borrow = true;  ///< false: no memory that is guaranteed to others
+};
+
+/// The charges of every device and tenant. No other record of them exists. Tenants form a tree, whose leaves
+/// are charged; docs/arbiter.md has the figures of a node, by the names used here.
+///
+/// Invariants, after every call:
+///  - on every device, the sum of all leases is at most the pool;
+///  - no grant takes a tenant, or one above it, past its limit (a lowered limit, or charges outside the pool,
+///  can leave it over its limit);
+///  - charges outside the pool count above the tenant only up to the tenant's own limit;
+///  - no grant takes memory that unmet guarantees need, unless the device lends it.
+/// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
+class Ledger {
+ public:
+  enum class Verdict {
+    kFits,
+    kOverLimit,  ///< over the limit of a node: only memory given back below that node can help
+    kNoMemory,   ///< not free, or kept for others' guarantees
+  };
+
+  explicit Ledger(const std::vector<Bytes>& pools);
+
+  /// `parent`  none: at the top.
+  TenantId add_tenant(Quotas quotas, TenantId parent = {});
+  void set_quotas(TenantId tenant, Quotas quotas);
+  void set_parent(TenantId tenant, TenantId parent);
+  /// The tenant has no charges, and no tenants below it.
+  void remove_tenant(TenantId tenant);
+  void set_lending(DeviceIndex device, bool lends);
+
+  /// Whether `min_bytes` of a growth could be charged.
+  Verdict verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes, const GrantTerms& terms = {}) const;
+  /// Charges `bytes` as offered; the verdict on them is kFits.
+  void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
+  void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);
+  void release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from);
+  /// Charges memory outside the pool: declared memory and contexts.
+  void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  /// Charges memory that the broker before has lent, whatever the limits. It is within the pool.
+  void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
+  /// Moves charges of `from` to `to`, whatever the limits of that.
+  void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
+
+  /// Bytes of the pool that the driver does not give at present. They cannot be granted.
+  void set_missing(DeviceIndex device, Bytes bytes);
+  Bytes missing(DeviceIndex device) const { return devices_[device].missing; }
+
+  std::size_t device_count() const { return devices_.size(); }
+  /// Grows with every change that the figures of devices and tenants depend on.
+  std::uint64_t revision() const { return revision_; }
+  /// As revision(), for one device.
+  std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
+  Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
+  bool lends(DeviceIndex device) const { return devices_[device].lends; }
+  Bytes free(DeviceIndex device) const;
+  const Charges& charges(DeviceIndex device) const { return root_.accounts[device].charges; }
+  Bytes outside(DeviceIndex device) const { return root_.accounts[device].outside; }
+  /// The sum of all promises.
+  Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
+  Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
+  bool is_idle(TenantId tenant) const;
+  /// Whether the tenant has tenants below it.
+  bool has_members(TenantId tenant) const { return node(tenant).children != 0; }
+
+  const Charges& charges(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).charges;
+  }
+  Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
+  /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit.
+  Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
+  const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quotas[device]; }
+  TenantId parent(TenantId tenant) const { return node(tenant).parent; }
+  Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used(); }
+  /// The use of the tenant, and the memory kept for it and the tenants below it.
+  Bytes used_and_kept(TenantId tenant, DeviceIndex device) const {
+    const Figures own = figures(tenant, device);
+    return own.used() + own.kept;
+  }
+  Bytes promised(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).promised; }
+  /// The promises to the tenants below.
+  Bytes members_promised(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).members.promised;
+  }
+  Bytes burst(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).burst(); }
+  /// The tenant's bytes of the pool beyond its promises. Claims of others can be served from them. Memory
+  /// outside the pool does not count, so no declaration changes which tenant is asked.
+  Bytes borrowed(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).borrowed(); }
+  Bytes debt(TenantId tenant, DeviceIndex device) const;
+  /// The unused part of the tenant's own guarantee.
+  Bytes unmet(TenantId tenant, DeviceIndex device) const;
+  /// The claimable bytes, counted from the tenant up to `upto`, or to the top.
+  Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
+  /// The most of the pool that the tenant can ever have. Memory promised to others is not in it, unless the
+  /// device lends it and the tenant may borrow.
+  Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
+  /// The bytes that the tenant could still get if all others gave back as much as they can be asked for: its
+  /// own limit and reach, less its use.
+  Bytes room(TenantId tenant, DeviceIndex device) const;
+  /// Changes whenever promises change, and with them the reach of every tenant.
+  std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
+  /// The first tenant, from this one up, whose limit has no room for `bytes`. None: all have. Memory that
+  /// others declare never obstructs a claim.
+  TenantId limiting(TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// The excess over the limit of `at`, if the tenant had `bytes` more. `at`  the tenant or one above it.
+  Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
+  /// Bytes that must stay free so that other tenants can claim their guarantees.
+  Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
+  /// The most that the tenant can ever have: its reach, within the limits from the tenant to the top.
+  Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
+  /// The tenants that use more than their limit.
+  const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
+  /// The tenants whose limit has no room for all claims that can be made below it. This happens if guarantees
+  /// are raised, or the limit is lowered, while members use it.
+  const std::set<TenantId>& overcommitted(DeviceIndex device) const { return devices_[device].overcommitted; }
+  /// The most that the tenant could be granted now, if no request waited.
+  Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
+
+  /// As available(), for a new tenant at the top without promises.
+  Bytes available_to_newcomers(DeviceIndex device, const GrantTerms& terms = {}) const;
+
+  /// A tenant that has borrowed. The first in the order is asked first.
+  struct Borrower {
+    std::uint32_t priority = 0;
+    double share = 0;  ///< the bytes borrowed, by weight
+    TenantId tenant;
+    bool operator<(const Borrower& other) const {
+      if (priority != other.priority) return priority < other.priority;
+      return share != other.share ? share > other.share : tenant < other.tenant;
+    }
+  };
+  using Ranking = std::set<Borrower>;
+  /// The children of `node` (none: the top) that have borrowed.
+  const Ranking& borrowers(TenantId node, DeviceIndex device) const {
+    return account(node, device).members.borrowers;
+  }
+
+  using Changes = std::vector<std::pair<TenantId, DeviceIndex>>;
+  /// The accounts whose use or quotas changed since the last call; no tenant: the device itself. They replace
+  /// the contents of `into`.
+  void take_changed(Changes& into);
+
+ private:
+  // The sums and the order of a node's children. Empty for a leaf.
+  struct Members {
+    Bytes kept;
+    Bytes pool_kept;
+    Bytes promised;
+    Ranking borrowers;
+  };
+  struct Account {
+    Charges charges;
+    Bytes outside;    ///< of an inner node: the parts that count of its children
+    Bytes kept;       ///< of the guarantee, by all use
+    Bytes pool_kept;  ///< of the guarantee, by the use of the pool
+    Bytes promised;
+    Members members;
+    Bytes used() const { return charges.total() + outside; }
+  };
+  struct Node {
+    TenantId parent;
+    std::size_t children = 0;
+    Quotas quotas;
+    std::vector<Account> accounts;  ///< one a device
+  };
+  // The figures that follow from a node's account and quota.
+  struct Figures {
+    Bytes pool;  // charges of the pool
+    Bytes outside;
+    Bytes kept;
+    Bytes pool_kept;
+    Bytes promised;
+    Bytes counted;  // the part of `outside` that counts for the parent
+    Bytes used() const { return pool + outside; }
+    Bytes burst() const { return used() + kept - promised; }
+    Bytes borrowed() const { return pool + pool_kept - promised; }
+  };
+  // A change of the charges outside the pool.
+  struct Shift {
+    Bytes more;
+    Bytes less;
+  };
+  struct Device {
+    Bytes pool;
+    Bytes missing;
+    bool lends = false;
+    std::set<TenantId> in_debt;
+    std::set<TenantId> overcommitted;
+    std::uint64_t promises_revision = 0;
+    std::uint64_t revision = 0;
+  };
+
+  const Node& node(TenantId tenant) const {
+    const auto found = tenants_.find(tenant);
+    GPUMEM_CHECK(found != tenants_.end(), "tenant known");
+    return found->second;
+  }
+  Node& node(TenantId tenant) { return const_cast<Node&>(std::as_const(*this).node(tenant)); }
+  const Node& node_or_root(TenantId tenant) const { return tenant ? node(tenant) : root_; }
+  Node& node_or_root(TenantId tenant) { return tenant ? node(tenant) : root_; }
+  const Account& account(TenantId tenant, DeviceIndex device) const {
+    GPUMEM_CHECK(device < devices_.size(), "device known");
+    return node_or_root(tenant).accounts[device];
+  }
+  Figures figures(TenantId tenant, DeviceIndex device) const { return figures(node_or_root(tenant), device); }
+  Figures figures(const Node& one, DeviceIndex device) const;
+  // Applies `change` to the charges of the tenant and of all above it, `shift` to its charges outside the
+  // pool, and updates all figures that depend on them.
+  template <class Change>
+  void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {});
+  void mark_changed(TenantId tenant);
+  void join(TenantId tenant);
+  void leave(TenantId tenant);
+  void count_change(DeviceIndex device) {
+    ++revision_;
+    ++devices_[device].revision;
+  }
+  static void derive(Account& account, const Quota& quota);
+  void note_limit(TenantId tenant, DeviceIndex device);
+  static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
+  static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
+  static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
+  Bytes own_claimable(const Node& one, DeviceIndex device) const;
+  static Bytes firm(const Figures& own, Bytes limit);
+  Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
+  Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;
+
+  Node root_;  ///< above all tenants; unlimited
+  std::vector<Device> devices_;
+  std::unordered_map<TenantId, Node> tenants_;
+  Changes changed_;
+  std::uint64_t last_tenant_ = 0;
+  std::uint64_t revision_ = 0;
+};
+
+}  // namespace gpumem::core

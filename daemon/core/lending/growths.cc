@@ -1,0 +1,298 @@
+#include "daemon/core/lending/growths.h"
+
+#include <algorithm>
+
+#include "daemon/core/words/refusals.h"
+
+namespace gpumem::core {
+
+// ---- Asked for ----
+
+std::optional<RequestId> Growths::place_kept(const Session& session, std::span<const GrowthPart> asked,
+                                             TimePoint now) {
+  if (!places_.keeps_any()) return std::nullopt;
+  const auto parts = parts_of(session, asked);
+  return parts ? places_.take(session.id, *parts, now) : std::nullopt;
+}
+
+bool Growths::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
+                  TimePoint now) {
+  auto parts = parts_of(session, asked);
+  if (!parts) return answer(id, parts.error()), false;
+  const auto since = places_.since(session.id, id);
+  wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
+  Request request{.id = id,
+                  .session = session.id,
+                  .tenant = session.tenant,
+                  .parts = std::move(*parts),
+                  .asked = since.value_or(now),
+                  .wait = wait,
+                  .deadline = now + wait,
+                  .may_borrow = session.peer.can_be_ended,
+                  .account = session.peer.account()};
+  if (join(std::move(request), now)) return true;
+  places_.release(session.id, id);
+  return false;
+}
+
+bool Growths::join(Request request, TimePoint now) {
+  const Session& session = state_.session(request.session);
+  if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
+  if (const auto room = check_room(request); !room) return answer(request.id, room.error()), false;
+  for (Request::Part& part : request.parts) {
+    const Slice& slice = session.slices.at(part.slice);
+    const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
+    part.bytes = std::min(part.bytes, slice.limit.minus(spoken_for));
+  }
+  request.deadline = deadline_of(request, now);
+  const bool is_late = request.asked < now;  // the request waited at an earlier broker
+  state_.arbiter.add(std::move(request));
+  if (is_late) state_.arbiter.age(now);
+  return true;
+}
+
+// Whether one more request may wait.
+Result<void> Growths::check_room(const Request& request) const {
+  const Policy& policy = state_.policy;
+  const Arbiter& arbiter = state_.arbiter;
+  const auto full = [](const std::string& who, std::size_t most) {
+    return refusal(Bound::kRequests,
+                   who + " has " + std::to_string(most) + " requests waiting, as many as it may");
+  };
+  if (arbiter.waiting_of(request.session) >= policy.max_requests_per_session)
+    return full("the session", policy.max_requests_per_session);
+  if (arbiter.waiting_of_account(request.account) >= policy.max_requests_per_user())
+    return full("the user", policy.max_requests_per_user());
+  // So many requests of others may not keep a user from a claim.
+  if (arbiter.waiting() >= policy.max_requests && arbiter.waiting_of_account(request.account) != 0)
+    return full("the broker", policy.max_requests);
+  return {};
+}
+
+Result<Request::Parts> Growths::parts_of(const Session& session, std::span<const GrowthPart> asked) const {
+  if (asked.empty()) return Error{Code::kInvalidArgument, "a growth of nothing cannot be asked for"};
+  Request::Parts parts;
+  for (const GrowthPart& one : asked) {
+    auto part = part_of(session, one);
+    if (!part) return part.error();
+    if (std::ranges::count(parts, part->device, &Request::Part::device) != 0) {
+      return Error{Code::kInvalidArgument, "two parts of one growth are of the same device, " +
+                                               state_.policy.devices[part->device].uuid +
+                                               "; ask for them one after the other"};
+    }
+    parts.push_back(*part);
+  }
+  return parts;
+}
+
+Result<Request::Part> Growths::part_of(const Session& session, const GrowthPart& one) const {
+  const auto found = session.slices.find(one.slice);
+  if (found == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  const DeviceIndex device = found->second.device;
+  const Bytes granularity = state_.policy.devices[device].granularity;
+  const auto bytes = one.bytes.rounded_up(granularity);
+  const auto min_bytes = (one.min_bytes.is_zero() ? one.bytes : one.min_bytes).rounded_up(granularity);
+  if (!bytes || !min_bytes || min_bytes->is_zero()) {
+    return Error{Code::kInvalidArgument, std::to_string(one.bytes.count) + " bytes cannot be asked for"};
+  }
+  if (*min_bytes > *bytes) {
+    return Error{Code::kInvalidArgument,
+                 "at least " + to_string(*min_bytes) + " of " + to_string(*bytes) + " cannot be asked for"};
+  }
+  return Request::Part{one.slice, device, *bytes, *min_bytes, one.largest};
+}
+
+// A request that may not wait still gets the time that memory on its way back needs. For a guarantee that is
+// lent to others, it gets the time that they have to give it back.
+TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
+  const Policy& policy = state_.policy;
+  Duration patience = request.wait;
+  for (const Request::Part& part : request.parts) {
+    if (!state_.ledger.charges(part.device)[Charge::kReturning].is_zero())
+      patience = std::max(patience, policy.return_grace);
+    const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
+    if (reclaim.lend_guarantees && part.min_bytes <= state_.ledger.claimable(request.tenant, part.device))
+      patience = std::max(patience, reclaim.deadline + policy.return_grace);
+  }
+  return now + patience;
+}
+
+void Growths::wait_or_refuse(RequestId id, TimePoint now) {
+  const Request* waiting = state_.arbiter.find(id);
+  if (waiting == nullptr) return;
+  if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
+  places_.note(*waiting);
+  state_.arbiter.set_recorded(id);
+  Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
+  event.request = id;
+  event.device = waiting->parts.front().device;
+  event.bytes = waiting->parts.front().bytes;
+  event.deadline = waiting->deadline;
+}
+
+void Growths::cancel(RequestId id, TimePoint now) {
+  if (const auto removed = state_.arbiter.remove(id)) {
+    state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
+    places_.forget(*removed);
+  }
+  if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
+}
+
+void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint now) {
+  Denial denial = explainer_.denial_of(request, refusal, now);
+  Error error{code_of(denial), explain(denial)};
+  Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
+  event.request = request.id;
+  event.device = request.parts[refusal.part].device;
+  event.bytes = request.parts[refusal.part].min_bytes;
+  event.waited = now - request.asked;
+  event.words = error.message;
+  places_.forget(request);
+  state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+}
+
+void Growths::refuse_waiting(RequestId id, TimePoint now) {
+  const Request request = *state_.arbiter.remove(id);
+  refuse(request, explainer_.obstacle(request), now);
+}
+
+void Growths::refuse_expired(TimePoint now) {
+  for (const Request& request : state_.arbiter.remove_expired(now))
+    refuse(request, explainer_.obstacle(request), now);
+}
+
+void Growths::leave_to_next() {
+  for (const auto& [id, session] : state_.sessions) {
+    for (const Request& request : state_.arbiter.remove_all_of(id)) {
+      places_.leave_to_next(request);
+      answer(request.id, {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
+    }
+  }
+}
+
+void Growths::end(Session& session) {
+  for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
+  for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
+    undo(assemblies_.extract(id).mapped());
+  places_.release_all_of(session.id);
+}
+
+void Growths::set_tenant(const Session& session, TenantId to) {
+  for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
+  state_.arbiter.set_tenant(session.id, to);
+}
+
+// ---- Granted, brought together, delivered ----
+
+std::vector<SessionId> Growths::progress(TimePoint now) {
+  std::vector<SessionId> freed;
+  for (bool changed = true; changed && freed.empty();) {
+    changed = false;
+    for (Granted& granted : state_.arbiter.admit()) begin(std::move(granted), now);
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
+      changed |= advance(device, now, freed);
+  }
+  return freed;
+}
+
+void Growths::begin(Granted granted, TimePoint now) {
+  const Request& request = granted.request;
+  Session& session = state_.session(request.session);
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    Slice& slice = session.slices.at(part.slice);
+    slice.charged += granted.bytes[i];
+    slice.held += granted.bytes[i];
+    session.holdings[part.device].charges[Charge::kOffered] += granted.bytes[i];
+    leases_.store(part.device).want(request.id, granted.bytes[i], part.largest);
+    Event& event = state_.note(Event::Kind::kGranted, session, now);
+    event.request = request.id;
+    event.device = part.device;
+    event.bytes = granted.bytes[i];
+    event.waited = now - request.asked;
+  }
+  state_.outbox.touch(session.id);
+  session.assemblies.insert(request.id);
+  const RequestId id = request.id;
+  const std::size_t parts = request.parts.size();
+  assemblies_.emplace(id,
+                      Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
+}
+
+// One round of physical progress; true if something changed that may allow more grants.
+bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed_of) {
+  Store& store = leases_.store(device);
+  Store::Progress progress = store.advance(now);
+  const bool found = store.missing() < state_.ledger.missing(device);
+  state_.ledger.set_missing(device, store.missing());
+  for (auto& one : progress.assembled) assembled(device, std::move(one));
+  for (const RequestId id : progress.unobtainable) unobtainable(device, id);
+  for (const LeaseId id : progress.quarantined) freed_of.push_back(leases_.unproved(id, now));
+  for (const LeaseId id : progress.freed) leases_.freed(id, now, freed_of);
+  if (!progress.jobs.empty()) state_.outbox.emit(RunJobs{device, std::move(progress.jobs)});
+  for (const JobId job : progress.hurried) state_.outbox.emit(HurryJob{device, job});
+  return found || !progress.freed.empty() || !progress.unobtainable.empty();
+}
+
+void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
+  const auto found = assemblies_.find(one.request);
+  const auto& parts = found->second.granted.request.parts;
+  const auto part = std::ranges::find(parts, device, &Request::Part::device) - parts.begin();
+  found->second.extents[static_cast<std::size_t>(part)] = std::move(one.extents);
+  if (!found->second.complete()) return;
+  const Assembly assembly = std::move(assemblies_.extract(found).mapped());
+  const Request& request = assembly.granted.request;
+  state_.session(request.session).assemblies.erase(request.id);
+  places_.forget(request);
+  Grant grant = leases_.offer(assembly);
+  state_.outbox.emit(SendOffer{request.session, grant});
+  state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
+}
+
+void Growths::unobtainable(DeviceIndex device, RequestId id) {
+  auto assembly = assemblies_.extract(id);
+  if (assembly.empty()) return;  // undone already, for another of its parts
+  undo(assembly.mapped());
+  answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
+                                      to_string(leases_.store(device).missing()) +
+                                      " of its pool; see `gpumem reconcile`"});
+}
+
+// Releases the bytes of a granted request that is not delivered.
+void Growths::undo(const Assembly& assembly) {
+  const Request& request = assembly.granted.request;
+  Session& session = state_.session(request.session);
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    const Bytes bytes = assembly.granted.bytes[i];
+    if (assembly.extents[i])
+      leases_.store(part.device).put_back(*assembly.extents[i]);
+    else
+      leases_.store(part.device).withdraw(request.id);
+    state_.ledger.release(request.tenant, part.device, bytes, Charge::kOffered);
+    session.holdings[part.device].charges[Charge::kOffered] -= bytes;
+    Slice& slice = session.slices.at(part.slice);
+    slice.charged -= bytes;
+    slice.held -= bytes;
+  }
+  session.assemblies.erase(request.id);
+  places_.forget(request);
+  state_.outbox.touch(session.id);
+}
+
+std::optional<TimePoint> Growths::answer_due(RequestId id) const {
+  if (const Request* waiting = state_.arbiter.find(id)) return waiting->deadline;
+  return assemblies_.contains(id) ? std::optional(TimePoint::max()) : std::nullopt;
+}
+
+void Growths::add_to(Checkpoint& checkpoint) const {
+  places_.add_to(checkpoint);
+  const auto add = [&](const Request& request) {
+    if (request.is_recorded)
+      checkpoint.waiting.emplace(std::pair(request.session, request.id), checkpoint_of(request));
+  };
+  state_.arbiter.for_each(add);
+  for (const auto& [id, assembly] : assemblies_) add(assembly.granted.request);
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,77 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/lending/leases.h"
+#include "daemon/core/reclaim/explainer.h"
+#include "daemon/core/sessions/state.h"
+#include "daemon/core/sessions/waiting_places.h"
+#include "daemon/core/words/requests.h"
+
+namespace gpumem::core {
+
+/// Requests for memory: they wait, are granted, get their extents from the stores, and become leases.
+/// Invariant: every request is answered exactly once, unless it is cancelled or its session ends before.
+class Growths {
+ public:
+  /// All outlive it.
+  Growths(State& state, const Explainer& explainer, Leases& leases)
+      : state_(state), explainer_(explainer), leases_(leases), places_(state.outbox) {}
+
+  /// As Broker's.
+  std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
+                                      TimePoint now);
+  /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
+  bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
+  /// Tells that the request waits, if it still does; what may not wait is refused.
+  void wait_or_refuse(RequestId id, TimePoint now);
+  void cancel(RequestId id, TimePoint now);
+  /// As Broker's.
+  std::optional<TimePoint> answer_due(RequestId id) const;
+  /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
+  void refuse_waiting(RequestId id, TimePoint now);
+  void refuse_expired(TimePoint now);
+  void answer(RequestId id, Error error) {
+    state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+  }
+  /// The broker is stopping: answers all that waits. The next broker keeps their places.
+  void leave_to_next();
+
+  /// Grants, assembles and frees, until memory is proved free or nothing is left to do. Returns the sessions
+  /// that had the freed memory, since that can be the end of a tenant and of its guarantees.
+  std::vector<SessionId> progress(TimePoint now);
+
+  /// Drops the session's requests.
+  void end(Session& session);
+  /// The session's requests are charged to `to` from now on.
+  void set_tenant(const Session& session, TenantId to);
+
+  /// After another broker: keeps the place of a request.
+  void restore(const Checkpoint::Waiting& from) { places_.restore(from); }
+  /// As WaitingPlaces::keep_until.
+  void keep_places_until(SessionId session, TimePoint until) { places_.keep_until(session, until); }
+  void add_to(Checkpoint& checkpoint) const;
+
+ private:
+  bool join(Request request, TimePoint now);
+  Result<void> check_room(const Request& request) const;
+  Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
+  Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
+  TimePoint deadline_of(const Request& request, TimePoint now) const;
+  void refuse(const Request& request, const Refusal& refusal, TimePoint now);
+  void begin(Granted granted, TimePoint now);
+  void undo(const Assembly& assembly);
+  bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
+  void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
+  void unobtainable(DeviceIndex device, RequestId id);
+
+  State& state_;
+  const Explainer& explainer_;
+  Leases& leases_;
+  WaitingPlaces places_;
+  std::unordered_map<RequestId, Assembly> assemblies_;  ///< charged, being brought together
+};
+
+}  // namespace gpumem::core

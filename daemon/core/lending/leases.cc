@@ -1,0 +1,348 @@
+#include "daemon/core/lending/leases.h"
+
+#include <algorithm>
+#include <boost/container/small_vector.hpp>
+
+#include "base/printable.h"
+#include "daemon/core/words/refusals.h"
+
+// Slices, the states of leases, and the restart. leases_sharing.cc has what several sessions use.
+
+namespace gpumem::core {
+
+Leases::Leases(State& state, Handles& handles, Regions& regions)
+    : state_(state), handles_(handles), regions_(regions) {
+  const auto& devices = state_.policy.devices;
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);
+    state_.ledger.set_missing(i, stores_[i].missing());
+  }
+}
+
+// ---- Slices ----
+
+Result<Bytes> Leases::check_slice(const Session& session, DeviceIndex index, Bytes limit) const {
+  const DevicePolicy& device = state_.policy.devices[index];
+  // A slice without a limit of its own has as much room as the device: its tenant's limit may change.
+  const bool may_have_some = !state_.ledger.quota(session.tenant, index).limit.is_zero();
+  const auto rounded = (limit.is_zero() ? device.pool : limit).rounded_up(device.granularity);
+  if (!rounded || *rounded > device.pool) {
+    return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
+                                             to_string(device.pool) + " on " + device.uuid};
+  }
+  if (limit.is_zero() && !may_have_some) {
+    return Error{Code::kPermissionDenied, "tenant '" + session.tenant_name + "' may have no memory of " +
+                                              device.uuid + " (its limit is 0)"};
+  }
+  if (session.slices.size() >= state_.policy.max_slices_per_session) {
+    return refusal(Bound::kSlices,
+                   "the session has " + std::to_string(session.slices.size()) + " slices, as many as it may");
+  }
+  return *rounded;
+}
+
+Slice Leases::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
+  Slice slice{slice_ids_.next(), device, limit, {}, {}, std::move(label)};
+  session.slices.emplace(slice.id, slice);
+  state_.outbox.record(checkpoint_of(slice, session.id));
+  return slice;
+}
+
+Result<void> Leases::close_slice(Session& session, SliceId id) {
+  const auto slice = session.slices.find(id);
+  if (slice == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  if (!slice->second.held.is_zero() || !state_.arbiter.waiting_bytes(id).is_zero()) {
+    return Error{Code::kFailedPrecondition,
+                 "the slice still holds or awaits memory; return its leases first"};
+  }
+  // Leases on their way back outlive the slice: they are charged to the session's tenant.
+  session.slices.erase(slice);
+  state_.outbox.record(Checkpoint::SliceGone{id});
+  return {};
+}
+
+// ---- Offered, accepted, given back ----
+
+Grant Leases::offer(const Assembly& assembly) {
+  const Request& request = assembly.granted.request;
+  Grant grant{grant_ids_.next(), {}};
+  std::vector<LeaseId>& ids = offered_[grant.id];
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const auto& [slice, device, bytes, min_bytes, largest] = request.parts[i];
+    for (const Extent& extent : *assembly.extents[i]) {
+      const LeaseId id = lease_ids_.next();
+      Lease& made =
+          put(std::unique_ptr<Lease>(new Lease{id, grant.id, extent, request.session, slice, device}));
+      state_.outbox.record(checkpoint_of(made));
+      ids.push_back(id);
+      grant.leases.push_back({id, extent, slice, device});
+    }
+  }
+  return grant;
+}
+
+Lease& Leases::put(std::unique_ptr<Lease> made) {
+  Lease& lease = *made;
+  state_.session(lease.session).leases.push_back(lease);
+  leases_.emplace(lease.id, std::move(made));
+  return lease;
+}
+
+Result<void> Leases::accept(SessionId session, GrantId grant) {
+  const auto offered = offered_.find(grant);
+  if (offered == offered_.end() || lease(offered->second.front()).session != session) {
+    return Error{Code::kNotFound, "no such grant is offered to the session"};
+  }
+  for (const LeaseId id : offered->second) set_state(lease(id), Charge::kActive);
+  offered_.erase(offered);
+  return {};
+}
+
+void Leases::abandon(GrantId grant, TimePoint now) {
+  const auto offered = offered_.find(grant);
+  if (offered == offered_.end()) return;
+  for (const LeaseId id : std::vector(offered->second)) let_go(lease(id), now);
+}
+
+Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids, TimePoint now) {
+  boost::container::small_vector<LeaseId, 8> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  LeaseId before;
+  Bytes returned;
+  for (const LeaseId id : sorted) {
+    const Lease* one = find(id);
+    const bool its_own = one != nullptr && one->session == session.id && slice && one->slice == slice &&
+                         one->state <= Charge::kActive;
+    if (!its_own || id == std::exchange(before, id)) {
+      return Error{Code::kNotFound, "lease " + std::to_string(id.value) + " is not on loan to this slice"};
+    }
+    returned += one->extent.size;
+  }
+  if (ids.empty()) return {};
+  Event& event = state_.note(Event::Kind::kReturned, session, now);  // until the next one is noted
+  event.device = lease(ids.front()).device;
+  event.bytes = returned;
+  for (const LeaseId id : ids) let_go(lease(id), now);
+  return {};
+}
+
+void Leases::end(Session& session, bool may_be_in_use, TimePoint now) {
+  handles_.drop_all_of(session.id);
+  if (session.exited) {
+    for (const LeaseId known : state_.imports.known(session.id)) prove_anew(lease(known), now);
+  }
+  if (!may_be_in_use) {
+    const auto imports = state_.imports.of(session.id);
+    const bool was_known = state_.imports.knows(session.id);
+    state_.imports.release_all(session.id, session.exited);
+    for (const auto& [id, leases] : imports) {
+      state_.outbox.record(Checkpoint::ImportGone{id});
+      for (const LeaseId lease : leases) regions_.note_change(lease);
+      if (!session.exited) note_suspect(session.id, leases);
+    }
+    if (session.exited && was_known) state_.outbox.record(Checkpoint::Suspect{session.id, {}});
+  }
+  for (auto next = session.leases.begin(); next != session.leases.end();) {
+    Lease& lease = *next++;  // the lease may pass to another session
+    if (lease.in_store) {    // what was given back before is being freed all the same
+      if (session.exited) prove_anew(lease, now);
+    } else if (may_be_in_use) {
+      set_state(lease, Charge::kQuarantined);
+    } else {
+      let_go(lease, now);
+    }
+  }
+}
+
+// ---- States ----
+
+void Leases::set_state(Lease& lease, Charge state) {
+  if (lease.state == state) return;
+  Session& session = state_.session(lease.session);
+  const Bytes size = lease.extent.size;
+  state_.ledger.move(session.tenant, lease.device, size, lease.state, state);
+  Holding& holding = session.holdings[lease.device];
+  const bool was_held = lease.state <= Charge::kActive;
+  holding.remove(lease);
+  lease.state = state;
+  holding.add(lease);
+  state_.outbox.touch(session.id);
+  if (!was_held || state <= Charge::kActive) return;
+  if (!lease.slice) holding.inherited -= size;
+  if (Slice* slice = session.slice(lease.slice)) slice->held -= size;
+  if (const auto offer = offered_.find(lease.grant); offer != offered_.end()) {
+    std::erase(offer->second, lease.id);
+    if (offer->second.empty()) offered_.erase(offer);
+  }
+}
+
+// Memory with a fabric handle may be mapped anywhere: its return is not expected before it is proved free.
+void Leases::take_back(Lease& lease) {
+  lease.in_store = true;
+  state_.outbox.record(checkpoint_of(lease));
+  set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
+  stores_[lease.device].take_back(lease.id, lease.extent);
+}
+
+void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) {
+  const auto found = leases_.find(id);
+  state_.outbox.record(Checkpoint::LeaseGone{id});
+  const std::unique_ptr<Lease> taken = std::move(found->second);
+  leases_.erase(found);
+  const Lease& lease = *taken;
+  const Bytes size = lease.extent.size;
+  Session& session = state_.session(lease.session);
+  state_.ledger.release(session.tenant, lease.device, size, lease.state);
+  Holding& holding = session.holdings[lease.device];
+  holding.remove(lease);
+  holding.freed += size;
+  state_.outbox.touch(session.id);
+  // A closed slice may still have leases on their way back.
+  if (Slice* slice = session.slice(lease.slice)) slice->charged -= size;
+  state_.note_bytes(Event::Kind::kFreed, session, lease.device, size, now);
+  freed_of.push_back(session.id);
+  for (const SessionId user : state_.imports.forget(id)) freed_of.push_back(user);
+}
+
+SessionId Leases::unproved(LeaseId id, TimePoint now) {
+  if (!leases_.contains(id)) return {};
+  Lease& lease = this->lease(id);
+  Session& session = state_.session(lease.session);
+  if (!std::exchange(lease.unproved, true) && !lease.fabric)
+    session.holdings[lease.device].unproved += lease.extent.size;
+  state_.imports.set_unproved(id, true);
+  set_state(lease, Charge::kQuarantined);
+  state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
+  if (session.exited || session.detached) {  // a session that ever used it answers for it
+    if (Session* successor = successor_of(lease)) pass(lease, *successor);
+  }
+  return session.id;
+}
+
+// The process that has ended may have kept the memory in use. No other session answers for the memory until
+// the driver was asked again.
+void Leases::prove_anew(Lease& lease, TimePoint now) {
+  if (!lease.in_store) return;
+  if (std::exchange(lease.unproved, false)) {
+    if (!lease.fabric) {
+      state_.session(lease.session).holdings[lease.device].unproved -= lease.extent.size;
+      set_state(lease, Charge::kReturning);
+    }
+    state_.imports.set_unproved(lease.id, false);
+  }
+  stores_[lease.device].retry_now(now);
+}
+
+std::optional<TimePoint> Leases::next_deadline() const {
+  std::optional<TimePoint> next;
+  for (const Store& store : stores_) {
+    if (const auto one = store.next_deadline(); one && (!next || *one < *next)) next = one;
+  }
+  return next;
+}
+
+bool Leases::settled() const {
+  return std::ranges::all_of(stores_, [](const Store& store) { return store.settled(); });
+}
+
+// ---- The restart ----
+
+void Leases::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [id, session] : state_.sessions) {
+    for (const auto& [slice_id, slice] : session->slices)
+      checkpoint.slices.emplace(slice_id, checkpoint_of(slice, id));
+  }
+  for (const auto& [id, lease] : leases_) checkpoint.leases.emplace(id, checkpoint_of(*lease));
+  state_.imports.add_to(checkpoint);
+  checkpoint.last.slice = slice_ids_.last();
+  checkpoint.last.lease = lease_ids_.last();
+  checkpoint.last.grant = grant_ids_.last();
+  checkpoint.last.import = state_.imports.last();
+}
+
+void Leases::skip(const Checkpoint::Numbers& last) {
+  slice_ids_.skip(last.slice);
+  lease_ids_.skip(last.lease);
+  grant_ids_.skip(last.grant);
+  state_.imports.skip(last.import);
+}
+
+void Leases::adopt(DeviceIndex device, Bytes lent) {
+  stores_[device].adopt(lent);
+  state_.ledger.set_missing(device, stores_[device].missing());
+}
+
+void Leases::restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device) {
+  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, to_printable(from.label)});
+}
+
+// A descriptor that is not kept went with the broker that made the extent: its clients alone have it now.
+Extent Leases::restore(Session& session, const Checkpoint::Lease& from, DeviceIndex device, bool kept) {
+  const Charge state = session.ended ? Charge::kQuarantined : Charge::kActive;
+  const Extent extent{kept ? extent_ids_.next() : ExtentId{}, from.size};
+  Lease& lease = put(
+      std::unique_ptr<Lease>(new Lease{from.id, from.grant, extent, session.id, from.slice, device, state}));
+  lease.fabric = from.fabric;
+  state_.ledger.adopt(session.tenant, device, from.size, state);
+  Holding& holding = session.holdings[device];
+  holding.add(lease);
+  if (Slice* slice = session.slice(from.slice)) {
+    slice->charged += from.size;
+    if (state == Charge::kActive) slice->held += from.size;
+  } else if (!from.slice && state == Charge::kActive) {
+    holding.inherited += from.size;
+  }
+  if (from.returned) take_back(lease);
+  return extent;
+}
+
+void Leases::restore(const Checkpoint::Import& from) {
+  std::vector<LeaseId> leases;
+  for (const LeaseId id : from.leases) {
+    const Lease* one = find(id);
+    if (one == nullptr) continue;  // free since
+    share(*one);
+    leases.push_back(id);
+  }
+  if (!leases.empty()) state_.imports.restore(from.id, from.session, std::move(leases));
+}
+
+void Leases::restore_suspect(LeaseId id, SessionId session) {
+  const Lease* one = find(id);
+  if (one == nullptr) return;
+  share(*one);
+  state_.imports.restore_suspect(id, session);
+}
+
+Result<void> Leases::check_inventory(const Session& session, const Inventory& inventory) const {
+  const auto unknown = [](const std::string& what, std::uint64_t id) {
+    return Error{Code::kPermissionDenied, what + " " + std::to_string(id) + " is not the session's"};
+  };
+  for (const SliceId id : inventory.slices)
+    if (!session.slices.contains(id)) return unknown("slice", id.value);
+  for (const LeaseId id : inventory.leases) {
+    const Lease* one = find(id);
+    if (one == nullptr || one->session != session.id || one->in_store) return unknown("lease", id.value);
+  }
+  for (const ImportId id : inventory.imports)
+    if (!state_.imports.of(session.id).contains(id)) return unknown("import", id.value);
+  return {};
+}
+
+// A lease that the client does not claim has never reached it, or was given back just before.
+void Leases::settle_inventory(Session& session, const Inventory& inventory, TimePoint now) {
+  for (auto next = session.leases.begin(); next != session.leases.end();) {
+    Lease& one = *next++;  // the lease may pass to another session
+    if (one.slice && !std::ranges::binary_search(inventory.leases, one.id)) let_go(one, now);
+  }
+  std::vector<ImportId> missing;
+  for (const auto& [id, leases] : state_.imports.of(session.id))
+    if (!std::ranges::binary_search(inventory.imports, id)) missing.push_back(id);
+  for (const ImportId id : missing) static_cast<void>(release_import(session, id, now));
+  std::vector<SliceId> unused;
+  for (const auto& [id, slice] : session.slices)
+    if (!std::ranges::binary_search(inventory.slices, id)) unused.push_back(id);
+  for (const SliceId id : unused) static_cast<void>(close_slice(session, id));  // unless it holds leases
+}
+
+}  // namespace gpumem::core

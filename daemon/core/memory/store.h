@@ -1,0 +1,136 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/memory/job.h"
+#include "daemon/core/words/types.h"
+
+namespace gpumem::core {
+
+/// The physical side of one device. Assembles the extents of granted requests, and takes returned extents
+/// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A
+/// creation that fails is repeated, with pauses, until it succeeds.
+class Store {
+ public:
+  /// The results since the last call of advance().
+  struct Progress {
+    struct Assembly {
+      RequestId request;
+      std::vector<Extent> extents;
+    };
+    std::vector<Assembly> assembled;
+    std::vector<RequestId> unobtainable;  ///< the driver does not give the memory
+    std::vector<LeaseId> freed;           ///< proved free
+    std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
+    std::vector<Job> jobs;                ///< to be run
+    std::vector<JobId> hurried;           ///< these or earlier jobs that a request waits for
+  };
+
+  /// Between two attempts of a creation that failed. The pauses double, from 5 ms on.
+  static constexpr Duration kLongestPause = std::chrono::seconds(2);
+
+  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
+        IdSource<JobId>& jobs);
+
+  const SizeClasses& classes() const { return pool_.classes(); }
+
+  /// The broker before has lent `bytes` of the pool. Called once, before anything else.
+  void adopt(Bytes bytes);
+  /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
+  /// or for one (kOneExtent).
+  void want(RequestId request, Bytes bytes, Bytes largest = {});
+  /// Cancels the request's want(). False: it is unknown, or was served already.
+  bool withdraw(RequestId request);
+  /// Takes extents back that were assembled, but never left the broker.
+  void put_back(const std::vector<Extent>& extents);
+  /// Takes a lent extent back. As far as the broker knows, nobody uses it. An extent without an id is not in
+  /// the broker's hands, so there is nothing to destroy.
+  void take_back(LeaseId lease, Extent extent);
+  void finish(const JobResult& result, TimePoint now);
+  /// Repeats failed creations now: a process that may have pinned the memory is gone.
+  void retry_now(TimePoint now);
+
+  Progress advance(TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+
+  Bytes warm() const { return pool_.warm() + held_; }
+  /// Bytes of the pool that are nobody's charge and that the driver does not give.
+  Bytes missing() const { return missing_; }
+  /// No job is under way, and the stock is as good as it gets.
+  bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
+
+ private:
+  // One extent to create; with a lease, the proof that the lease's memory is free.
+  struct Attempt {
+    Extent extent;
+    LeaseId lease;
+    bool missing = false;  ///< counted in missing_ until it succeeds
+  };
+  struct Flight {
+    std::vector<Attempt> attempts;
+    bool reshapes = false;  ///< breaks or merges warm extents
+    RequestId request{};    ///< gets the created extents; none: the pool gets them
+  };
+  struct Wish {
+    RequestId request;
+    Bytes bytes;
+    Bytes largest;
+    JobId waits_for{};           ///< the job that makes what it lacks
+    std::vector<Extent> held{};  ///< the extents it has already
+    int failures = 0;            ///< failed creations for it
+  };
+  struct Returned {
+    LeaseId lease;
+    Extent extent;
+  };
+
+  void assemble(Progress& progress);
+  std::optional<std::vector<Extent>> take(Wish& wish);
+  bool make(Progress& progress, Wish& wish);
+  bool claim(Progress& progress, Wish& wish);
+  bool comes(const Wish& wish) const;
+  static Bytes bytes_of(const Flight& flight);
+  void forget_coming(Bytes size, JobId job);
+  bool reshaping() const { return reshapes_ != 0; }
+  void hold(Wish& wish, const std::vector<Extent>& extents);
+  void let_go(Wish& wish);
+  void hand_over(const Flight& flight, std::vector<Extent> created);
+  void plan_pool(Bytes bytes);
+  void reclaim(Progress& progress);
+  void retry(Progress& progress, TimePoint now);
+  void put_off(const Attempt& attempt);
+  bool could_be_smaller(const std::vector<Attempt>& attempts) const;
+  JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
+  /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
+  JobId start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
+              RequestId request = {});
+
+  DeviceIndex device_;
+  Pool pool_;
+  IdSource<ExtentId>& extent_ids_;
+  IdSource<JobId>& job_ids_;
+  std::vector<Wish> wanted_;
+  std::vector<Returned> returned_;
+  std::unordered_map<JobId, Flight> in_flight_;
+  /// By size, the jobs that create an extent for the pool that no wish claims.
+  std::map<Bytes, std::set<JobId>> coming_;
+  std::size_t reshapes_ = 0;      ///< jobs in flight that reshape
+  Bytes reshaped_;                ///< by these jobs
+  Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
+  Bytes most_reshaped_;           ///< when either reaches this, no reshape begins before some have ended
+  Bytes held_;                    ///< by all wishes
+  std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
+  Progress done_;                 ///< freed and quarantined since the last advance
+  Duration pause_;
+  TimePoint retry_at_{};
+  Bytes missing_;
+  bool changed_ = true;  ///< since the last advance()
+  bool begun_ = false;   ///< the pool's first creation has been started
+  bool made_ = false;    ///< and has got all it could: any further creation proves other memory free
+};
+
+}  // namespace gpumem::core

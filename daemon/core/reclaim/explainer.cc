@@ -1,0 +1,327 @@
+#include "daemon/core/reclaim/explainer.h"
+
+#include <algorithm>
+
+#include "daemon/core/words/policy.h"
+
+namespace gpumem::core {
+namespace {
+
+constexpr std::size_t kMostHolders = 16;
+
+void largest_first(std::vector<Denial::Holder>& holders) {
+  std::ranges::sort(holders, [](const auto& a, const auto& b) {
+    if (a.charged != b.charged) return a.charged > b.charged;
+    return a.session != b.session ? a.session < b.session : a.tenant < b.tenant;
+  });
+  if (holders.size() > kMostHolders) holders.resize(kMostHolders);
+}
+
+}  // namespace
+
+std::optional<Refusal> Explainer::infeasible(const Request& request) const {
+  const Session& session = state_.session(request.session);
+  const Ledger& ledger = state_.ledger;
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    for (TenantId tenant = request.tenant; tenant; tenant = ledger.parent(tenant)) {
+      if (part.min_bytes > ledger.quota(tenant, part.device).limit)
+        return Refusal{i, Denial::Reason::kTenantLimit};
+    }
+    const Slice& slice = session.slices.at(part.slice);
+    const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
+    if (part.min_bytes > slice.limit.minus(spoken_for)) {
+      // The tenant's limit first: if both limits are exceeded, another slice would not help.
+      const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes);
+      return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
+    }
+    if (part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow))
+      return Refusal{i, Denial::Reason::kPoolSize};
+  }
+  return std::nullopt;
+}
+
+Refusal Explainer::obstacle(const Request& request) const {
+  const Ledger& ledger = state_.ledger;
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const Request::Part& part = request.parts[i];
+    if (const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes))
+      return {i, limit_reason(limiting, part.device)};
+    const auto verdict = ledger.verdict(request.tenant, part.device, part.min_bytes,
+                                        state_.arbiter.terms_of(request, part.device));
+    const bool fits = verdict == Ledger::Verdict::kFits;
+    // Other tenants can use up their guarantee outside the pool. Memory left free by that is out of reach.
+    if (fits && part.min_bytes <= ledger.room(request.tenant, part.device)) continue;
+    const bool too_much =
+        fits || part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow);
+    return {i, too_much ? Denial::Reason::kPoolSize : Denial::Reason::kNoMemory};
+  }
+  return {0, Denial::Reason::kTurn};
+}
+
+Denial::Reason Explainer::limit_reason(TenantId limiting, DeviceIndex device) const {
+  return state_.ledger.debt(limiting, device).is_zero() ? Denial::Reason::kTenantLimit
+                                                        : Denial::Reason::kDebt;
+}
+
+Denial Explainer::denial_of(const Request& request, const Refusal& refusal, TimePoint now) const {
+  Denial denial = figures_of(request, refusal, now);
+  denial.holders = holders(request.tenant, request.parts[refusal.part].device);
+  return denial;
+}
+
+Denial Explainer::figures_of(const Request& request, const Refusal& refusal, TimePoint now) const {
+  const Request::Part& part = request.parts[refusal.part];
+  const DeviceIndex device = part.device;
+  const Ledger& ledger = state_.ledger;
+  const auto& slices = state_.session(request.session).slices;
+  TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
+  if (!limiting) limiting = request.tenant;
+  Denial denial;
+  denial.reason = refusal.reason;
+  denial.request = request.id;
+  denial.session = request.session;
+  denial.device = state_.policy.devices[device].uuid;
+  denial.tenant = state_.tenants.name(request.tenant);
+  denial.asked = part.bytes;
+  denial.asked_min = part.min_bytes;
+  if (const auto slice = slices.find(part.slice); slice != slices.end())
+    denial.slice_limit = slice->second.limit;
+  denial.quota = ledger.quota(request.tenant, device);
+  denial.charged = ledger.used(request.tenant, device);
+  denial.limiting_tenant = state_.tenants.name(limiting);
+  denial.limiting_limit = ledger.quota(limiting, device).limit;
+  denial.limiting_charged = ledger.used(limiting, device);
+  denial.pool = ledger.pool(device);
+  denial.free = ledger.free(device);
+  denial.returning = ledger.charges(device)[Charge::kReturning];
+  denial.asked_back = reclaimer_.asked_back(device);
+  denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
+  denial.guaranteed_to_others = ledger.promised(device).minus(ledger.promised(request.tenant, device));
+  denial.charged_to_others = ledger.charges(device).total() - ledger.charges(request.tenant, device).total();
+  denial.waiters_ahead = state_.arbiter.waiting_before(request.id, device);
+  denial.waited = now - request.asked;
+  denial.wait_limit = request.wait;
+  denial.soonest = soonest(request, refusal, now);
+  return denial;
+}
+
+// ---- How soon ----
+
+Denial::Soonest Explainer::soonest(const Request& request, const Refusal& refusal, TimePoint now) const {
+  const Request::Part& part = request.parts[refusal.part];
+  switch (refusal.reason) {
+    case Denial::Reason::kSliceLimit:
+      return {std::nullopt, "a slice with a higher limit could be opened at once"};
+    case Denial::Reason::kPoolSize:
+      if (part.min_bytes > state_.ledger.ceiling(request.tenant, part.device, request.may_borrow))
+        return {std::nullopt, "never, unless promises to others are lowered"};
+      return {std::nullopt, "when the tenant gives memory back, or promises to others are lowered"};
+    case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
+    case Denial::Reason::kTenantLimit:
+    case Denial::Reason::kDebt: return soonest_within_limit(request, part, now);
+    case Denial::Reason::kNoMemory: break;
+  }
+  return soonest_memory(request, part, now);
+}
+
+Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Request::Part& part,
+                                                TimePoint now) const {
+  const Ledger& ledger = state_.ledger;
+  const DeviceIndex device = part.device;
+  const TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
+  if (!limiting) return {std::nullopt, "when the tenant gives memory back"};
+  const std::string& name = state_.tenants.name(limiting);
+  const Bytes limit = ledger.quota(limiting, device).limit;
+  if (part.min_bytes > limit) return {std::nullopt, "never, unless the limit is raised"};
+  // Beyond the claimable part, a limit includes the memory that is kept below it.
+  const Bytes burst = part.min_bytes.minus(ledger.claimable(request.tenant, device, limiting));
+  const Bytes with_kept = ledger.used_and_kept(limiting, device);
+  const Bytes over = std::max((ledger.used(limiting, device) + part.min_bytes).minus(limit),
+                              burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
+  if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
+    return {state_.policy.return_grace, "memory of tenant '" + name + "' is on its way back"};
+  const std::string when = "when tenant '" + name + "' gives back " + to_string(over);
+  if (const auto until = asked_until(device, limiting); until && *until > now)
+    return {*until - now, when + "; its processes were asked to"};
+  return {std::nullopt, when};
+}
+
+Denial::Soonest Explainer::soonest_memory(const Request& request, const Request::Part& part,
+                                          TimePoint now) const {
+  const DeviceIndex device = part.device;
+  const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
+  const Bytes there = state_.ledger.free(device) + reclaimer_.coming(device, now);
+  const Bytes lack = lack_of(state_.ledger, state_.arbiter, request, device, there);
+  if (lack.is_zero()) {
+    Duration within = state_.policy.return_grace;
+    if (const auto kill = reclaimer_.terminations().latest_kill(device, now))
+      within = std::max(within, *kill - now + state_.policy.return_grace);
+    return {within, "memory is on its way back"};
+  }
+  const auto asked = asked_until(device, {});
+  const bool is_claim = state_.arbiter.is_claim(request.id, device);
+  if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
+    return {std::nullopt,
+            "when others give back " + to_string(lack) +
+                "; they are not asked to, since none would still have more than this tenant then"};
+  }
+  const TimePoint until = std::max(now, *asked);
+  const bool is_forced = is_claim && reclaim.escalation == Escalation::kEndSession;
+  if (until == now && !is_forced)
+    return {std::nullopt, "borrowers were asked to give memory back, and have not"};
+  return {until - now + (is_forced ? reclaim.grace : Duration::zero()),
+          is_forced ? "borrowers were asked to give memory back, and are ended if they do not"
+                    : "borrowers were asked to give memory back"};
+}
+
+std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId below) const {
+  std::optional<TimePoint> until;
+  for (const auto* asked : {&reclaimer_.asked(device), &reclaimer_.asked_for_siblings(device)}) {
+    for (const SessionId id : *asked) {
+      const Session& session = state_.session(id);
+      const TimePoint due = session.asked.at(device).due();
+      if (state_.tenants.is_below(session.tenant, below)) until = std::max(until.value_or(due), due);
+    }
+  }
+  return until;
+}
+
+// ---- Holders ----
+
+std::vector<Denial::Holder> Explainer::holders(TenantId tenant, DeviceIndex device) const {
+  std::vector<Denial::Holder> all;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    Bytes charged = session.holding(device).charges.total();
+    if (const auto outside = session.outside.find(device); outside != session.outside.end())
+      charged += outside->second.total();
+    if (!charged.is_zero())
+      all.push_back({id, session.peer.pid, session.peer.command, charged, state_.tenants.name(tenant)});
+  }
+  largest_first(all);
+  return all;
+}
+
+std::vector<Denial::Holder> Explainer::largest_tenants(DeviceIndex device) const {
+  std::vector<Denial::Holder> all;
+  for (const auto& [id, tenant] : state_.tenants.all()) {
+    const Bytes used = state_.ledger.used(id, device);
+    if (!tenant.sessions.empty() && !used.is_zero()) all.push_back({{}, 0, "", used, tenant.name});
+  }
+  largest_first(all);
+  return all;
+}
+
+// ---- Explanations on demand ----
+
+Result<Explanation> Explainer::explain_session(SessionId id, bool everything, TimePoint now) const {
+  const Session* session = state_.find(id);
+  if (session == nullptr)
+    return Error{Code::kNotFound, "there is no session " + std::to_string(id.value) + "; see `gpumem ps`"};
+  return explanation_of(session->tenant, {id}, everything, now);
+}
+
+Result<Explanation> Explainer::explain_tenant(const std::string& name, bool everything, TimePoint now) const {
+  const Tenant* tenant = state_.tenants.find(name);
+  if (tenant == nullptr)
+    return Error{Code::kNotFound, "there is no tenant '" + name + "'; see `gpumem tenants`"};
+  std::vector<SessionId> sessions;
+  for (const TenantId id : state_.tenants.with_members(tenant->id)) {
+    for (const SessionId session : state_.tenants.at(id).sessions) sessions.push_back(session);
+  }
+  return explanation_of(tenant->id, sessions, everything, now);
+}
+
+Result<Explanation> Explainer::explain_newcomer(std::uint32_t uid) const {
+  const auto match = tenant_of(state_.policy, {.uid = uid, .gids = {}, .command = {}});
+  if (!match) return match.error();
+  if (const std::string name = user_tenant(uid); match->name != name)
+    return Error{Code::kNotFound,
+                 name + " is tenant '" + match->name + "'; see `gpumem why '" + match->name + "'`"};
+  const Tenant* parent = state_.tenants.find(match->parent);
+  Explanation explanation{.tenant = match->name, .devices = {}, .waiting = {}, .is_newcomer = true};
+  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+    Standing& standing = explanation.devices.emplace_back();
+    standing.device = device;
+    standing.quota = match->quotas[device];
+    const GrantTerms terms{state_.arbiter.spoken_for({}, device)};
+    standing.available = std::min(standing.quota.limit,
+                                  parent != nullptr ? state_.ledger.available(parent->id, device, terms)
+                                                    : state_.ledger.available_to_newcomers(device, terms));
+  }
+  return explanation;
+}
+
+Explanation Explainer::explanation_of(TenantId tenant, const std::vector<SessionId>& sessions,
+                                      bool everything, TimePoint now) const {
+  Explanation explanation{state_.tenants.name(tenant), standings(tenant, sessions), {}, 0};
+  std::vector<RequestId> requests;
+  for (const SessionId session : sessions) {
+    for (const RequestId id : state_.arbiter.requests_of(session)) requests.push_back(id);
+  }
+  explanation.requests = requests.size();
+  const auto most = std::min(requests.size(), kMostExplained);
+  std::ranges::partial_sort(requests, requests.begin() + static_cast<std::ptrdiff_t>(most));
+  requests.resize(most);
+  Holders holders;
+  Holders others;
+  for (const RequestId id : requests) add_waiting(id, everything, holders, others, explanation, now);
+  return explanation;
+}
+
+// Requests of one tenant have the same holders.
+void Explainer::add_waiting(RequestId id, bool everything, Holders& holders, Holders& others,
+                            Explanation& explanation, TimePoint now) const {
+  const auto once = [](Holders& known, std::pair<TenantId, DeviceIndex> key, auto find) {
+    const auto found = known.find(key);
+    return found != known.end() ? found->second : known.emplace(key, find()).first->second;
+  };
+  const Request& request = *state_.arbiter.find(id);
+  const Refusal refusal = obstacle(request);
+  for (std::size_t part = 0; part < request.parts.size(); ++part) {
+    const DeviceIndex device = request.parts[part].device;
+    const auto reason = refusal.part == part ? refusal.reason : Denial::Reason::kTurn;
+    Denial denial = figures_of(request, {part, reason}, now);
+    const std::pair key(request.tenant, device);
+    denial.holders = once(holders, key, [&] { return this->holders(request.tenant, device); });
+    if (everything) {
+      denial.other_tenants = once(others, {{}, device}, [&] { return largest_tenants(device); });
+      std::erase_if(denial.other_tenants, [&](const auto& one) { return one.tenant == denial.tenant; });
+    }
+    explanation.waiting.push_back(std::move(denial));
+  }
+}
+
+std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<SessionId>& sessions) const {
+  const Ledger& ledger = state_.ledger;
+  std::vector<SessionId> all = sessions;
+  if (const auto& own = state_.tenants.at(tenant).sessions; !own.empty()) all.assign(own.begin(), own.end());
+  std::vector<Standing> standings;
+  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+    Standing& standing = standings.emplace_back();
+    standing.device = device;
+    standing.quota = ledger.quota(tenant, device);
+    standing.charged = ledger.used(tenant, device);
+    standing.available = ledger.available(tenant, device, {state_.arbiter.spoken_for({}, device)});
+    standing.burst = ledger.burst(tenant, device);
+    standing.debt = ledger.debt(tenant, device);
+    for (const SessionId id : all) {
+      const Session& session = state_.session(id);
+      if (const auto outside = session.outside.find(device); outside != session.outside.end()) {
+        standing.declared += outside->second.declared;
+        standing.overhead += outside->second.overhead;
+      }
+      const auto asked = session.asked.find(device);
+      if (asked == session.asked.end()) continue;
+      const ReclaimRequest& one = asked->second;
+      if ((one.own + one.for_siblings).is_zero()) continue;
+      standing.asked_back += one.own + one.for_siblings;
+      standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
+    }
+    standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
+  }
+  return standings;
+}
+
+}  // namespace gpumem::core

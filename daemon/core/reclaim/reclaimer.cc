@@ -1,0 +1,419 @@
+#include "daemon/core/reclaim/reclaimer.h"
+
+#include <algorithm>
+
+#include "daemon/core/words/algorithms.h"
+
+// Planning and asking. reclaimer_overdue.cc handles sessions that do not comply, and reclaimer_siblings.cc
+// asks sessions of one tenant for each other's requests.
+
+namespace gpumem::core {
+namespace {
+
+const char* cause_of(const ReclaimTarget& target) {
+  if (target.debt > target.claims + target.fairness) return "its tenant uses more than its limit";
+  return target.claims.is_zero() ? "others have a smaller share and wait"
+                                 : "others wait for what they are guaranteed";
+}
+
+}  // namespace
+
+Reclaimer::Reclaimer(State& state)
+    : state_(state), terminations_(state), devices_(state.policy.devices.size()) {}
+
+std::vector<RequestId> Reclaimer::update(TimePoint now) {
+  std::vector<RequestId> refused;
+  for (DeviceIndex device = 0; device < devices_.size(); ++device) {
+    Device& one = devices_[device];
+    const std::pair seen(state_.ledger.revision(device), state_.arbiter.revision(device));
+    if (seen == one.seen && !(one.due && *one.due <= now)) continue;
+    one.seen = seen;
+    const bool nobody_waits = state_.arbiter.waiting(device) == 0 && state_.ledger.in_debt(device).empty();
+    if (nobody_waits && one.idle()) {
+      one.due.reset();
+      continue;
+    }
+    for (const RequestId id : update(device, now)) refused.push_back(id);
+  }
+  return refused;
+}
+
+std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.spent, [&](const auto& entry) { return entry.second <= now; });
+  renew_liabilities(device, now);
+  one.due.reset();
+  for (const auto& [id, until] : one.spent) wake(device, until);
+  if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
+  renew_siblings(device, now);
+  const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
+  ask_sessions(device, plan.targets, now);
+  ask_siblings(device, plan_siblings(device, plan, now), now);
+  std::vector<RequestId> refused = watch_claims(device, plan, now);
+  watch_debts(device, now);
+  return refused;
+}
+
+// ---- Planning ----
+
+Bytes Reclaimer::coming(DeviceIndex device, TimePoint now, TenantId of) const {
+  return state_.ledger.charges(of, device)[Charge::kReturning] + terminations_.coming(device, of, now);
+}
+
+template <class Plan>
+auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief,
+                           TimePoint now, Plan plan) const {
+  std::map<TenantId, Bytes> declared;
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (is_victim(session, device, ReclaimCause::kDebt, belief))
+      declared[session.tenant] += session.declared(device);
+  }
+  const auto givable = [&](TenantId tenant, ReclaimCause cause) {
+    return this->givable(tenant, device, cause, belief, now);
+  };
+  return plan(ReclaimFacts{state_.policy.devices[device].granularity, std::move(coming), givable, declared});
+}
+
+ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
+  const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
+  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
+    return plan_reclaim(state_.ledger, state_.arbiter, device, facts, plan_debts(device, belief, now));
+  });
+}
+
+SiblingTargets Reclaimer::plan_siblings(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const {
+  const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
+  return core::plan_siblings(state_.ledger, state_.arbiter, device, coming, plan);
+}
+
+// A session is not asked for memory that was taken past the broker (past_broker governs that), nor for the
+// memory of a context, which cannot be returned. It is not terminated for a debt of either.
+ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
+  const auto coming = [&](TenantId below) {
+    Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
+                terminations_.coming_with_outside(device, below, now);
+    for (const auto& [tenant, bytes] : state_.unasked[device]) {
+      if (tenant == below)
+        sum += bytes;
+      else if (state_.tenants.is_below(tenant, below))
+        sum += std::min(bytes, state_.ledger.outside_above(tenant, device));
+    }
+    return sum;
+  };
+  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
+    return core::plan_debt(state_.ledger, device, debtor, facts);
+  });
+}
+
+// One return counts for the debts of a tenant and of all tenants above it, so the largest is asked for.
+ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoint now) const {
+  ReclaimTargets targets;
+  for (const TenantId debtor : state_.ledger.in_debt(device)) {
+    for (const auto& [tenant, own] : plan_debt(device, debtor, belief, now)) {
+      ReclaimTarget& target = targets[tenant];
+      target.debt = std::max(target.debt, own.debt);
+      target.declared = std::max(target.declared, own.declared);
+    }
+  }
+  return targets;
+}
+
+// ---- Sessions that could give memory back ----
+
+bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
+                          Belief belief) const {
+  if (session.detached) return true;
+  if (session.exited || terminations_.contains(session.id)) return false;
+  // A session without a lane cannot receive a reclaim request. It can only be terminated.
+  const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
+  if (session.ended && !(ends && session.peer.can_be_ended)) return false;
+  if (cause == ReclaimCause::kClaims && !session.peer.can_be_ended) return false;
+  return belief == Belief::kSpentHaveSome || !devices_[device].spent.contains(session.id);
+}
+
+Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
+  const Holding& holding = session.holding(device);
+  if (session.detached) return holding.held();  // all of it is returned at once
+  return holding.held() - holding.fabric.held() + pinned(session, device);
+}
+
+// Memory that the session left behind with its lane, and memory that it returned but did not let go of. The
+// latter counts only beyond the memory past the broker, which can also be the reason why the driver does not
+// prove it free. Memory given out by fabric handles does not count: terminating the session would not free
+// it.
+Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
+  const Holding& holding = session.holding(device);
+  const Bytes left_behind =
+      holding.charges[Charge::kQuarantined] - holding.fabric[Charge::kQuarantined] - holding.unproved;
+  return left_behind + holding.unproved.minus(state_.past_broker[device]);
+}
+
+Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief,
+                         TimePoint now) const {
+  Bytes sum;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
+  }
+  if (cause == ReclaimCause::kDebt) return sum;
+  // Memory of processes that are being terminated is on its way: only the rest may be asked for.
+  return std::min(sum,
+                  state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
+}
+
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device,
+                                                            Belief belief) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    const Bytes bytes = answerable(session, device);
+    if (!bytes.is_zero() && is_victim(session, device, ReclaimCause::kDebt, belief))
+      all.emplace_back(bytes, id);
+  }
+  largest_first(all);
+  // Sessions with inherited memory come first: they were asked for it together with its holder, and now hold
+  // it alone.
+  std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
+    return !state_.session(one.second).holding(device).inherited.is_zero();
+  });
+  // Sessions that cannot be terminated come last: they are asked only for what the others cannot cover.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& one) { return state_.session(one.second).peer.can_be_ended; });
+  // Detached sessions come first of all: no process needs their memory.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& one) { return state_.session(one.second).detached; });
+  return all;
+}
+
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, DeviceIndex device,
+                                                              Belief belief) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (session.tenant == tenant && is_victim(session, device, ReclaimCause::kDebt, belief))
+      all.emplace_back(session.declared(device), id);
+  }
+  largest_first(all);
+  return all;
+}
+
+// ---- Asking ----
+
+void Reclaimer::ask_sessions(DeviceIndex device, const ReclaimTargets& targets, TimePoint now) {
+  Shares shares = divide(device, targets, Belief::kSpentHaveNothing);
+  ask_keepers(device, Shares(shares), shares);
+  ask_keepers(device, withheld(device, now), shares);
+  std::set<SessionId> before = std::exchange(devices_[device].asked, {});
+  for (const auto& [id, share] : shares) {
+    ask(state_.session(id), device, share, now);
+    devices_[device].asked.insert(id);
+    before.erase(id);
+  }
+  for (const SessionId id : before) {
+    if (Session* session = state_.find(id)) ask(*session, device, {}, now);
+  }
+}
+
+Reclaimer::Shares Reclaimer::divide(DeviceIndex device, const ReclaimTargets& targets, Belief belief) const {
+  Shares shares;
+  const auto divide_among = [&](Bytes open, const std::vector<std::pair<Bytes, SessionId>>& among,
+                                const Share& kind, bool is_declared) {
+    for (const auto& [bytes, id] : among) {
+      if (open.is_zero()) break;
+      const Bytes part = std::min(open, bytes);
+      Share& share = shares.try_emplace(id, Share{{}, {}, kind.forced, kind.cause}).first->second;
+      share.bytes += part;
+      share.own += part;
+      if (is_declared) share.declared += part;
+      open -= part;
+    }
+  };
+  for (const auto& [tenant, target] : targets) {
+    const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
+    if (!target.pool().is_zero()) divide_among(target.pool(), victims(tenant, device, belief), kind, false);
+    if (!target.declared.is_zero())
+      divide_among(target.declared, declarers(tenant, device, belief),
+                   {{}, {}, true, "its tenant uses more than its limit"}, true);
+  }
+  return shares;
+}
+
+// The parts that sessions would be asked for by force if they had not said that they have nothing to give.
+// They can be terminated for these, but their memory comes back only when its importers let go, too.
+Reclaimer::Shares Reclaimer::withheld(DeviceIndex device, TimePoint now) const {
+  const auto& spent = devices_[device].spent;
+  if (spent.empty() || state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return {};
+  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
+  Shares shares = divide(device, targets, Belief::kSpentHaveSome);
+  std::erase_if(shares, [&](const auto& one) { return !one.second.forced || !spent.contains(one.first); });
+  return shares;
+}
+
+// Returned memory is free only once its importers let go, too, so they are asked together with the holder. A
+// session that says it has let go is asked as well: saying so must not gain time.
+void Reclaimer::ask_keepers(DeviceIndex device, const Shares& of, Shares& shares) const {
+  for (const auto& [holder, asked] : of) {
+    for (const auto& [id, kept] : state_.imports.keepers(holder, device)) {
+      const Session& session = state_.session(id);
+      if (session.exited || terminations_.contains(id)) continue;
+      Share& share = shares.try_emplace(id, Share{{}, {}, false, "memory that it has imported is asked back"})
+                         .first->second;
+      share.bytes = std::max(share.bytes, std::min(asked.bytes, kept.known));
+      share.forced |= asked.forced;
+    }
+  }
+}
+
+void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, TimePoint now) {
+  ReclaimRequest& request = session.asked[device];
+  const bool becomes_forced = share.forced && !request.forced;
+  const Bytes before = std::exchange(request.bytes, share.bytes);
+  request.own = share.own;
+  request.declared = share.declared;
+  request.forced = share.forced;
+  // A request becomes a new one, with a new deadline, when it becomes forced.
+  if (before.is_zero() || becomes_forced) {
+    request.deadline = now + state_.policy.devices[device].reclaim.deadline;
+    if (const auto due = liable_until(session, device))
+      request.deadline = std::clamp(*due, now, request.deadline);
+  }
+  if (before == share.bytes && !becomes_forced) return;
+  tell(session, device, share.bytes > before || becomes_forced ? share.cause : nullptr, now);
+}
+
+// Reports a change of the session's reclaim request. `cause`  of more memory, or of the request becoming
+// forced; null: the request became smaller.
+void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, TimePoint now) {
+  state_.outbox.touch(session.id);
+  const ReclaimRequest& request = session.asked.at(device);
+  if (cause != nullptr) {
+    Event& event = state_.note(Event::Kind::kPressure, session, now);
+    event.device = device;
+    event.bytes = request.total();
+    event.deadline = request.due();
+    event.words =
+        session.ended ? std::string(cause) + "; its lane is gone, so its process is waited for" : cause;
+    if (!session.ended && !session.detached) state_.outbox.emit(RingDoorbell{session.id});
+  } else if (request.total().is_zero()) {
+    state_.note(Event::Kind::kRelieved, session, now).device = device;
+  }
+}
+
+void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
+  if (device >= devices_.size()) return;
+  const auto asked = session.asked.find(device);
+  if (asked == session.asked.end() || asked->second.total().is_zero()) return;
+  const TimePoint until = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+  devices_[device].helpless[session.id] = until;
+  replan();
+  if (asked->second.bytes.is_zero()) return;
+  note_pinned(session, device);
+  devices_[device].spent[session.id] = until;
+}
+
+void Reclaimer::note_pinned(Session& session, DeviceIndex device) {
+  note(session, device);
+  note_keepers(session, device);
+}
+
+void Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) note(state_.session(id), device);
+}
+
+bool Reclaimer::presses(const Session& session, DeviceIndex device) const {
+  if (terminations_.contains(session.id) || devices_[device].spent.contains(session.id)) return true;
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end()) return false;
+  return found->second.liability || (found->second.forced && !found->second.bytes.is_zero());
+}
+
+void Reclaimer::note(Session& session, DeviceIndex device) {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end()) return;
+  ReclaimRequest& request = found->second;
+  if (request.bytes.is_zero() || !request.forced) return;
+  const auto& claims = state_.arbiter.claims(device);
+  const RequestId newest = claims.empty() ? RequestId{} : claims.rbegin()->first;
+  if (!request.liability || request.deadline < request.liability->due)
+    request.liability = ReclaimRequest::Liability{request.deadline, newest};
+  devices_[device].liable.insert(session.id);
+}
+
+// A liability ends when the need that it arose from is met, or when the session pins no memory. A session
+// that was believed to have nothing to give is asked again for a new need, unless it has a liability for it.
+void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.liable, [&](SessionId id) {
+    Session& session = state_.session(id);
+    auto& liability = session.asked.at(device).liability;
+    const Holding& holding = session.holding(device);
+    const Bytes given_back = holding.charges[Charge::kReturning] + holding.charges[Charge::kQuarantined];
+    const bool pins = given_back != holding.fabric[Charge::kQuarantined] ||
+                      !state_.imports.kept(id, device).known.is_zero();
+    const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
+    if (is_over) liability.reset();
+    return is_over;
+  });
+  const auto owes_nothing = [&](const auto& entry) { return !one.liable.contains(entry.first); };
+  if (std::ranges::none_of(one.spent, owes_nothing)) return;
+  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
+  std::erase_if(one.spent, [&](const auto& entry) {
+    const auto target = targets.find(state_.session(entry.first).tenant);
+    return owes_nothing(entry) && target != targets.end() && !target->second.forced().is_zero();
+  });
+}
+
+bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Session& session,
+                         DeviceIndex device) const {
+  const auto& claims = state_.arbiter.claims(device);
+  if (!claims.empty() && claims.begin()->first <= liability.newest) return false;
+  return std::ranges::none_of(state_.ledger.in_debt(device), [&](TenantId debtor) {
+    return state_.tenants.is_below(session.tenant, debtor);
+  });
+}
+
+void Reclaimer::exited(SessionId session) {
+  replan();
+  terminations_.forget(session);
+}
+
+void Reclaimer::forget(SessionId session) {
+  replan();
+  terminations_.forget(session);
+  for (Device& one : devices_) {
+    one.asked.erase(session);
+    one.spent.erase(session);
+    one.liable.erase(session);
+    one.siblings.erase(session);
+    one.late.erase(session);
+    one.helpless.erase(session);
+  }
+}
+
+void Reclaimer::replan() {
+  for (Device& one : devices_) one.seen = {};
+}
+
+Bytes Reclaimer::asked_back(DeviceIndex device) const {
+  Bytes sum;
+  for (const SessionId id : devices_[device].asked) sum += state_.session(id).asked.at(device).own;
+  for (const SessionId id : devices_[device].siblings)
+    sum += state_.session(id).asked.at(device).for_siblings;
+  return sum;
+}
+
+void Reclaimer::wake(DeviceIndex device, TimePoint at) {
+  auto& due = devices_[device].due;
+  if (!due || at < *due) due = at;
+}
+
+std::optional<TimePoint> Reclaimer::next_deadline() const {
+  std::optional<TimePoint> next = terminations_.next_deadline();
+  for (const Device& one : devices_) {
+    if (one.due && (!next || *one.due < *next)) next = one.due;
+  }
+  return next;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,192 @@
+#include <algorithm>
+
+#include "daemon/core/reclaim/reclaimer.h"
+
+// The consequences if memory does not come back in time.
+
+namespace gpumem::core {
+
+// ---- Claims ----
+
+std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) {
+  auto& lacking = devices_[device].lacking;
+  const auto& claims = state_.arbiter.claims(device);
+  const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
+  if (reclaim.escalation == Escalation::kEndSession) end_for_claims(device, plan, now);
+  if (plan.lack().is_zero() || reclaim.escalation != Escalation::kDeny) {
+    lacking.clear();
+    return {};
+  }
+  std::erase_if(lacking, [&](const auto& entry) {
+    return !claims.contains(entry.first) || !lacks_memory(entry.first, device, plan);
+  });
+  for (const auto& [id, claim] : claims) {
+    if (lacks_memory(id, device, plan)) lacking.try_emplace(id, now);
+  }
+  std::vector<RequestId> overdue;
+  for (const auto& [id, since] : lacking) {
+    if (since + reclaim.deadline <= now)
+      overdue.push_back(id);
+    else
+      wake(device, since + reclaim.deadline);
+  }
+  for (const RequestId id : overdue) lacking.erase(id);
+  return overdue;
+}
+
+// If only limits are in the way, only the claims below them lack memory. The others get their turn.
+bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const {
+  if (!plan.claims_lack.is_zero()) return true;
+  const Request& request = *state_.arbiter.find(claim);
+  return bool{state_.ledger.limiting(request.tenant, device, request.part_on(device).min_bytes)};
+}
+
+void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now) {
+  if (state_.arbiter.claims(device).empty()) return;
+  // If no session is believed to have nothing to give, the plan for asking is also the plan for terminating.
+  ReclaimPlan plan = devices_[device].spent.empty() ? asked : this->plan(device, Belief::kSpentHaveSome, now);
+  const auto amount = [](const ReclaimTarget& target) { return target.claims; };
+  while (!plan.lack().is_zero() && end_one(device, plan.targets, plan.lack(), now, amount))
+    plan = this->plan(device, Belief::kSpentHaveSome, now);
+}
+
+// ---- Debts ----
+
+void Reclaimer::watch_debts(DeviceIndex device, TimePoint now) {
+  auto& debts = devices_[device].debts;
+  const auto& in_debt = state_.ledger.in_debt(device);
+  std::erase_if(debts, [&](const auto& entry) {
+    if (in_debt.contains(entry.first)) return false;
+    Event& event = state_.outbox.note(Event::Kind::kDebtPaid, now);
+    if (state_.tenants.contains(entry.first)) event.tenant = state_.tenants.name(entry.first);
+    event.device = device;
+    return true;
+  });
+  for (const TenantId debtor : in_debt) {
+    if (debts.try_emplace(debtor, now).second) {
+      Event& event = state_.outbox.note(Event::Kind::kDebt, now);
+      event.tenant = state_.tenants.name(debtor);
+      event.device = device;
+      event.bytes = state_.ledger.debt(debtor, device);
+    }
+  }
+  if (state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return;
+  for (const TenantId debtor : in_debt) end_for_debt(device, debtor, now);
+}
+
+// Each debt has its own plan and its own victims.
+void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now) {
+  const TimePoint due = devices_[device].debts.at(debtor) + state_.policy.devices[device].reclaim.deadline;
+  if (due > now) return wake(device, due);
+  for (;;) {
+    const ReclaimTargets targets = plan_debt(device, debtor, Belief::kSpentHaveSome, now);
+    Bytes lack;
+    for (const auto& [tenant, target] : targets) lack += target.debt + target.declared;
+    if (lack.is_zero()) return;
+    const auto amount = [](const ReclaimTarget& target) { return target.debt + target.declared; };
+    if (!end_one(device, targets, lack, now, amount)) return;
+  }
+}
+
+// ---- Termination ----
+
+// Terminates one overdue session, of the tenant that should give most among those with an overdue session.
+// False: there is no such session, and the reclaimer wakes when the next one becomes overdue.
+template <class Amount>
+bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now,
+                        Amount amount) {
+  const Session* chosen = nullptr;
+  Bytes most;
+  for (const auto& [tenant, target] : targets) {
+    const Bytes own = amount(target);
+    if (own <= most) continue;
+    if (const Session* session = choose(tenant, device, std::min(own, lack), now)) {
+      chosen = session;
+      most = own;
+    }
+  }
+  if (chosen == nullptr) {
+    for (const auto& [tenant, target] : targets) wake_for(tenant, device, now);
+    return false;
+  }
+  replan();
+  terminations_.begin(*chosen, device, now);
+  end_keepers(*chosen, device, std::min(most, lack), now);
+  return true;
+}
+
+// Terminates importers of the holder's memory, which were asked together with it: the memory comes back only
+// when they let go, too. An importer of another tenant is terminated only if the rest is less than `needed`.
+// It is spared if it says that it has let go, since that may be true; if it is not, the importer is charged
+// for the memory once the holder is gone.
+void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now) {
+  const auto& keepers = state_.imports.keepers(holder.id, device);
+  Bytes rest = holder.holding(device).leaving();
+  for (const auto& [id, kept] : keepers) {
+    if (state_.session(id).tenant != holder.tenant) rest = rest.minus(kept.used);
+  }
+  for (const auto& [id, kept] : keepers) {
+    const Session& session = state_.session(id);
+    const bool is_sibling = session.tenant == holder.tenant;
+    if ((is_sibling ? kept.held_back() : kept.used).is_zero() || !(is_sibling || rest < needed)) continue;
+    if (const auto due = due_of(session, device); due && *due <= now)
+      terminations_.begin(session, device, now);
+  }
+}
+
+// Chooses among the overdue sessions with the earliest due time, as if each had been visited when it became
+// due: the smallest session that suffices, else the largest.
+const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const {
+  const Session* chosen = nullptr;
+  Bytes brings;
+  TimePoint first = now;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    const Session& session = state_.session(id);
+    const Bytes bytes = session.holding(device).leaving() + session.declared(device);
+    const Imports::Kept kept = state_.imports.kept(id, device);
+    if ((bytes + kept.held_back()).is_zero()) continue;  // terminating it would free nothing
+    const auto due = due_of(session, device);
+    if (!due || *due > first) continue;
+    if (*due < first) chosen = nullptr;
+    first = *due;
+    const bool suffices = bytes >= needed;
+    const bool is_better =
+        chosen == nullptr || (suffices ? brings < needed || bytes < brings : bytes > brings);
+    if (!is_better) continue;
+    chosen = &session;
+    brings = bytes;
+  }
+  return chosen;
+}
+
+// The time from which the session may be terminated. None: it may not.
+std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end() || session.exited || session.detached || !session.peer.can_be_ended ||
+      terminations_.contains(session.id))
+    return std::nullopt;
+  const ReclaimRequest& request = found->second;
+  std::optional<TimePoint> due;
+  const Imports::Kept kept = state_.imports.kept(session.id, device);
+  const bool has_let_go = request.own.is_zero() && kept.held_back().is_zero();
+  if (!request.bytes.is_zero() && request.forced && !has_let_go) due = request.deadline;
+  const auto liable = liable_until(session, device);
+  return liable && (!due || *liable < *due) ? liable : due;
+}
+
+// The due time of a liability from an earlier request. Memory that is being freed does not count.
+std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceIndex device) const {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end() || !found->second.liability) return std::nullopt;
+  const bool owes = !pinned(session, device).is_zero() || devices_[device].spent.contains(session.id) ||
+                    !state_.imports.kept(session.id, device).suspected.is_zero();
+  return owes ? std::optional(found->second.liability->due) : std::nullopt;
+}
+
+void Reclaimer::wake_for(TenantId tenant, DeviceIndex device, TimePoint now) {
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);
+  }
+}
+
+}  // namespace gpumem::core

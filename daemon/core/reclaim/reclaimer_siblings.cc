@@ -1,0 +1,95 @@
+#include <algorithm>
+
+#include "daemon/core/reclaim/reclaimer.h"
+#include "daemon/core/words/algorithms.h"
+
+// Asks the sessions of one tenant to give memory back for each other's requests. These amounts are separate
+// from those asked for other tenants: no session is terminated for them, and they do not affect who is.
+
+namespace gpumem::core {
+
+void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now) {
+  Device& one = devices_[device];
+  std::map<SessionId, Bytes> shares;
+  for (const auto& [tenant, target] : targets) {
+    Bytes open = target.bytes;
+    for (const auto& [bytes, id] : siblings_of(tenant, device, target)) {
+      const Bytes part = std::min(open, bytes);
+      if (part.is_zero()) break;
+      shares[id] = part;
+      open -= part;
+    }
+  }
+  std::set<SessionId> before = std::exchange(one.siblings, {});
+  for (const auto& [id, bytes] : shares) {
+    ask_sibling(state_.session(id), device, bytes, now);
+    one.siblings.insert(id);
+    before.erase(id);
+  }
+  for (const SessionId id : before) {
+    if (Session* session = state_.find(id)) ask_sibling(*session, device, {}, now);
+  }
+}
+
+// The sessions that can give for the tenant's request, with the most that each can give, in the order in
+// which they are asked. Empty if all together have less than the target.
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId tenant, DeviceIndex device,
+                                                                const SiblingTarget& target) const {
+  std::vector<std::pair<Bytes, SessionId>> all;
+  if (target.bytes.is_zero()) return all;
+  const Device& one = devices_[device];
+  const SessionId asking = state_.arbiter.find(target.request)->session;
+  Bytes sum;
+  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+    if (id == asking) continue;
+    const Session& session = state_.session(id);
+    if (!may_be_asked(session, device, target.request)) continue;
+    const auto asked = session.asked.find(device);
+    const Bytes otherwise =
+        asked == session.asked.end() ? Bytes{} : asked->second.own - asked->second.declared;
+    const Bytes bytes = answerable(session, device).minus(otherwise);
+    if (bytes.is_zero()) continue;
+    all.emplace_back(bytes, id);
+    sum += bytes;
+  }
+  if (sum < target.bytes) return {};
+  largest_first(all);
+  // Sessions that missed their deadline come last: they are asked only for what the others cannot cover.
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const auto& each) { return !one.late.contains(each.second); });
+  return all;
+}
+
+// A session may be asked if it waits for nothing on the device, or only for requests that came later. So of
+// two sessions that wait, one makes progress.
+bool Reclaimer::may_be_asked(const Session& session, DeviceIndex device, RequestId request) const {
+  if (session.detached || session.ended || session.exited || terminations_.contains(session.id)) return false;
+  if (devices_[device].helpless.contains(session.id)) return false;
+  return !state_.arbiter.waits_up_to(request, session.id, device);
+}
+
+void Reclaimer::ask_sibling(Session& session, DeviceIndex device, Bytes bytes, TimePoint now) {
+  ReclaimRequest& request = session.asked[device];
+  const Bytes before = std::exchange(request.for_siblings, bytes);
+  if (before.is_zero()) request.siblings_deadline = now + state_.policy.devices[device].reclaim.deadline;
+  if (!bytes.is_zero() && request.siblings_deadline > now) wake(device, request.siblings_deadline);
+  if (before == bytes) return;
+  tell(session, device, bytes > before ? "another request of its tenant waits" : nullptr, now);
+}
+
+// Notes the sessions that have missed their deadline, and forgets those whose time is up.
+void Reclaimer::renew_siblings(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  const auto is_over = [&](const auto& entry) { return entry.second <= now; };
+  std::erase_if(one.helpless, is_over);
+  std::erase_if(one.late, is_over);
+  const TimePoint until = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
+  for (const SessionId id : one.siblings) {
+    if (state_.session(id).asked.at(device).siblings_deadline <= now) one.late.try_emplace(id, until);
+  }
+  for (const auto* words : {&one.helpless, &one.late}) {
+    for (const auto& [id, time] : *words) wake(device, time);
+  }
+}
+
+}  // namespace gpumem::core

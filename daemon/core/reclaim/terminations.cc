@@ -1,0 +1,87 @@
+#include "daemon/core/reclaim/terminations.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+
+void Terminations::begin(const Session& session, DeviceIndex device, TimePoint now) {
+  const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
+  const TimePoint kill_at = now + reclaim.grace;
+  ending_[session.id] = {kill_at, kill_at + reclaim.deadline};
+  Event& event = state_.note(Event::Kind::kTerminating, session, now);
+  event.device = device;
+  event.bytes = session.holding(device).leaving();
+  event.deadline = kill_at;
+  event.words = "it did not give back what it was asked for";
+  state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
+}
+
+void Terminations::carry_out(TimePoint now) {
+  for (auto& [id, termination] : ending_) {
+    if (termination.killed || termination.kill_at > now) continue;
+    termination.killed = true;
+    state_.note(Event::Kind::kKilling, state_.session(id), now);
+    state_.outbox.emit(SignalSession{id, Signal::kKill});
+  }
+}
+
+template <class Amount>
+Bytes Terminations::sum(TenantId of, TimePoint now, Amount amount) const {
+  Bytes sum;
+  for (const auto& [id, termination] : ending_) {
+    const Session& session = state_.session(id);
+    if (termination.given_up_at > now && state_.tenants.is_below(session.tenant, of)) sum += amount(session);
+  }
+  return sum;
+}
+
+Bytes Terminations::coming(DeviceIndex device, TenantId of, TimePoint now) const {
+  return sum(of, now, [&](const Session& session) { return brings(session, device); });
+}
+
+// Without memory that a process of another tenant keeps, if that process is not being terminated.
+Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
+  Bytes kept_most;
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) {
+    if (state_.session(id).tenant != session.tenant && !ending_.contains(id))
+      kept_most = std::max(kept_most, kept.used);
+  }
+  return session.holding(device).leaving().minus(kept_most);
+}
+
+Bytes Terminations::coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const {
+  return sum(of, now, [&](const Session& session) {
+    const auto outside = session.outside.find(device);
+    const Bytes besides = outside == session.outside.end() ? Bytes{} : outside->second.total();
+    return brings(session, device) + besides;
+  });
+}
+
+std::optional<TimePoint> Terminations::latest_kill(DeviceIndex device, TimePoint now) const {
+  std::optional<TimePoint> latest;
+  for (const auto& [id, termination] : ending_) {
+    const bool counts =
+        termination.given_up_at > now && !state_.session(id).holding(device).leaving().is_zero();
+    if (counts) latest = std::max(latest.value_or(termination.kill_at), termination.kill_at);
+  }
+  return latest;
+}
+
+std::optional<TimePoint> Terminations::next_deadline() const {
+  std::optional<TimePoint> next;
+  for (const auto& [id, termination] : ending_) {
+    if (!termination.killed) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
+  }
+  return next;
+}
+
+std::optional<TimePoint> Terminations::next_given_up(TimePoint now) const {
+  std::optional<TimePoint> next;
+  for (const auto& [id, termination] : ending_) {
+    if (termination.given_up_at > now)
+      next = std::min(next.value_or(termination.given_up_at), termination.given_up_at);
+  }
+  return next;
+}
+
+}  // namespace gpumem::core

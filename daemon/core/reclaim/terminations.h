@@ -1,0 +1,50 @@
+#pragma once
+#include <map>
+#include <optional>
+
+#include "daemon/core/sessions/state.h"
+
+namespace gpumem::core {
+
+/// The sessions whose processes are being terminated because they did not comply with a reclaim request:
+/// SIGTERM, the device's grace, SIGKILL. The memory of such a process counts as coming, until the process has
+/// outlived the SIGKILL by another deadline.
+class Terminations {
+ public:
+  explicit Terminations(State& state) : state_(state) {}
+
+  /// Terminates the process of `session`, for its memory of `device`. The process can be terminated, and is
+  /// not being terminated yet.
+  void begin(const Session& session, DeviceIndex device, TimePoint now);
+  /// Kills the processes whose grace is over.
+  void carry_out(TimePoint now);
+  void forget(SessionId session) { ending_.erase(session); }
+
+  bool contains(SessionId session) const { return ending_.contains(session); }
+  /// The bytes of the pool that will come back from the processes being terminated, of tenants at or below
+  /// `of` (none: of all).
+  Bytes coming(DeviceIndex device, TenantId of, TimePoint now) const;
+  /// As coming(), with the charges outside the pool.
+  Bytes coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const;
+  /// The latest SIGKILL that coming() counts on for the device.
+  std::optional<TimePoint> latest_kill(DeviceIndex device, TimePoint now) const;
+  /// The time of the next SIGKILL.
+  std::optional<TimePoint> next_deadline() const;
+  /// The time when coming() stops counting on the next process.
+  std::optional<TimePoint> next_given_up(TimePoint now) const;
+
+ private:
+  struct Termination {
+    TimePoint kill_at;
+    TimePoint given_up_at;  ///< from then on coming() does not count on its memory
+    bool killed = false;
+  };
+  Bytes brings(const Session& session, DeviceIndex device) const;
+  template <class Amount>
+  Bytes sum(TenantId of, TimePoint now, Amount amount) const;
+
+  State& state_;
+  std::map<SessionId, Termination> ending_;
+};
+
+}  // namespace gpumem::core

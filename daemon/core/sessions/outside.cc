@@ -1,0 +1,86 @@
+#include "daemon/core/sessions/outside.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+
+void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
+  OutsideCharge& outside = session.outside[device];
+  Bytes& charged = outside.*part;
+  if (charged == bytes) return;
+  if (bytes > charged)
+    state_.ledger.charge_outside(session.tenant, device, bytes - charged);
+  else
+    state_.ledger.release_outside(session.tenant, device, charged - bytes);
+  if (part == &OutsideCharge::declared)
+    state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
+  const Bytes unasked = outside.unasked();
+  charged = bytes;
+  if (part == &OutsideCharge::overhead)
+    outside.unforeseen = bytes.minus(state_.policy.devices[device].context_overhead);
+  state_.charge_unasked(session.tenant, device, unasked, outside.unasked());
+  if (session.declared(device).is_zero())
+    state_.declaring[device].erase(session.id);
+  else
+    state_.declaring[device].insert(session.id);
+  state_.outbox.touch(session.id);
+}
+
+Result<void> Outside::check_context(const Session& session, DeviceIndex device) const {
+  const auto known = session.outside.find(device);
+  const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
+  const Bytes overhead = state_.policy.devices[device].context_overhead;
+  if (has_begun || overhead.is_zero()) return {};
+  const TenantId limiting = state_.ledger.limiting(session.tenant, device, overhead);
+  if (!limiting) return {};
+  return Error{Code::kResourceExhausted,
+               "a context on " + state_.policy.devices[device].uuid + " is charged with " +
+                   to_string(overhead) + ", which would pass the limit of tenant '" +
+                   state_.tenants.name(limiting) + "' (" +
+                   to_string(state_.ledger.quota(limiting, device).limit) + ", of which " +
+                   to_string(state_.ledger.used(limiting, device)) +
+                   " are charged already); give memory back or ask the administrator for a higher limit"};
+}
+
+void Outside::begin_context(Session& session, DeviceIndex device) {
+  OutsideCharge& outside = session.outside[device];
+  if (std::exchange(outside.begun, true) || outside.measured) return;
+  set(session, device, &OutsideCharge::overhead, state_.policy.devices[device].context_overhead);
+}
+
+void Outside::end(Session& session) {
+  for (const auto& [device, outside] : session.outside) {
+    if (!outside.total().is_zero()) state_.ledger.release_outside(session.tenant, device, outside.total());
+    state_.charge_unasked(session.tenant, device, outside.unasked(), {});
+    state_.declaring[device].erase(session.id);
+    if (!outside.declared.is_zero()) state_.outbox.record(Checkpoint::Declaration{session.id, device, {}});
+  }
+  session.outside.clear();
+}
+
+Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared) {
+  const DevicePolicy& device = state_.policy.devices[index];
+  if (declared > device.total) {
+    return Error{Code::kInvalidArgument, to_string(declared) + " are more than " + device.uuid +
+                                             " has: " + to_string(device.total) +
+                                             "; declare what the process holds of it"};
+  }
+  OutsideCharge& outside = session.outside[index];
+  // What was seen before it was declared is the same memory.
+  const Bytes more = declared.minus(outside.declared);
+  set(session, index, &OutsideCharge::past, outside.past.minus(more));
+  set(session, index, &OutsideCharge::declared, declared);
+  if (outside.past.is_zero() && excused(session, index) == declared) outside.watch.clear();
+  return {};
+}
+
+Bytes Outside::excused(Session& session, DeviceIndex device) {
+  OutsideCharge& outside = session.outside[device];
+  const Bytes declared = outside.declared;
+  const Bytes others = state_.ledger.used(session.tenant, device) - declared;
+  const Bytes room = state_.ledger.quota(session.tenant, device).limit.minus(others);
+  outside.excused = std::min(declared, std::max(outside.excused, room));
+  return outside.excused;
+}
+
+}  // namespace gpumem::core

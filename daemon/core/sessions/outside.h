@@ -1,0 +1,31 @@
+#pragma once
+#include "daemon/core/sessions/state.h"
+
+namespace gpumem::core {
+
+/// Charges of sessions besides the pool: declared memory, their contexts, and memory that they were seen to
+/// hold past the broker.
+class Outside {
+ public:
+  explicit Outside(State& state) : state_(state) {}
+
+  /// Declares what the session's process holds of a device past the broker, in place of what was declared
+  /// before. Errors  kInvalidArgument (more than the device has).
+  Result<void> declare(Session& session, DeviceIndex device, Bytes declared);
+  /// Whether the context that the session's first slice on the device brings with it may be charged.
+  /// Errors  kResourceExhausted: names the limit.
+  Result<void> check_context(const Session& session, DeviceIndex device) const;
+  /// Charges it; does nothing after the first slice.
+  void begin_context(Session& session, DeviceIndex device);
+  /// The part of the session's declared memory that is not reclaimed if the tenant exceeds its limit: the
+  /// part that had room when it was declared, or has room now.
+  Bytes excused(Session& session, DeviceIndex device);
+  void set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes);
+  /// The session is over: nothing is charged any more.
+  void end(Session& session);
+
+ private:
+  State& state_;
+};
+
+}  // namespace gpumem::core

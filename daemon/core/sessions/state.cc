@@ -1,0 +1,62 @@
+#include "daemon/core/sessions/state.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+namespace {
+
+std::vector<Bytes> of_devices(const Policy& policy, Bytes DevicePolicy::*member) {
+  std::vector<Bytes> values;
+  for (const DevicePolicy& device : policy.devices) values.push_back(device.*member);
+  return values;
+}
+
+}  // namespace
+
+State::State(Policy policy_in_force)
+    : ledger(of_devices(policy_in_force, &DevicePolicy::pool)),
+      policy(std::move(policy_in_force)),
+      tenants(ledger),
+      arbiter(ledger, of_devices(policy, &DevicePolicy::granularity), policy.aging),
+      declaring(policy.devices.size()),
+      past_broker(policy.devices.size()),
+      unasked(policy.devices.size()) {}
+
+void State::charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {
+  auto& of_device = unasked[device];
+  const Bytes sum = of_device[tenant] + after - before;
+  if (sum.is_zero())
+    of_device.erase(tenant);
+  else
+    of_device[tenant] = sum;
+}
+
+Result<Session*> State::live(SessionId id) {
+  Session* known = find(id);
+  if (known == nullptr || known->ended)
+    return Error{Code::kUnauthenticated, "the session has ended; connect again"};
+  return known;
+}
+
+Result<Session*> State::borrower(SessionId id) {
+  auto session = live(id);
+  if (!session) return session;
+  if (draining) return Error{Code::kUnavailable, "the broker is stopping"};
+  if (!stopped_lending.empty()) return Error{Code::kUnavailable, stopped_lending};
+  return session;
+}
+
+Session* State::find(SessionId id) {
+  const auto found = sessions.find(id);
+  return found == sessions.end() ? nullptr : found->second.get();
+}
+
+Result<DeviceIndex> State::find_device(const std::string& uuid) const {
+  const auto found = std::ranges::find(policy.devices, uuid, &DevicePolicy::uuid);
+  if (found != policy.devices.end()) return static_cast<DeviceIndex>(found - policy.devices.begin());
+  std::string known;
+  for (const DevicePolicy& one : policy.devices) known += " " + one.uuid;
+  return Error{Code::kNotFound, "the broker lends no device '" + uuid + "', but:" + known};
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,60 @@
+#pragma once
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/core/arbiter/arbiter.h"
+#include "daemon/core/sessions/imports.h"
+#include "daemon/core/sessions/outbox.h"
+#include "daemon/core/sessions/tenants.h"
+#include "daemon/core/words/policy.h"
+
+namespace gpumem::core {
+
+/// What all parts of the core work on: the policy, who there is, what is charged, what waits, and what has
+/// been decided. It decides nothing itself.
+struct State {
+  explicit State(Policy policy_in_force);
+
+  /// Errors  kUnauthenticated: there is no such session, or it has ended.
+  Result<Session*> live(SessionId id);
+  /// The same, if anything new is lent. Errors  too: kUnavailable (the broker is stopping, or lends nothing).
+  Result<Session*> borrower(SessionId id);
+  /// The session is known.
+  Session& session(SessionId id) { return *sessions.at(id); }
+  const Session& session(SessionId id) const { return *sessions.at(id); }
+  /// Nothing, if it is not known.
+  Session* find(SessionId id);
+  const Session* find(SessionId id) const { return const_cast<State*>(this)->find(id); }
+  /// Errors  kNotFound: names the devices that there are.
+  Result<DeviceIndex> find_device(const std::string& uuid) const;
+  Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
+  /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
+  void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
+  void note_bytes(Event::Kind kind, const Session& one, DeviceIndex device, Bytes bytes, TimePoint now) {
+    outbox.note_bytes(kind, one, device, bytes, now);
+  }
+
+  Ledger ledger;  // the first, being aligned to cache lines
+  Policy policy;  ///< without the quotas of its tenants: the ledger has them
+  Tenants tenants;
+  Arbiter arbiter;
+  Imports imports;
+  boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
+  IdSource<SessionId> session_ids;
+  std::set<SessionId> session_order;           ///< the same, for listings
+  std::set<SessionId> detached_sessions;       ///< of `session_order`: without a process
+  std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
+  std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
+  /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and
+  /// of contexts what their estimate did not tell.
+  std::vector<std::map<TenantId, Bytes>> unasked;
+  Outbox outbox;
+  bool draining = false;
+  std::string stopped_lending;  ///< why nothing new is lent; empty: it is
+};
+
+}  // namespace gpumem::core

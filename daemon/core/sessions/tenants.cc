@@ -1,0 +1,167 @@
+#include "daemon/core/sessions/tenants.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+namespace {
+
+// What a tenant has that no rule covers any more: no growth.
+Quotas nothing(const Policy& policy) { return Quotas(policy.devices.size()); }
+
+}  // namespace
+
+Result<TenantId> Tenants::admit(const Policy& policy, const TenantMatch& match) {
+  if (const Tenant* known = find(match.name)) return known->id;
+  if (auto room = check_room(policy, match); !room) return room.error();
+  return add(match.name, match.quotas, parent_of(match));
+}
+
+TenantId Tenants::add(const std::string& name, Quotas quotas, TenantId parent) {
+  const TenantId id = ledger_.add_tenant(std::move(quotas), parent);
+  tenants_[id] = {.id = id, .name = name, .configured = false, .sessions = {}};
+  by_name_[name] = id;
+  return id;
+}
+
+TenantId Tenants::parent_of(const TenantMatch& match) const {
+  return match.parent.empty() ? TenantId{} : by_name_.at(match.parent);
+}
+
+// Another guarantee has to fit into what is promised already, on every level.
+Result<void> Tenants::check_room(const Policy& policy, const TenantMatch& match) const {
+  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
+    const std::string& uuid = policy.devices[device].uuid;
+    Bytes more = match.quotas[device].guarantee;
+    for (TenantId above = parent_of(match); above && !more.is_zero(); above = ledger_.parent(above)) {
+      const Quota& quota = ledger_.quota(above, device);
+      const Bytes members = ledger_.members_promised(above, device) + more;
+      if (members > quota.limit) {
+        return Error{Code::kResourceExhausted, "no room for another guarantee of " + to_string(more) +
+                                                   " on " + uuid + " below tenant '" + name(above) +
+                                                   "', whose limit is " + to_string(quota.limit) +
+                                                   "; ask the administrator"};
+      }
+      more = std::max(quota.guarantee, members) - ledger_.promised(above, device);
+    }
+    if (const auto sum = ledger_.promised(device).plus(more); !sum || *sum > ledger_.pool(device)) {
+      return Error{Code::kResourceExhausted,
+                   "no room for another guarantee of " + to_string(match.quotas[device].guarantee) + " on " +
+                       uuid + ": " + to_string(ledger_.promised(device)) + " of " +
+                       to_string(ledger_.pool(device)) + " are promised already; ask the administrator"};
+    }
+  }
+  return {};
+}
+
+void Tenants::retire(TenantId id) {
+  const auto found = tenants_.find(id);
+  if (found == tenants_.end()) return;
+  const Tenant& tenant = found->second;
+  if (tenant.configured || !tenant.sessions.empty() || !ledger_.is_idle(id)) return;
+  ledger_.remove_tenant(id);
+  by_name_.erase(tenant.name);
+  tenants_.erase(found);
+}
+
+void Tenants::retire_all() {
+  std::vector<TenantId> ids;
+  for (const auto& [id, tenant] : tenants_) ids.push_back(id);
+  for (const TenantId id : ids) retire(id);
+}
+
+void Tenants::join(TenantId tenant, SessionId session) {
+  tenants_.at(tenant).sessions.insert(session);
+  for (TenantId id = tenant; id; id = ledger_.parent(id)) ++tenants_.at(id).sessions_below;
+}
+
+void Tenants::leave(TenantId tenant, SessionId session) {
+  tenants_.at(tenant).sessions.erase(session);
+  for (TenantId id = tenant; id; id = ledger_.parent(id)) --tenants_.at(id).sessions_below;
+}
+
+void Tenants::count_sessions() {
+  for (auto& [id, tenant] : tenants_) tenant.sessions_below = 0;
+  for (const auto& [id, tenant] : tenants_) {
+    for (TenantId node = id; node; node = ledger_.parent(node))
+      tenants_.at(node).sessions_below += tenant.sessions.size();
+  }
+}
+
+const Tenant* Tenants::find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &tenants_.at(found->second);
+}
+
+bool Tenants::is_below(TenantId tenant, TenantId of) const {
+  while (tenant && tenant != of) tenant = ledger_.parent(tenant);
+  return tenant == of;
+}
+
+std::vector<TenantId> Tenants::with_members(TenantId id) const {
+  if (!ledger_.has_members(id)) return {id};
+  std::vector<TenantId> ids;
+  for (const auto& [other, tenant] : tenants_) {
+    if (is_below(other, id)) ids.push_back(other);
+  }
+  std::ranges::sort(ids);
+  return ids;
+}
+
+// ---- Another policy ----
+
+Tenants::Rules Tenants::rules_under(const Policy& policy, const Rules& members) const {
+  Rules rules = members;
+  // Processes that are no clients are charged too; whose they are then, the next look at the device tells.
+  for (const auto& [id, tenant] : tenants_) {
+    if (!tenant.sessions.empty() || ledger_.is_idle(id)) continue;
+    TenantRule rule{
+        .name = tenant.name, .uid = {}, .gid = {}, .quotas = policy.others.value_or(nothing(policy))};
+    if (policy.others) rule.parent = policy.others_parent;
+    rules.try_emplace(tenant.name, std::move(rule));
+  }
+  for (const TenantRule& rule : policy.tenants) rules[rule.name] = rule;
+  return rules;
+}
+
+// A tenant is either charged itself or stands above others.
+Result<void> Tenants::check_parents(const Rules& rules, const Rules& members) {
+  for (const auto& [name, rule] : rules) {
+    if (!members.contains(rule.parent)) continue;
+    return Error{Code::kFailedPrecondition, "tenant '" + rule.parent + "' cannot become the parent of '" +
+                                                name + "' while it has sessions of its own; end them first"};
+  }
+  return {};
+}
+
+std::vector<std::string> Tenants::changed_under(const Rules& rules) const {
+  std::vector<std::string> changed;
+  for (const auto& [name, rule] : rules) {
+    const Tenant* known = find(name);
+    bool same = known != nullptr;
+    for (DeviceIndex device = 0; same && device < rule.quotas.size(); ++device)
+      same = ledger_.quota(known->id, device) == rule.quotas[device];
+    if (!same) changed.push_back(name);
+  }
+  return changed;
+}
+
+void Tenants::put_in_force(const Rules& rules, const std::vector<TenantRule>& configured) {
+  for (const auto& [name, rule] : rules) {
+    if (const Tenant* known = find(name))
+      ledger_.set_quotas(known->id, rule.quotas);
+    else
+      add(name, rule.quotas, {});
+  }
+  // Parents once all are there; first all at the top, so that no change of places makes a circle on the way.
+  for (const auto& [name, id] : by_name_) {
+    tenants_.at(id).configured = false;
+    if (ledger_.parent(id)) ledger_.set_parent(id, {});
+  }
+  for (const auto& [name, rule] : rules) {
+    if (!rule.parent.empty()) ledger_.set_parent(by_name_.at(name), by_name_.at(rule.parent));
+  }
+  for (const TenantRule& rule : configured) tenants_.at(by_name_.at(rule.name)).configured = true;
+  count_sessions();
+}
+
+}  // namespace gpumem::core

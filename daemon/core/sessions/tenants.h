@@ -1,0 +1,65 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/ledger/ledger.h"
+#include "daemon/core/sessions/records.h"
+#include "daemon/core/words/policy.h"
+
+namespace gpumem::core {
+
+/// Who there is: the tree of tenants by name, and which sessions belong to which. Their quotas and their
+/// place in the tree are in the ledger.
+///
+/// Invariant  a tenant is configured, or has sessions, or is charged; each is in the ledger exactly once.
+class Tenants {
+ public:
+  /// What each tenant is to have, by name.
+  using Rules = std::map<std::string, TenantRule>;
+
+  explicit Tenants(Ledger& ledger) : ledger_(ledger) {}
+
+  /// The tenant of that name, made if need be. Errors  kResourceExhausted: no room for its guarantee.
+  Result<TenantId> admit(const Policy& policy, const TenantMatch& match);
+  /// Forgets a tenant that nothing keeps; does nothing to others.
+  void retire(TenantId id);
+  void join(TenantId tenant, SessionId session);
+  void leave(TenantId tenant, SessionId session);
+
+  /// The configured rules, and those of other tenants: `members`, by the rule of `policy` that covers them.
+  Rules rules_under(const Policy& policy, const Rules& members) const;
+  /// Errors  kFailedPrecondition: one of `members` would become the parent of others.
+  static Result<void> check_parents(const Rules& rules, const Rules& members);
+  /// Those whose quotas will be others than now.
+  std::vector<std::string> changed_under(const Rules& rules) const;
+  /// Makes and changes tenants; those without a rule stay until retire_all().
+  void put_in_force(const Rules& rules, const std::vector<TenantRule>& configured);
+  void retire_all();
+
+  const Tenant* find(const std::string& name) const;
+  /// The tenant exists.
+  const Tenant& at(TenantId id) const { return tenants_.at(id); }
+  const std::string& name(TenantId id) const { return tenants_.at(id).name; }
+  bool contains(TenantId id) const { return tenants_.contains(id); }
+  /// Whether `tenant` is `of`, or below it. None: everybody is below it.
+  bool is_below(TenantId tenant, TenantId of) const;
+  /// The tenant and all below it.
+  std::vector<TenantId> with_members(TenantId id) const;
+  const std::map<std::string, TenantId>& by_name() const { return by_name_; }
+  const std::unordered_map<TenantId, Tenant>& all() const { return tenants_; }
+
+ private:
+  TenantId add(const std::string& name, Quotas quotas, TenantId parent);
+  Result<void> check_room(const Policy& policy, const TenantMatch& match) const;
+  TenantId parent_of(const TenantMatch& match) const;
+  void count_sessions();
+
+  Ledger& ledger_;
+  std::unordered_map<TenantId, Tenant> tenants_;
+  std::map<std::string, TenantId> by_name_;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,38 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "daemon/core/sessions/outside.h"
+#include "daemon/core/sessions/reconcile.h"
+#include "daemon/core/sessions/state.h"
+
+namespace gpumem::core {
+
+/// Memory that was taken past the broker: what the driver says of a device, held against the ledger; who is
+/// charged for it, and who is ended for it where the policy says so.
+class Unmanaged {
+ public:
+  /// Both outlive it.
+  Unmanaged(State& state, Outside& outside);
+
+  /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
+  /// its figures.
+  void begin_observation(DeviceIndex device);
+  void observe(const Observation& observation, TimePoint now);
+  /// Kills what was told to end, and has not.
+  void tick(TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+  const Reconciliation& view(DeviceIndex device) const { return devices_.at(device).view; }
+
+ private:
+  class Look;
+  const PastBroker* watch_of(const Ending& ending) const;
+  void kill(const Ending& ending, Bytes bytes, TimePoint now);
+
+  State& state_;
+  Outside& outside_;
+  std::vector<Reconciled> devices_;
+  std::vector<Ending> endings_;
+};
+
+}  // namespace gpumem::core

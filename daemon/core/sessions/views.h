@@ -1,0 +1,129 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/ledger/ledger.h"
+#include "daemon/core/words/denial.h"
+#include "daemon/core/words/policy.h"
+#include "daemon/core/words/types.h"
+
+namespace gpumem::core {
+
+// What can be seen of the broker: copies, for listings.
+
+struct DeviceView {
+  DevicePolicy policy;
+  Bytes free;
+  Charges charges;
+  Bytes warm;
+  Bytes missing;
+  Bytes guaranteed;
+  std::size_t waiting = 0;
+  Bytes asked_back;                      ///< of borrowers, outstanding
+  Bytes outside;                         ///< charged besides the pool: declared memory and contexts
+  std::optional<TimePoint> claim_asked;  ///< when the oldest claim that waits was asked for
+};
+
+/// What a tenant has published.
+struct RegionTotal {
+  std::size_t count = 0;
+  Bytes bytes;   ///< those that several regions have in common count in each
+  Bytes kept{};  ///< of those: of regions that outlive their processes
+  std::size_t kept_count = 0;
+};
+
+struct TenantView {
+  std::string name;
+  std::string parent;
+  DeviceIndex device = 0;
+  Quota quota;
+  Charges charges;  ///< with those of the tenants below it
+  Bytes outside;    ///< charged besides: declared memory and contexts
+  Bytes burst;      ///< beyond what is promised
+  Bytes debt;       ///< beyond the limit
+  std::size_t sessions = 0;
+  std::size_t waiting = 0;
+  RegionTotal regions;  ///< of this tenant alone
+};
+
+/// How a tenant stands on a device.
+struct Standing {
+  DeviceIndex device = 0;
+  Quota quota;
+  Bytes charged;   ///< all of it
+  Bytes declared;  ///< of `charged`
+  Bytes overhead;  ///< of `charged`
+  Bytes available;
+  Bytes burst;
+  Bytes debt;
+  Bytes asked_back;
+  std::optional<TimePoint> asked_back_until;
+  RegionTotal regions{};  ///< that it has published
+  Bytes past_broker{};    ///< of `charged`: taken past the broker, and not declared
+};
+
+/// What `gpumem why` shows.
+struct Explanation {
+  std::string tenant;
+  std::vector<Standing> devices;
+  std::vector<Denial>
+      waiting;               ///< one for each request and device, in the order they came; the first of them
+  std::size_t requests = 0;  ///< that wait, in all
+  bool is_newcomer = false;  ///< nobody is there: how a first session would stand
+};
+
+/// A device as its driver last said, against the ledger.
+struct Reconciliation {
+  struct Process {
+    std::int64_t pid = 0;
+    std::uint32_t uid = 0;
+    std::string command;
+    std::string tenant;  ///< who is charged; empty: nobody
+    Bytes bytes;
+  };
+  std::optional<TimePoint> seen;
+  Bytes used;  ///< as the driver says
+  Bytes extents;
+  Bytes overhead;
+  Bytes declared;
+  Bytes past_broker;
+  Bytes unexplained;
+  std::vector<Process> processes;  ///< that hold memory past the broker, largest first
+  std::string problem;             ///< why nothing was seen; empty: none
+};
+
+struct SliceView {
+  SliceId id;
+  DeviceIndex device = 0;
+  std::string label;
+  Bytes limit;
+  Bytes charged;
+  Bytes returning;  ///< of `charged`: the session has given it back
+  Bytes waiting;
+};
+
+/// What a session has of a device besides its slices.
+struct SharedView {
+  DeviceIndex device = 0;
+  Bytes charged;   ///< that it has inherited by imports, or that is on its way back
+  Bytes imported;  ///< of others' memory, which is charged to them
+  Bytes fabric;    ///< of its own, its slices' included: given out by fabric handles
+  Bytes declared;  ///< charged besides: memory past the broker, as it says
+};
+
+struct SessionView {
+  SessionId id;
+  std::string tenant;
+  Peer peer;
+  std::string label;
+  TimePoint since;
+  bool ended = false;
+  bool detached = false;  ///< without a process: charged for kept regions
+  std::vector<SliceView> slices;
+  std::vector<SharedView> shared;  ///< where there is any
+  std::size_t mappings = 0;        ///< regions and handles that it has mapped
+  std::size_t region_waits = 0;    ///< regions that it waits for
+};
+
+}  // namespace gpumem::core

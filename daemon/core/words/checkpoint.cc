@@ -1,0 +1,132 @@
+#include "daemon/core/words/checkpoint.h"
+
+#include <algorithm>
+
+namespace gpumem::core {
+
+void Checkpoint::apply(const Change& change) {
+  std::visit([this](const auto& one) { put(one); }, change);
+}
+
+void Checkpoint::put(const Session& one) {
+  sessions.insert_or_assign(one.id, one);
+  if (one.ended) answers.erase(one.id);
+  last.session = std::max(last.session, one.id);
+}
+
+void Checkpoint::put(const Slice& one) {
+  slices.insert_or_assign(one.id, one);
+  last.slice = std::max(last.slice, one.id);
+}
+
+void Checkpoint::put(const Lease& one) {
+  leases.insert_or_assign(one.id, one);
+  last.lease = std::max(last.lease, one.id);
+  last.grant = std::max(last.grant, one.grant);
+}
+
+void Checkpoint::put(const LeaseGone& one) {
+  leases.erase(one.id);
+  suspects.erase(suspects.lower_bound({one.id, {}}), suspects.lower_bound({{one.id.value + 1}, {}}));
+}
+
+void Checkpoint::put(const Import& one) {
+  imports.insert_or_assign(one.id, one);
+  for (const LeaseId lease : one.leases) suspects.erase({lease, one.session});
+  last.import = std::max(last.import, one.id);
+}
+
+void Checkpoint::put(const Suspect& one) {
+  for (const LeaseId lease : one.leases)
+    if (leases.contains(lease)) suspects.emplace(lease, one.session);
+  if (one.leases.empty())
+    std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.session; });
+}
+
+void Checkpoint::put(const Declaration& one) {
+  if (one.bytes.is_zero())
+    declarations.erase({one.session, one.device});
+  else
+    declarations.insert_or_assign({one.session, one.device}, one);
+}
+
+void Checkpoint::put(const Numbers& one) {
+  last = {std::max(last.session, one.session), std::max(last.slice, one.slice),
+          std::max(last.lease, one.lease),     std::max(last.grant, one.grant),
+          std::max(last.import, one.import),   last.region};
+}
+
+void Checkpoint::put(const Region& one) {
+  regions.insert_or_assign(one.id, one);
+  last.region = std::max(last.region, one.id);
+}
+
+void Checkpoint::put(const RegionGone& one) {
+  regions.erase(one.id);
+  sealed.erase(one.id);
+  last.region = std::max(last.region, one.id);
+}
+
+void Checkpoint::put(const RegionSealed& one) {
+  if (regions.contains(one.id)) sealed.insert_or_assign(one.id, one);
+}
+
+void Checkpoint::put(const Answer& one) {
+  const auto session = sessions.find(one.session);
+  if (session == sessions.end() || session->second.ended) return;
+  std::vector<Answer>& of = answers[one.session];
+  if (of.size() == kMostAnswers) of.erase(of.begin());
+  of.push_back(one);
+}
+
+void Checkpoint::put(const Handle& one) {
+  if (one.uses == 0)
+    handles.erase(one.name);
+  else
+    handles.insert_or_assign(one.name, one);
+}
+
+// With a session goes what it had, its leases excepted: those tell themselves when they are free.
+void Checkpoint::put(const SessionGone& one) {
+  const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
+  sessions.erase(one.id);
+  answers.erase(one.id);
+  std::erase_if(slices, is_its);
+  std::erase_if(imports, is_its);
+  std::erase_if(handles, is_its);
+  std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.id; });
+  waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
+  declarations.erase(declarations.lower_bound({one.id, 0}),
+                     declarations.lower_bound({{one.id.value + 1}, 0}));
+}
+
+std::vector<Checkpoint::Change> Checkpoint::changes() const {
+  std::vector<Change> changes{last};
+  if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
+  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + suspects.size() +
+                  declarations.size() + handles.size() + regions.size() + sealed.size() + waiting.size());
+  const auto add = [&](const auto& entries) {
+    for (const auto& [id, entry] : entries) changes.emplace_back(entry);
+  };
+  add(sessions);
+  add(slices);
+  add(leases);
+  add(imports);
+  for (const auto& [lease, session] : suspects) changes.emplace_back(Suspect{session, {lease}});
+  add(declarations);
+  add(handles);
+  add(regions);
+  add(sealed);
+  add(waiting);
+  for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());
+  return changes;
+}
+
+Bytes Checkpoint::lent(DeviceIndex device) const {
+  Bytes sum;
+  for (const auto& [id, lease] : leases)
+    if (lease.device == device && sessions.contains(lease.session)) sum += lease.size;
+  return sum;
+}
+
+}  // namespace gpumem::core

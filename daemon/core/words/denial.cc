@@ -1,0 +1,110 @@
+#include "daemon/core/words/denial.h"
+
+#include <cstdio>
+
+namespace gpumem::core {
+namespace {
+
+std::string seconds(Duration duration) {
+  char text[32] = {};
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+std::string holders_in_words(const Denial& denial) {
+  constexpr std::size_t kNamed = 3;
+  std::string words;
+  for (std::size_t i = 0; i < denial.holders.size() && i < kNamed; ++i) {
+    const Denial::Holder& holder = denial.holders[i];
+    words += (i == 0 ? " (" : ", ");
+    words += holder.pid != 0 ? "pid " + std::to_string(holder.pid)
+                             : "session " + std::to_string(holder.session.value);
+    words += " " + holder.command + " " + to_string(holder.charged);
+  }
+  if (denial.holders.size() > kNamed)
+    words += " and " + std::to_string(denial.holders.size() - kNamed) + " more";
+  return words.empty() ? words : words + ")";
+}
+
+std::string shortage_in_words(const Denial& denial) {
+  std::string words = "of the pool of " + to_string(denial.pool) + ", " +
+                      to_string(denial.charged_to_others) + " are charged to other tenants and " +
+                      to_string(denial.charged) + " to this one, " + to_string(denial.free) + " are free";
+  if (!denial.kept_for_others.is_zero()) {
+    words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
+  }
+  if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";
+  if (!denial.asked_back.is_zero())
+    words += "; borrowers are asked to give back " + to_string(denial.asked_back);
+  if (denial.waiters_ahead != 0)
+    words += "; requests that came before: " + std::to_string(denial.waiters_ahead);
+  return words;
+}
+
+std::string asked_in_words(const Denial& denial) {
+  const std::string asked = to_string(denial.asked);
+  return denial.asked_min < denial.asked ? asked + " (at least " + to_string(denial.asked_min) + ")" : asked;
+}
+
+// A limit is the tenant's own, or that of one it belongs to.
+std::string owner_in_words(const Denial& denial) {
+  return denial.limiting_tenant == denial.tenant
+             ? "the tenant's limit"
+             : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
+}
+
+// No giving back would help.
+std::string excess_in_words(const Denial& denial) {
+  const bool is_own = denial.limiting_tenant == denial.tenant;
+  const std::string limit =
+      (is_own ? "the whole limit"
+              : "the whole limit of '" + denial.limiting_tenant + "', which the tenant belongs to,") +
+      " of " + to_string(denial.limiting_limit);
+  const bool is_pool = denial.limiting_limit == denial.pool;
+  return to_string(denial.asked_min) + " is more than " + limit +
+         (is_pool ? ", which is the whole pool: ask for less"
+                  : ": ask for less, or ask the administrator for a higher limit");
+}
+
+std::string obstacle_in_words(const Denial& denial) {
+  switch (denial.reason) {
+    case Denial::Reason::kSliceLimit:
+      return "the slice would pass its own limit of " + to_string(denial.slice_limit) +
+             "; open the slice with a higher limit";
+    case Denial::Reason::kTenantLimit:
+      if (denial.asked_min > denial.limiting_limit) return excess_in_words(denial);
+      return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
+             ", of which " + to_string(denial.limiting_charged) + " are charged already" +
+             holders_in_words(denial) + "; give memory back or ask the administrator for a higher limit";
+    case Denial::Reason::kDebt:
+      return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
+             owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +
+             "; give back what is over it";
+    case Denial::Reason::kPoolSize:
+      return "the whole pool of the device is " + to_string(denial.pool) + ", of which " +
+             to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
+             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);
+    case Denial::Reason::kTurn: return "there is memory, but others are first; " + shortage_in_words(denial);
+    case Denial::Reason::kNoMemory: return shortage_in_words(denial);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string explain(const Denial& denial) {
+  const std::string head =
+      "tenant '" + denial.tenant + "' asked for " + asked_in_words(denial) + " on " + denial.device;
+  const bool by_lack = denial.reason == Denial::Reason::kNoMemory || denial.reason == Denial::Reason::kTurn;
+  if (denial.waited != Duration::zero() && denial.wait_limit != Duration::zero())
+    return head + " and waited " + seconds(denial.waited) + " in vain: " + obstacle_in_words(denial);
+  return head + (by_lack ? " and may not wait: " : ": ") + obstacle_in_words(denial);
+}
+
+Code code_of(const Denial& denial) {
+  const bool asked_to_wait = denial.wait_limit != Duration::zero();
+  return asked_to_wait && denial.waited != Duration::zero() ? Code::kDeadlineExceeded
+                                                            : Code::kResourceExhausted;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/words/types.h"
+#include "gpumem/result.h"
+
+namespace gpumem::core {
+
+/// Why a request was refused, waited in vain, or waits: figures of that moment.
+struct Denial {
+  /// The numbers are those of gpumem.v1.Denial.Reason.
+  enum class Reason : std::uint8_t {
+    kSliceLimit = 1,   ///< the slice would pass its own limit
+    kTenantLimit = 2,  ///< the tenant, or one above it, would pass its limit
+    kPoolSize = 3,     ///< more than the pool holds besides what is promised to others
+    kNoMemory = 4,     ///< others hold it, or it is kept for guarantees
+    kDebt = 5,         ///< the tenant, or one above it, uses more than its limit
+    kTurn = 6,         ///< there is memory, but others are first
+  };
+  struct Holder {
+    SessionId session;  ///< none: a tenant as a whole
+    std::int64_t pid = 0;
+    std::string command;
+    Bytes charged;
+    std::string tenant;
+  };
+  /// The soonest that the request could succeed, from now.
+  struct Soonest {
+    std::optional<Duration> within;  ///< nothing: it depends on what others do of their own accord
+    std::string why;
+  };
+
+  Reason reason = Reason::kNoMemory;
+  RequestId request;
+  SessionId session;
+  std::string device;
+  std::string tenant;
+  Bytes asked;
+  Bytes asked_min;
+  Bytes slice_limit;
+  Quota quota;
+  Bytes charged;                ///< to the tenant
+  std::string limiting_tenant;  ///< whose limit it is, of kTenantLimit and kDebt
+  Bytes limiting_limit;
+  Bytes limiting_charged;
+  Bytes pool;
+  Bytes free;
+  Bytes returning;             ///< on its way back
+  Bytes asked_back;            ///< of borrowers
+  Bytes kept_for_others;       ///< of `free`: what others' guarantees still need
+  Bytes guaranteed_to_others;  ///< of `pool`
+  Bytes charged_to_others;
+  std::size_t waiters_ahead = 0;
+  Duration waited{};
+  Duration wait_limit{};
+  Soonest soonest;
+  std::vector<Holder> holders;        ///< of the tenant, largest first
+  std::vector<Holder> other_tenants;  ///< largest first; for administrators only
+};
+
+/// The denial in words that are complete without the figures.
+std::string explain(const Denial& denial);
+
+/// The denial's code: kDeadlineExceeded after a wait, else kResourceExhausted.
+Code code_of(const Denial& denial);
+
+/// A failed growth: the error, and the figures where it is a denial.
+struct GrowFailure {
+  Error error;
+  std::optional<Denial> denial;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,45 @@
+#pragma once
+#include <algorithm>
+#include <boost/container/small_vector.hpp>
+
+#include "base/ids.h"
+#include "daemon/core/words/types.h"
+
+namespace gpumem::core {
+
+/// A growth that asks for memory: of one device, or of several, all or nothing.
+struct Request {
+  struct Part {
+    SliceId slice;
+    DeviceIndex device = 0;
+    Bytes bytes;
+    Bytes min_bytes;  ///< content with this; at most `bytes`
+    Bytes largest{};  ///< extents are preferably not larger; zero: no preference; or kOneExtent
+  };
+  using Parts = boost::container::small_vector<Part, 1>;
+  RequestId id;
+  SessionId session;
+  TenantId tenant;
+  Parts parts;  ///< each of another device
+  TimePoint asked;
+  Duration wait{};     ///< as asked for
+  TimePoint deadline;  ///< not before `asked + wait`
+  /// False: no guarantee of others is lent to it, since its session could not be made to return the memory.
+  bool may_borrow = true;
+  bool is_recorded = false;   ///< the next broker is told that it waits
+  std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
+
+  bool is_for(DeviceIndex device) const {
+    return std::ranges::find(parts, device, &Part::device) != parts.end();
+  }
+  /// The request has a part on the device.
+  const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }
+};
+
+/// A request that is granted: its bytes are charged as offered.
+struct Granted {
+  Request request;
+  boost::container::small_vector<Bytes, 1> bytes;  ///< of each part
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,54 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "daemon/core/words/policy.h"
+#include "daemon/host/config/config.h"
+#include "daemon/host/config/quota_overlay.h"
+#include "daemon/pods/prepared_claims.h"
+
+namespace gpumem::host {
+
+/// The driver's data of a device, and the bytes of it that can be reserved now.
+struct DeviceFacts {
+  cuda::Device device;
+  Bytes obtainable;  ///< total minus the memory that others use; total where that is unknown
+  Bytes lent{};      ///< part of it that the previous broker lent to clients that may still use it
+  std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
+};
+
+/// A part of an overlay, or of a claim, that does not apply to the configuration.
+struct Unapplied {
+  std::string tenant;
+  std::string device;  ///< empty: all of the tenant's
+  std::string why;
+};
+
+struct Compiled {
+  core::Policy policy;
+  std::vector<Unapplied> unapplied;
+  std::vector<std::string> warnings;  ///< about values in force that differ from the file
+};
+
+/// Compiles a configuration, the quotas set over it, and the claims prepared for pods into the policy for the
+/// machine's devices: amounts into bytes, names of users and groups into numbers. The policy is checked. A
+/// limit, and a share, is rounded down to the granularity; a guarantee in bytes is rounded up. A guarantee
+/// above zero never becomes zero.
+/// Errors  kInvalidArgument (unknown user, group or device; more reserved than there is; a limit below the
+///         granularity; quotas that cannot hold together).
+Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices,
+                                const QuotaOverlay& overlay = {}, const pods::PreparedClaims& claims = {});
+
+/// Puts the tenants of prepared pods into `policy`, which has its devices and other tenants already. Each
+/// goes below its namespace, if that is a tenant, else below the parent that is configured for pods. Returns
+/// the parts of claims on devices that are not lent. A limit is rounded down to the granularity and cut down
+/// to the pool, a guarantee rounded up, but not beyond the limit.
+std::vector<Unapplied> compile_pods(const KubernetesConfig& config, const pods::PreparedClaims& claims,
+                                    core::Policy& policy);
+
+/// Whether the devices of `policy` can lend what `claim` asks for, each by itself.
+/// Errors  kNotFound: one is not lent; kInvalidArgument: a limit is less than the least that it lends.
+Result<void> check_amounts(const core::PodClaim& claim, const core::Policy& policy);
+
+}  // namespace gpumem::host

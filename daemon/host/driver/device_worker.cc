@@ -1,0 +1,156 @@
+#include "daemon/host/driver/device_worker.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "base/crash_point.h"
+#include "base/log.h"
+
+namespace gpumem::host {
+
+DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types,
+                           const DescriptorStore* store, Done done)
+    : driver_(driver),
+      ordinal_(ordinal),
+      types_(types),
+      store_(store),
+      done_(std::move(done)),
+      thread_([this] { work(); }) {}
+
+DeviceWorker::~DeviceWorker() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void DeviceWorker::run(std::vector<DriverJob> jobs) {
+  {
+    const MutexLock lock(mutex_);
+    for (DriverJob& job : jobs) {
+      const core::Job::Turn turn = job.job.turn;
+      tasks_.push(turn, std::move(job));
+    }
+  }
+  wake_.notify_one();
+}
+
+void DeviceWorker::hurry(core::JobId job) {
+  const MutexLock lock(mutex_);
+  tasks_.hurry([job](const Task& task) {
+    const auto* const one = std::get_if<DriverJob>(&task);
+    return one != nullptr && one->job.id == job;
+  });
+}
+
+void DeviceWorker::keep(LeaseId lease, UniqueFd descriptor) {
+  add(core::Job::Turn::kInOrder, Keep{lease, std::move(descriptor)});
+}
+
+void DeviceWorker::forget(std::vector<LeaseId> leases) { add(core::Job::Turn::kInOrder, std::move(leases)); }
+
+void DeviceWorker::add(core::Job::Turn turn, Task task) {
+  {
+    const MutexLock lock(mutex_);
+    tasks_.push(turn, std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void DeviceWorker::work() {
+  while (auto task = next_task()) std::visit([this](auto& one) { carry_out(std::move(one)); }, *task);
+}
+
+// Waits for it; nothing, once the worker is to stop.
+std::optional<DeviceWorker::Task> DeviceWorker::next_task() {
+  const MutexLock lock(mutex_);
+  while (!stopping_ && tasks_.empty()) wake_.wait(mutex_);
+  if (stopping_) return std::nullopt;
+  return tasks_.pop();
+}
+
+void DeviceWorker::carry_out(const Keep& keep) const {
+  if (fails_at(CrashPoint::kStoreKeep)) return;
+  store_->keep(keep.lease, keep.descriptor.get());
+  crash_at(CrashPoint::kStoreKept);
+}
+
+void DeviceWorker::carry_out(std::vector<LeaseId> leases) {
+  const bool told = !fails_at(CrashPoint::kStoreForget) && store_->forget(leases);
+  if (told) return crash_at(CrashPoint::kStoreForgotten);
+  spdlog::warn("the service manager could not be told to let go of {} descriptors; it is told again",
+               leases.size());
+  unforgotten_.insert(unforgotten_.end(), leases.begin(), leases.end());
+}
+
+// Memory stays allocated while the store keeps a descriptor of it, so the store forgets first. Leases that it
+// could not be told of earlier are sent again.
+void DeviceWorker::forget_stored(const DriverJob& job) {
+  std::vector<LeaseId> stored = std::move(unforgotten_);
+  for (const std::vector<HeldExtent>& step : job.destroy)
+    for (const HeldExtent& extent : step)
+      if (extent.stored) stored.push_back(extent.lease);
+  unforgotten_.clear();
+  if (!stored.empty()) carry_out(std::move(stored));
+}
+
+// Runs between two steps of an ordered job. Each unordered job has one step.
+void DeviceWorker::do_what_cannot_wait() {
+  const auto next = [this]() -> std::optional<Task> {
+    const MutexLock lock(mutex_);
+    return stopping_ ? std::nullopt : tasks_.pop_before_those_in_order();
+  };
+  while (auto task = next()) carry_out(std::move(std::get<DriverJob>(*task)));
+}
+
+void DeviceWorker::carry_out(DriverJob job) {
+  forget_stored(job);
+  DriverResult result;
+  result.result.id = job.job.id;
+  result.result.device = job.job.device;
+  for (std::size_t i = 0; i < job.job.steps.size(); ++i) {
+    if (i != 0) do_what_cannot_wait();
+    // The descriptor first: with the handle our last hold on the memory goes.
+    if (!job.destroy[i].empty()) crash_at(CrashPoint::kExtentDestroy);
+    for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();
+    job.destroy[i].clear();
+    if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
+    for (const core::Extent& extent : job.job.steps[i].create) {
+      auto created = create(extent);
+      if (created) {
+        result.created.push_back(std::move(*created));
+      } else {
+        result.result.failed.push_back(extent.id);
+        result.last_error = created.error().message;
+      }
+    }
+  }
+  done_(std::move(result));
+}
+
+Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
+  auto allocation = allocate(extent.size);
+  if (!allocation) return allocation.error();
+  if (fails_at(CrashPoint::kExtentExport)) return errno_error(EMFILE, "cuMemExportToShareableHandle");
+  auto descriptor = allocation->export_descriptor();
+  if (!descriptor) return descriptor.error();
+  crash_at(CrashPoint::kExtentCreated);
+  HeldExtent held{extent, std::move(*allocation), std::move(*descriptor)};
+  if (types_ == cuda::HandleTypes::kDescriptorAndFabric) {
+    if (auto handle = held.allocation.export_fabric()) held.fabric = *handle;
+  }
+  return held;
+}
+
+// An IMEX channel may go away while the broker runs: then the pool goes on without fabric handles.
+Result<cuda::Allocation> DeviceWorker::allocate(Bytes size) const {
+  if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "cuMemCreate");
+  auto made = cuda::Allocation::create(driver_, ordinal_, size, types_);
+  if (made || types_ == cuda::HandleTypes::kDescriptor || made.error().code == Code::kResourceExhausted)
+    return made;
+  return cuda::Allocation::create(driver_, ordinal_, size);
+}
+
+}  // namespace gpumem::host

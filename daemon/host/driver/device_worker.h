@@ -1,0 +1,91 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cuda/memory.h"
+#include "daemon/core/memory/job.h"
+#include "daemon/host/state/passed_descriptors.h"
+
+namespace gpumem::host {
+
+/// An extent in the broker's hands: never mapped. The descriptor is what clients are sent.
+struct HeldExtent {
+  core::Extent extent;
+  cuda::Allocation allocation;
+  UniqueFd descriptor;
+  std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
+  LeaseId lease{};                             ///< that it is lent as
+  bool stored = false;                         ///< the service manager keeps a descriptor of it, too
+};
+
+/// A job with the extents that it destroys.
+struct DriverJob {
+  core::Job job;
+  std::vector<std::vector<HeldExtent>> destroy;  ///< one list a step
+};
+struct DriverResult {
+  core::JobResult result;
+  std::vector<HeldExtent> created;
+  std::string last_error;  ///< of the driver, if anything failed
+};
+
+/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. Also
+/// tells the store, which forgets memory before that is destroyed.
+class DeviceWorker {
+ public:
+  using Done = std::function<void(DriverResult)>;
+
+  /// `store`  outlives it; null: there is none. `done`  is called on the worker's thread.
+  DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, const DescriptorStore* store,
+               Done done);
+  /// Finishes the job under way; drops the rest.
+  ~DeviceWorker();
+  DeviceWorker(const DeviceWorker&) = delete;
+  DeviceWorker& operator=(const DeviceWorker&) = delete;
+
+  /// Queues all of `jobs` before an ordered one starts: a job may free the memory that the next one
+  /// allocates. Threads  any; does not block.
+  void run(std::vector<DriverJob> jobs);
+  /// A request waits for the job: core::JobQueue::hurry(). Likewise.
+  void hurry(core::JobId job);
+  /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.
+  void keep(LeaseId lease, UniqueFd descriptor);
+  /// Has the store forget what it keeps for the leases. Likewise.
+  void forget(std::vector<LeaseId> leases);
+
+ private:
+  struct Keep {
+    LeaseId lease;
+    UniqueFd descriptor;
+  };
+  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>>;
+
+  void work();
+  void add(core::Job::Turn turn, Task task);
+  std::optional<Task> next_task();
+  void do_what_cannot_wait();
+  void carry_out(DriverJob job);
+  void carry_out(const Keep& keep) const;
+  void carry_out(std::vector<LeaseId> leases);
+  void forget_stored(const DriverJob& job);
+  Result<HeldExtent> create(const core::Extent& extent) const;
+  Result<cuda::Allocation> allocate(Bytes size) const;
+
+  const cuda::Driver& driver_;
+  int ordinal_;
+  cuda::HandleTypes types_;
+  const DescriptorStore* store_;
+  Done done_;
+  Mutex mutex_;
+  Condition wake_;
+  core::JobQueue<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
+  bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::vector<LeaseId> unforgotten_;  ///< the worker's thread's: what the store could not be told to forget
+  std::thread thread_;
+};
+
+}  // namespace gpumem::host

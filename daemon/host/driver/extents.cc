@@ -1,0 +1,140 @@
+#include "daemon/host/driver/extents.h"
+
+#include <boost/asio/post.hpp>
+
+#include "base/check.h"
+#include "base/crash_point.h"
+#include "base/log.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr auto kUntilKept = std::chrono::seconds(1);
+
+// systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
+// little more than this.
+constexpr std::size_t kMostStored = 2000;
+
+}  // namespace
+
+Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, const cuda::Driver& driver,
+                                                 const std::vector<core::DevicePolicy>& devices,
+                                                 const DescriptorStore* store, Done done) {
+  std::unique_ptr<Extents> extents(new Extents(loop, store, std::move(done)));
+  for (const core::DevicePolicy& policy : devices) {
+    auto uuid = cuda::parse_device_uuid(policy.uuid);
+    if (!uuid) return uuid.error();
+    auto device = driver.find(*uuid);
+    if (!device) return device.error();
+    extents->workers_.push_back(std::make_unique<DeviceWorker>(
+        driver, (*device)->ordinal,
+        policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor,
+        store, [self = extents.get()](DriverResult result) {
+          auto shared = std::make_shared<DriverResult>(std::move(result));
+          boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
+        }));
+  }
+  return extents;
+}
+
+void Extents::run(core::DeviceIndex device, std::vector<core::Job> jobs) {
+  std::vector<DriverJob> work;
+  work.reserve(jobs.size());
+  for (core::Job& job : jobs) work.push_back(with_extents(std::move(job)));
+  workers_[device]->run(std::move(work));
+}
+
+DriverJob Extents::with_extents(core::Job job) {
+  DriverJob work{std::move(job), {}};
+  for (const core::Job::Step& step : work.job.steps) {
+    std::vector<HeldExtent>& destroy = work.destroy.emplace_back();
+    for (const ExtentId id : step.destroy) {
+      auto held = held_.extract(id);
+      GPUMEM_CHECK(!held.empty(), "only what is held is destroyed");
+      if (held.mapped().stored) --stored_;
+      destroy.push_back(std::move(held.mapped()));
+    }
+  }
+  return work;
+}
+
+void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {
+  const auto held = held_.find(id);
+  if (held == held_.end()) return;  // the extent was returned at once
+  held->second.lease = lease;
+  if (store_ == nullptr) return;
+  recent_.push_back({std::chrono::steady_clock::now(), id, device});
+  if (recent_.size() == 1) keep_next();
+}
+
+void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor) {
+  HeldExtent held{extent, {}, std::move(descriptor.fd)};
+  held.lease = lease;
+  held.stored = descriptor.stored && store_ != nullptr;
+  if (held.stored) ++stored_;
+  const bool is_kept = held.stored;
+  held_.emplace(extent.id, std::move(held));
+  if (!is_kept) lent(extent.id, lease, device);
+}
+
+void Extents::forget(std::map<LeaseId, KeptDescriptor> descriptors) {
+  std::vector<LeaseId> leases;
+  for (const auto& [lease, descriptor] : descriptors)
+    if (descriptor.stored) leases.push_back(lease);
+  if (store_ != nullptr && !leases.empty() && !workers_.empty()) workers_.front()->forget(std::move(leases));
+}
+
+NamedDescriptors Extents::all_lent() const {
+  NamedDescriptors all;
+  for (const auto& [id, held] : held_)
+    if (held.lease) all.push_back({name_of(held.lease), duplicate_of(held.descriptor.get()), held.stored});
+  return all;
+}
+
+void Extents::keep_next() {
+  if (recent_.empty()) return;
+  keeping_.expires_at(recent_.front().since + kUntilKept);
+  keeping_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const auto now = std::chrono::steady_clock::now();
+    while (!recent_.empty() && recent_.front().since + kUntilKept <= now) {
+      keep(recent_.front());
+      recent_.pop_front();
+    }
+    keep_next();
+  });
+}
+
+void Extents::keep(const Recent& one) {
+  const auto held = held_.find(one.extent);
+  if (held == held_.end() || stored_ >= kMostStored) return;
+  UniqueFd duplicate = duplicate_of(held->second.descriptor.get());
+  if (!duplicate.valid()) return;
+  held->second.stored = true;
+  ++stored_;
+  workers_[one.device]->keep(held->second.lease, std::move(duplicate));
+}
+
+int Extents::descriptor(ExtentId id) const {
+  const auto held = held_.find(id);
+  GPUMEM_CHECK(held != held_.end(), "only what is held is lent");
+  return held->second.descriptor.get();
+}
+
+std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
+  const auto held = held_.find(id);
+  GPUMEM_CHECK(held != held_.end(), "only what is held is given out");
+  return held->second.fabric;
+}
+
+void Extents::take_in(DriverResult result) {
+  crash_at(CrashPoint::kExtentKnown);
+  for (HeldExtent& extent : result.created) held_.emplace(extent.extent.id, std::move(extent));
+  if (!result.last_error.empty()) {
+    spdlog::debug("device {}: {} extents could not be created, the last because {}", result.result.device,
+                  result.result.failed.size(), result.last_error);
+  }
+  done_(result.result);
+}
+
+}  // namespace gpumem::host

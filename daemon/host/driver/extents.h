@@ -1,0 +1,70 @@
+#pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/words/policy.h"
+#include "daemon/host/driver/device_worker.h"
+#include "daemon/host/state/passed_descriptors.h"
+
+namespace gpumem::host {
+
+/// Every extent in the broker's hands, and the workers that make and destroy them. Extents that have been
+/// lent for a second are also kept in the store, if there is one, for the next broker. Short loans are not.
+/// Threads  the loop's.
+class Extents {
+ public:
+  using Done = std::function<void(const core::JobResult&)>;
+
+  /// `devices`  those of the policy, in its order. `store`  outlives it; null: there is none. `done` is
+  /// called on the loop's thread. Errors  kNotFound: a device of the policy that the driver does not show.
+  static Result<std::unique_ptr<Extents>> create(boost::asio::io_context& loop, const cuda::Driver& driver,
+                                                 const std::vector<core::DevicePolicy>& devices,
+                                                 const DescriptorStore* store, Done done);
+
+  void run(core::DeviceIndex device, std::vector<core::Job> jobs);
+  void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
+  /// The extent is on its way to a client.
+  void lent(ExtentId id, LeaseId lease, core::DeviceIndex device);
+  /// An extent that the broker before has lent, by the number that the core gives it. The broker before has
+  /// told its size.
+  void adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor);
+  /// Descriptors of leases that nobody has any more are not kept any longer.
+  void forget(std::map<LeaseId, KeptDescriptor> descriptors);
+  /// Of all that is lent: duplicates, under the names of the leases.
+  NamedDescriptors all_lent() const;
+  /// The descriptor to send to a client; the extent's own.
+  int descriptor(ExtentId id) const;
+  /// Its fabric handle; none: the device has none, or the driver refused.
+  std::optional<cuda::FabricHandle> fabric_handle(ExtentId id) const;
+
+ private:
+  // On loan since then, and not kept yet.
+  struct Recent {
+    core::TimePoint since;
+    ExtentId extent;
+    core::DeviceIndex device;
+  };
+
+  Extents(boost::asio::io_context& loop, const DescriptorStore* store, Done done)
+      : loop_(loop), store_(store), done_(std::move(done)), keeping_(loop) {}
+  DriverJob with_extents(core::Job job);
+  void take_in(DriverResult result);
+  void keep_next();
+  void keep(const Recent& one);
+
+  boost::asio::io_context& loop_;
+  const DescriptorStore* store_;
+  Done done_;
+  std::unordered_map<ExtentId, HeldExtent> held_;
+  std::deque<Recent> recent_;  ///< oldest first
+  boost::asio::steady_timer keeping_;
+  std::size_t stored_ = 0;
+  std::vector<std::unique_ptr<DeviceWorker>> workers_;  // last: they end before what they post to goes
+};
+
+}  // namespace gpumem::host

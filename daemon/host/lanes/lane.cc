@@ -1,0 +1,238 @@
+#include "daemon/host/lanes/lane.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/crash_point.h"
+#include "daemon/host/limits/socket_disposal.h"
+#include "proto/lane/frames.h"
+
+namespace gpumem::host {
+namespace {
+
+namespace asio = boost::asio;
+using Descriptor = asio::posix::stream_descriptor;
+
+constexpr auto kGreetingPatience = std::chrono::seconds(10);
+constexpr auto kReadingPatience = std::chrono::seconds(10);
+// A client is sent offers only for what it asked; this many unread messages means that it does not read.
+constexpr std::size_t kMostUnread = 1024;
+// Bytes in the kernel, which counts about 2 KiB for a packet of half that.
+constexpr int kMuchUnread = 64 * 1024;
+// Messages taken from one client before the others have their turn.
+constexpr int kMessagesInARow = 16;
+
+Result<void> too_many_in_flight() {
+  return Error{Code::kResourceExhausted, "too many descriptors of its user are unread"};
+}
+
+bool is_full_socket(const Error& error) { return error.code == Code::kDeadlineExceeded; }
+// What is in the way of a send for now only.
+bool passes(const Error& error) { return is_full_socket(error) || error.code == Code::kResourceExhausted; }
+
+}  // namespace
+
+Lane::Lane(asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal, UnreadDescriptors& unread)
+    : handler_(handler),
+      disposal_(disposal),
+      unread_(unread),
+      socket_(loop),
+      process_(loop),
+      patience_(loop) {}
+
+Result<std::shared_ptr<Lane>> Lane::create(asio::io_context& loop, Connection connection,
+                                           LaneHandler& handler, SocketDisposal& disposal,
+                                           UnreadDescriptors& unread) {
+  const std::shared_ptr<Lane> lane(new Lane(loop, handler, disposal, unread));
+  if (auto adopted = lane->adopt(connection); !adopted) {
+    lane->ended_ = true;
+    disposal.close(std::move(connection.socket));
+    return adopted.error();
+  }
+  return lane;
+}
+
+// Of one that has ended there is nothing to close; the others go with the loop.
+Lane::~Lane() {
+  if (socket_.is_open()) disposal_.close(UniqueFd(socket_.release()));
+}
+
+// Takes the descriptors over if both can be watched; otherwise they stay where they are.
+Result<void> Lane::adopt(Connection& connection) {
+  peer_ = std::move(connection.peer.peer);
+  admin_ = connection.admin;
+  if (UniqueFd& pidfd = connection.peer.pidfd; pidfd.valid()) {
+    if (auto watched = process_.watch(pidfd); !watched) return watched;
+  }
+  boost::system::error_code error;
+  socket_.assign(connection.socket.get(), error);
+  if (error) return Error{Code::kResourceExhausted, "cannot watch the connection: " + error.message()};
+  static_cast<void>(connection.socket.release());
+  return {};
+}
+
+void Lane::start() {
+  patience_.expires_after(kGreetingPatience);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close("it did not greet in time");
+  });
+  await_message();
+  if (!process_.is_watching()) return;
+  process_.await_end([self = shared_from_this()] {
+    self->end();
+    self->handler_.process_exited(self);
+  });
+}
+
+void Lane::await_message() {
+  socket_.async_wait(Descriptor::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error) self->receive();
+                     });
+}
+
+void Lane::receive() {
+  for (int i = 0; i < kMessagesInARow && !ended_; ++i) {
+    auto bytes = next_message();
+    if (!bytes) {
+      if (bytes.error().code == Code::kDeadlineExceeded) break;
+      // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
+      if (bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
+      return close(bytes.error().message);
+    }
+    if (bytes->empty()) return end();
+    handler_.frame(shared_from_this(), *bytes);
+  }
+  if (!ended_) await_message();
+}
+
+Result<std::string> Lane::next_message() {
+  if (disposal_.foreign_descriptors()) {
+    std::array<std::byte, 1> start{};
+    const Readable next = look_at(socket_.native_handle(), start);
+    if (next.bytes < 0) return errno_error(errno, "cannot receive");
+    if (next.descriptors) return Error{Code::kInvalidArgument, "its message brings descriptors"};
+  }
+  return receive_bytes(socket_.native_handle(), lane::kMostBytes);
+}
+
+void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {
+  session_ = session;
+  patience_.cancel();
+  send(frame, descriptors);
+  welcomed_ = true;
+}
+
+void Lane::refuse(const Error& error, std::uint64_t request) {
+  send(lane::Outgoing(lane::failed_with(error), request).bytes());
+  close("refused: " + error.message);
+}
+
+void Lane::send(std::string_view packet, std::span<const int> descriptors) {
+  if (ended_) return;
+  if (outbox_.empty()) {
+    auto sent = try_to_send(packet, descriptors);
+    if (sent) return;
+    if (!passes(sent.error())) return close(sent.error().message);
+    await_room(sent.error());
+  }
+  // The caller may close its descriptors before the client reads: the outbox keeps its own.
+  Outgoing outgoing{std::string(packet), {}};
+  for (const int fd : descriptors) {
+    outgoing.descriptors.push_back(duplicate_of(fd));
+    if (!outgoing.descriptors.back().valid())
+      return close("it does not read its lane, and the broker has no descriptor left to keep for it");
+  }
+  outbox_.push_back(std::move(outgoing));
+  if (outbox_.size() > kMostUnread) close("it does not read its lane");
+}
+
+bool Lane::is_behind() {
+  int unread = 0;
+  return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
+}
+
+// The descriptors of welcomes are counted once their connection is closed: before, they are fewer than the
+// broker has open for their sessions.
+Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> descriptors) {
+  if (fails_at(CrashPoint::kSend)) return too_many_in_flight();
+  const int socket = socket_.native_handle();
+  const std::size_t counted = welcomed_ ? descriptors.size() : 0;
+  if (counted != 0 && welcome_descriptors_ != 0 && is_read(socket)) welcome_descriptors_ = 0;
+  if (counted != 0 && !unread_.has_room(peer_.account(), socket, counted)) return too_many_in_flight();
+  auto sent = send_packet(socket, packet, descriptors);
+  if (sent && welcomed_) unread_.sent(peer_.account(), socket, counted, weak_from_this());
+  if (sent && !welcomed_) welcome_descriptors_ += descriptors.size();
+  return sent;
+}
+
+// Of descriptors that are unread, this client's may be the smallest part: it is not cut for them.
+void Lane::await_room(const Error& obstacle) {
+  if (!is_full_socket(obstacle)) {
+    patience_.cancel();
+    return unread_.await_room(peer_.account(), weak_from_this());
+  }
+  patience_.expires_after(kReadingPatience);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
+  });
+  socket_.async_wait(Descriptor::wait_write,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error && !self->ended_) self->flush();
+                     });
+}
+
+void Lane::try_again() {
+  if (!ended_) flush();
+}
+
+void Lane::flush() {
+  while (!outbox_.empty()) {
+    std::vector<int> descriptors;
+    for (const UniqueFd& fd : outbox_.front().descriptors) descriptors.push_back(fd.get());
+    if (auto sent = try_to_send(outbox_.front().bytes, descriptors); !sent) {
+      if (passes(sent.error())) return await_room(sent.error());
+      return close(sent.error().message);
+    }
+    outbox_.pop_front();
+  }
+  patience_.cancel();
+}
+
+void Lane::close(const std::string& why) {
+  if (ended_) return;
+  handler_.warn("connection of " + who() + " closed: " + why);
+  end();
+}
+
+void Lane::end() {
+  if (ended_) return;
+  leave_to_next();
+  handler_.closed(shared_from_this(), goodbye_);
+}
+
+void Lane::leave_to_next() {
+  ended_ = true;
+  patience_.cancel();
+  outbox_.clear();
+  close_socket();
+}
+
+void Lane::close_socket() {
+  if (socket_.is_open()) unread_.close(peer_.account(), UniqueFd(socket_.release()), welcome_descriptors_);
+}
+
+Result<void> Lane::signal(core::Signal signal) {
+  if (peer_.can_be_ended) return process_.signal(signal);
+  return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};
+}
+
+void Lane::forget() {
+  process_.stop();
+  end();
+}
+
+}  // namespace gpumem::host

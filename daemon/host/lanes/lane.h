@@ -1,0 +1,124 @@
+#pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "base/packet.h"
+#include "daemon/core/sessions/effects.h"
+#include "daemon/host/limits/unread_descriptors.h"
+#include "daemon/host/sockets/peer_listener.h"
+#include "daemon/host/system/process.h"
+
+namespace gpumem::host {
+
+class Lane;
+
+/// What a lane tells. Called on the loop's thread.
+class LaneHandler {
+ public:
+  virtual ~LaneHandler() = default;
+  /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
+  virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
+  /// Something is wrong with a connection, or with all that are to come.
+  virtual void warn(const std::string& words) = 0;
+  /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
+  virtual void closed(const std::shared_ptr<Lane>& lane, bool goodbye) = 0;
+  /// The process is gone, and with it its mappings. After closed() or before.
+  virtual void process_exited(const std::shared_ptr<Lane>& lane) = 0;
+};
+
+/// One peer's connection, from accept to its end; and, as long as it is kept, the watch over its
+/// process. A peer that breaks the protocol, does not read, or does not greet in time is disconnected.
+/// Threads  the loop's.
+class Lane final : public DescriptorSender, public std::enable_shared_from_this<Lane> {
+ public:
+  /// `disposal`  closes the socket; outlives it, as `unread` and `handler` do.
+  /// Errors      kResourceExhausted: the kernel can watch no more sockets; the connection is cut.
+  static Result<std::shared_ptr<Lane>> create(boost::asio::io_context& loop, Connection connection,
+                                              LaneHandler& handler, SocketDisposal& disposal,
+                                              UnreadDescriptors& unread);
+
+  ~Lane() override;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void start();
+  const core::Peer& peer() const { return peer_; }
+  bool is_admin() const { return admin_; }
+  /// Whether the process may still use what it has mapped.
+  bool process_may_live() const { return process_.is_watching(); }
+  /// The peer in words.
+  std::string who() const { return in_words(peer_); }
+
+  /// None: it has not greeted yet.
+  SessionId session() const { return session_; }
+  /// The session's first answer. `descriptors`  stay the caller's.
+  void welcome(SessionId session, std::string_view frame, std::span<const int> descriptors);
+  /// The connection is closed: nothing is sent any more.
+  bool ended() const { return ended_; }
+  /// Says why, then closes. `request`  the number of the Hello.
+  void refuse(const Error& error, std::uint64_t request = 0);
+  /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
+  /// descriptors stay the caller's.
+  void send(std::string_view packet, std::span<const int> descriptors = {});
+  /// Whether much of what was sent is unread.
+  bool is_behind();
+  /// The client has said that it has unmapped everything.
+  void note_goodbye() { goodbye_ = true; }
+  /// Closes the connection without telling anybody: the session goes on with the next broker.
+  void leave_to_next();
+  /// Closes the connection without a word; closed() follows.
+  void close(const std::string& why);
+  /// Sends `signal` to the process itself, whose pid may be another's by now.
+  /// Errors  kNotFound: it is gone; kFailedPrecondition: the kernel does not let the broker reach it;
+  /// kPermissionDenied.
+  Result<void> signal(core::Signal signal);
+  /// Stops watching the process too: nobody is interested any more.
+  void forget();
+
+  void try_again() override;
+  void cut(const std::string& why) override { close(why); }
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    std::vector<UniqueFd> descriptors;
+  };
+
+  Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal,
+       UnreadDescriptors& unread);
+  Result<void> adopt(Connection& connection);
+  void await_message();
+  Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
+  void await_room(const Error& obstacle);
+  void receive();
+  Result<std::string> next_message();
+  void flush();
+  void end();
+  void close_socket();
+
+  LaneHandler& handler_;
+  SocketDisposal& disposal_;
+  UnreadDescriptors& unread_;
+  core::Peer peer_;
+  bool admin_ = false;
+  boost::asio::posix::stream_descriptor socket_;
+  ProcessWatch process_;
+  boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
+  std::deque<Outgoing> outbox_;
+  SessionId session_;
+  bool welcomed_ = false;
+  std::size_t welcome_descriptors_ = 0;
+  bool goodbye_ = false;
+  bool reset_ = false;  ///< the client has closed; what it said before may still be there
+  bool ended_ = false;
+};
+
+}  // namespace gpumem::host

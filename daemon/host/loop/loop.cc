@@ -1,0 +1,338 @@
+#include "daemon/host/loop/loop.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <variant>
+
+#include "base/crash_point.h"
+#include "base/log.h"
+#include "daemon/host/system/process.h"
+
+namespace gpumem::host {
+namespace {
+
+// A session's own calls show in its page at once; what others do, this late at most.
+constexpr auto kBroadcastDelay = std::chrono::milliseconds(10);
+
+// Until the journal is tried again.
+constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
+
+core::TimePoint now() { return std::chrono::steady_clock::now(); }
+
+bool is_expiry(const core::Event& event) { return event.kind == core::Event::Kind::kExpired; }
+
+// One that no session has lost: this broker has not got its memory.
+void warn_of_lost_region(const core::Event& event) {
+  if (event.kind == core::Event::Kind::kRegionLost && !event.session)
+    spdlog::warn("tenant '{}' has lost a region: {}", event.tenant, event.words);
+}
+
+void warn_of_signal(const std::string& who, core::Signal signal, const Result<void>& sent, const char* why) {
+  const char* const name = signal == core::Signal::kKill ? "SIGKILL" : "SIGTERM";
+  if (sent)
+    spdlog::warn("{}: {} sent: {}", who, name, why);
+  else
+    spdlog::warn("{}: {} could not be sent: {}", who, name, sent.error().message);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Loop>> Loop::create(Options options) {
+  const cuda::Driver& driver = *options.driver;
+  std::optional<Journal::Content> before = std::move(options.before);
+  const std::filesystem::path folder = options.journal_folder;
+  const std::vector<Journal::Device> devices = options.devices;
+  std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
+  const DescriptorStore* const store = options.store;
+  std::unique_ptr<Loop> loop(new Loop(std::move(options)));
+  auto extents = Extents::create(
+      loop->io_, driver, loop->broker_.policy().devices, store,
+      [self = loop.get()](const core::JobResult& result) {
+        self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
+      });
+  if (!extents) return extents.error();
+  loop->extents_ = std::move(*extents);
+  if (!kept.empty()) {
+    // Even without a journal, the number of a descriptor that may still be kept is not given to other memory.
+    if (!before) before.emplace();
+    LeaseId& last = before->checkpoint.last.lease;
+    last = std::max(last, kept.rbegin()->first);
+  }
+  if (before) loop->take_over(*before, kept);
+  loop->extents_->forget(std::move(kept));
+  if (auto begun = loop->journal_.begin(folder, devices, loop->broker_); !begun) return begun.error();
+  crash_at(CrashPoint::kRestartBegun);
+  return loop;
+}
+
+Loop::Loop(Options options)
+    : driver_folder_(std::move(options.driver_folder)),
+      administrators_(*options.administrators),
+      connections_(*options.connections),
+      budget_(options.budget),
+      disposal_(options.lane_socket.takes_descriptors),
+      unread_(io_, budget_.unread_of_a_user(), disposal_),
+      work_guard_(boost::asio::make_work_guard(io_)),
+      broker_(std::move(options.policy)),
+      listener_(io_, listening(options)),
+      warnings_(io_),
+      silent_({budget_.silent(), budget_.silent_of_a_user()}),
+      deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
+      journal_retry_(io_),
+      grace_(io_),
+      broadcast_(io_) {}
+
+Loop::~Loop() {
+  if (thread_.joinable()) {
+    run_and_wait([this](core::Broker&, core::TimePoint) {
+      listener_.stop();
+      for (auto& [id, client] : clients_) end_requests_of(id);
+    });
+    io_.stop();
+    thread_.join();
+  }
+  extents_.reset();  // joins the workers, which post to io_
+}
+
+void Loop::start() {
+  std::promise<void> settled;
+  settled_ = &settled;
+  thread_ = std::thread([this] { io_.run(); });
+  post([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
+  settled.get_future().wait();
+  crash_at(CrashPoint::kRestartSettled);
+}
+
+void Loop::listen(core::PacketReceiver& receiver) {
+  boost::asio::post(io_, [this, &receiver] {
+    receiver_ = &receiver;
+    listener_.start();
+    end_grace();
+    crash_at(CrashPoint::kRestartListening);
+  });
+}
+
+NamedDescriptors Loop::drain() {
+  NamedDescriptors lent;
+  run_and_wait([&](core::Broker& broker, core::TimePoint) {
+    listener_.stop();
+    crash_at(CrashPoint::kShutdownBegun);
+    // From here on everything that ends, ends with this broker alone.
+    journal_.close();
+    lent = extents_->all_lent();
+    for (const auto& [session, client] : clients_)
+      if (client.link->is_open()) client.link->stop();
+    crash_at(CrashPoint::kShutdownLeft);
+    broker.drain();
+  });
+  // Subscribers get the resulting events, and then the end.
+  run_and_wait([this](core::Broker&, core::TimePoint) {
+    events_.close();
+    for (const auto& [session, client] : clients_) client.link->stop();
+  });
+  return lent;
+}
+
+std::size_t Loop::session_count() {
+  std::size_t count = 0;
+  run_and_wait([&](core::Broker& broker, core::TimePoint) { count = broker.sessions().size(); });
+  return count;
+}
+
+Result<void> Loop::apply(core::Policy policy, std::string cause) {
+  Result<void> applied;
+  run_and_wait([&](core::Broker& broker, core::TimePoint at) {
+    applied = broker.apply(std::move(policy), at, std::move(cause));
+  });
+  return applied;
+}
+
+void Loop::post(Work work) {
+  boost::asio::post(io_, [this, work = std::move(work)] { run(work); });
+}
+
+void Loop::run_and_wait(const Work& work) {
+  std::promise<void> done;
+  boost::asio::post(io_, [&] {
+    run(work);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void Loop::run(const Work& work) {
+  if (running_) return work(broker_, now());
+  running_ = true;
+  work(broker_, now());
+  do_effects();
+  running_ = false;
+  if (auto events = broker_.outbox().take_events(); !events.empty()) {
+    if (std::ranges::any_of(events, is_expiry)) crash_at(CrashPoint::kRegionExpired);
+    std::ranges::for_each(events, warn_of_lost_region);
+    events_.add(std::move(events), broker_, now(), std::chrono::system_clock::now());
+  }
+  for (const SessionId session : broker_.outbox().take_touched()) publish(session);
+  for (const auto& done : std::exchange(after_, {})) done();
+  publish_soon();
+  deadline_.arm(broker_.next_deadline());
+  if (journal_.is_failing()) try_journal_again();
+  if (settled_ != nullptr && broker_.settled()) std::exchange(settled_, nullptr)->set_value();
+}
+
+// Doing an effect may cause further ones: a lane that breaks while it is sent an offer ends its session.
+void Loop::do_effects() {
+  std::vector<core::Effect> effects;
+  static_cast<void>(journal_.write(broker_, now()));
+  for (broker_.outbox().take_effects(effects); !effects.empty(); broker_.outbox().take_effects(effects)) {
+    if (!journal_.write(broker_, now())) withhold(effects);
+    for (core::Effect& effect : effects) {
+      std::visit([this](auto& one) { do_effect(one); }, effect);
+    }
+  }
+}
+
+Result<void> Loop::write_down() {
+  if (journal_.write(broker_, now())) return {};
+  return Error{Code::kUnavailable, journal_.why()};
+}
+
+// Memory that the next broker would not know of is not lent: it comes back at once.
+void Loop::withhold(std::vector<core::Effect>& effects) {
+  for (core::Effect& effect : effects) {
+    auto* map = std::get_if<core::AnswerMap>(&effect);
+    if (map != nullptr && map->answer && std::holds_alternative<core::MappedRegion>(*map->answer)) {
+      broker_.take_back(map->session, std::get<core::MappedRegion>(*map->answer), now());
+      map->answer = Error{Code::kUnavailable, journal_.why()};
+    }
+    auto* answered = std::get_if<core::AnswerGrow>(&effect);
+    if (answered == nullptr || !answered->answer) continue;
+    broker_.abandon(answered->answer->id, now());
+    answered->answer = core::GrowFailure{{Code::kUnavailable, journal_.why()}, std::nullopt};
+  }
+  std::erase_if(effects,
+                [](const core::Effect& effect) { return std::holds_alternative<core::SendOffer>(effect); });
+}
+
+void Loop::do_effect(core::RunJobs& effect) { extents_->run(effect.device, std::move(effect.jobs)); }
+
+void Loop::do_effect(core::HurryJob& effect) { extents_->hurry(effect.device, effect.job); }
+
+void Loop::do_effect(core::SendOffer& effect) {
+  for (const core::OfferedLease& one : effect.grant.leases)
+    extents_->lent(one.extent.id, one.lease, one.device);
+}
+
+void Loop::do_effect(core::AnswerGrow& effect) {
+  auto answer = pending_.take(effect.request);
+  if (!answer) return;
+  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
+}
+
+void Loop::do_effect(core::AnswerMap& effect) {
+  auto answer = pending_maps_.take(effect.request);
+  if (!answer) return;
+  after([answer = std::move(*answer), result = std::move(effect.answer)] { answer(result); });
+}
+
+void Loop::do_effect(core::RingDoorbell& effect) {
+  const auto client = clients_.find(effect.session);
+  if (client != clients_.end() && broker_.knows(effect.session))
+    client->second.link->press(broker_.figures(effect.session));
+}
+
+void Loop::do_effect(core::SignalSession& effect) {
+  const auto client = clients_.find(effect.session);
+  if (client == clients_.end()) return;
+  crash_at(CrashPoint::kPressureSignal);
+  SessionLink& link = *client->second.link;
+  warn_of_signal("session " + std::to_string(effect.session.value) + ", " + link.who(), effect.signal,
+                 link.signal(effect.signal), "see `gpumem events` for the reason");
+  crash_at(CrashPoint::kPressureSignalled);
+}
+
+void Loop::do_effect(core::SignalForeignProcess& effect) {
+  warn_of_signal("pid " + std::to_string(effect.pid), effect.signal,
+                 signal_process(effect.pid, effect.started, effect.signal),
+                 "it holds memory past the broker");
+}
+
+void Loop::do_effect(core::ForgetSession& effect) {
+  auto client = clients_.extract(effect.session);
+  if (client.empty()) return;
+  client.mapped().link->forget();
+}
+
+void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
+  const auto client = clients_.find(session);
+  // With the lane its extents may be gone, while the session is kept until they have come back.
+  if (client == clients_.end() || !client->second.link->is_open()) return;
+  std::vector<int> descriptors;
+  for (const ExtentId extent : extents) descriptors.push_back(extents_->descriptor(extent));
+  client->second.link->send(bytes, descriptors);
+}
+
+bool Loop::is_behind(SessionId session) const {
+  const auto client = clients_.find(session);
+  return client != clients_.end() && client->second.link->is_behind();
+}
+
+RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer answer) {
+  const auto place = broker_.place_kept(session, request, now());
+  const RequestId id = place ? *place : request_ids_.next();
+  pending_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) {
+    broker.grow(id, session, request, at);
+    crash_at(CrashPoint::kGrowDecided);
+  });
+  return id;
+}
+
+RequestId Loop::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_maps_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) { broker.map_or_wait(id, session, request, at); });
+  return id;
+}
+
+void Loop::cancel(RequestId request) {
+  run([&](core::Broker& broker, core::TimePoint at) { broker.cancel(request, at); });
+  if (auto answer = pending_.take(request))
+    (*answer)(core::GrowFailure{{Code::kCancelled, "the request was withdrawn"}, {}});
+  if (auto answer = pending_maps_.take(request))
+    (*answer)(Error{Code::kCancelled, "the request was withdrawn"});
+}
+
+void Loop::end_requests_of(SessionId session) {
+  for (const GrowAnswer& answer : pending_.take_all_of(session))
+    answer(core::GrowFailure{{Code::kCancelled, "the session has ended"}, {}});
+  for (const MapAnswer& answer : pending_maps_.take_all_of(session))
+    answer(Error{Code::kCancelled, "the session has ended"});
+}
+
+void Loop::publish(SessionId session) {
+  const auto client = clients_.find(session);
+  if (client != clients_.end() && broker_.knows(session))
+    client->second.link->publish(broker_.figures(session));
+}
+
+void Loop::try_journal_again() {
+  journal_retry_.expires_after(kJournalRetry);
+  journal_retry_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) run([](core::Broker&, core::TimePoint) {});
+  });
+}
+
+void Loop::publish_soon() {
+  // Most calls change nothing, and with many sessions the pages are the largest part of the loop's work.
+  if (broadcast_armed_ || broadcast_revision_ == broker_.figures_revision()) return;
+  broadcast_armed_ = true;
+  broadcast_.expires_after(kBroadcastDelay);
+  broadcast_.async_wait([this](const boost::system::error_code& error) {
+    broadcast_armed_ = false;
+    if (error) return;
+    broadcast_revision_ = broker_.figures_revision();
+    for (const auto& [session, client] : clients_) publish(session);
+  });
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,180 @@
+#pragma once
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "daemon/core/broker/executor.h"
+#include "daemon/host/driver/extents.h"
+#include "daemon/host/lanes/lane.h"
+#include "daemon/host/lanes/session_link.h"
+#include "daemon/host/lanes/shared_pages.h"
+#include "daemon/host/limits/connection_limits.h"
+#include "daemon/host/limits/socket_disposal.h"
+#include "daemon/host/limits/unread_descriptors.h"
+#include "daemon/host/loop/pending_answers.h"
+#include "daemon/host/sockets/peer_listener.h"
+#include "daemon/host/state/event_log.h"
+#include "daemon/host/state/journal.h"
+#include "daemon/host/state/pending_inventories.h"
+#include "daemon/host/state/runtime_folder.h"
+#include "daemon/host/system/deadline_timer.h"
+#include "daemon/host/system/rate_limited_log.h"
+#include "proto/lane/frames.h"
+
+namespace gpumem::host {
+
+/// The core's thread: it decides, serves the lanes, and does what the core wants done. All other threads
+/// reach it through the executor.
+class Loop final : public core::Executor, public core::PacketSender, private LaneHandler {
+ public:
+  struct Options {
+    core::Policy policy;
+    const cuda::Driver* driver = nullptr;
+    std::string driver_folder;  ///< told to clients, so that they open the same driver
+    ListeningSocket lane_socket;
+    const Administrators* administrators = nullptr;  ///< outlives the loop
+    const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
+    DescriptorBudget budget = DescriptorBudget::of_process();
+    KernelFeatures kernel;
+    /// Where the journal is; empty: nothing is written down.
+    std::filesystem::path journal_folder{};
+    std::vector<Journal::Device> devices{};    ///< of the policy, for the journal
+    std::optional<Journal::Content> before{};  ///< the previous broker's journal
+    std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of its loans
+    const DescriptorStore* store = nullptr;    ///< for descriptors of loans; outlives the loop
+  };
+  /// Errors  kNotFound: a device of the policy that the driver does not show; and as Journal::begin().
+  static Result<std::unique_ptr<Loop>> create(Options options);
+  /// Ends every lane and joins the threads.
+  ~Loop() override;
+
+  /// Starts the thread, and creates the pools; returns when they are as full as they get.
+  void start();
+  /// Takes new connections from now on. Passes the sessions' packets to `receiver`, which outlives the
+  /// thread.
+  void listen(core::PacketReceiver& receiver);
+  /// Refuses waiting and new requests; clients keep their memory. Returns its descriptors, for a broker that
+  /// takes over in this process.
+  NamedDescriptors drain();
+  /// Sessions that hold memory or may still ask for some.
+  std::size_t session_count();
+  /// Puts another policy in force. Errors  as core::Broker::apply.
+  Result<void> apply(core::Policy policy, std::string cause = {});
+
+  void post(Work work) override;
+  void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
+  Result<void> write_down() override;
+  std::optional<core::Caller> caller_of(int connection) const override;
+  Result<SessionId> open_session(int connection, std::string label,
+                                 std::shared_ptr<core::SessionHolder> holder) override;
+  void end_session(SessionId session) override;
+  RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
+  RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
+  void cancel(RequestId request) override;
+  std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
+    return extents_->fabric_handle(extent);
+  }
+  std::optional<ClientFigures> client_figures(SessionId session, core::DeviceIndex device,
+                                              Bytes charged) const override;
+  void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) override;
+  void unwatch(const core::EventWatcher& watcher) override { events_.unwatch(watcher); }
+  void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
+  bool is_behind(SessionId session) const override;
+
+ private:
+  struct Client {
+    std::shared_ptr<SessionLink> link;
+  };
+
+  explicit Loop(Options options);
+
+  void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
+  void warn(const std::string& words) override { warnings_.warn(words); }
+  void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
+  void process_exited(const std::shared_ptr<Lane>& lane) override;
+
+  PeerListener::Options listening(Options& options);
+  void take_in(Connection connection);
+  void refuse(Connection connection, const Error& error);
+  Result<void> greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
+  static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
+  lane::Welcome welcome_of(SessionId session) const;
+  void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
+  void end_grace();
+  Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
+  Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
+                            const core::Inventory& inventory, std::string_view welcome);
+  // The broker's ends of what a session of a lane has besides it, and the client's, which it is told of.
+  struct Ends {
+    SharedPages pages;
+    Doorbell doorbell;
+    std::array<UniqueFd, 3> descriptors{};
+    std::array<int, 3> numbers() const;
+  };
+  Result<Ends> make_ends(const Lane& lane) const;
+  // A session of its own for the lane.
+  struct Opened {
+    SessionId session;
+    Ends ends;
+  };
+  Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
+  Error no_descriptors() const;
+  // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
+  void run(const Work& work);
+  // Has `work` done by the thread; waits for it.
+  void run_and_wait(const Work& work);
+  void do_effects();
+  void withhold(std::vector<core::Effect>& effects);
+  void try_journal_again();
+  void do_effect(core::RunJobs& effect);
+  void do_effect(core::HurryJob& effect);
+  void do_effect(core::SendOffer& effect);
+  void do_effect(core::AnswerGrow& effect);
+  void do_effect(core::AnswerMap& effect);
+  void do_effect(core::RingDoorbell& effect);
+  void do_effect(core::SignalSession& effect);
+  void do_effect(core::SignalForeignProcess& effect);
+  void do_effect(core::ForgetSession& effect);
+  void end_requests_of(SessionId session);
+  void publish(SessionId session);
+  void publish_soon();
+
+  std::string driver_folder_;
+  const Administrators& administrators_;
+  const ApiConnections& connections_;
+  const DescriptorBudget budget_;
+  SocketDisposal disposal_;  // before io_, which may hold the last of a lane
+  boost::asio::io_context io_;
+  UnreadDescriptors unread_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
+  core::Broker broker_;
+  std::unique_ptr<Extents> extents_;
+  PeerListener listener_;
+  RateLimitedLog warnings_;
+  SilentConnections silent_;
+  EventLog events_;
+  DeadlineTimer deadline_;
+  JournalWriter journal_;
+  PendingInventories inventories_;
+  boost::asio::steady_timer journal_retry_;
+  boost::asio::steady_timer grace_;  ///< for the clients of the broker before
+  boost::asio::steady_timer broadcast_;
+  bool broadcast_armed_ = false;
+  std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
+  bool running_ = false;
+  std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
+  std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are full
+  IdSource<RequestId> request_ids_;
+  std::unordered_map<SessionId, Client> clients_;
+  PendingGrowths pending_;
+  PendingMaps pending_maps_;
+  core::PacketReceiver* receiver_ = nullptr;  ///< once it listens
+  std::thread thread_;
+};
+
+}  // namespace gpumem::host

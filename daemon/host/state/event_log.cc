@@ -1,0 +1,61 @@
+#include "daemon/host/state/event_log.h"
+
+#include <algorithm>
+
+namespace gpumem::host {
+namespace {
+
+// Not in the middle of a UTF-8 character.
+void cut(std::string& words) {
+  if (words.size() <= EventLog::kMostWords) return;
+  constexpr std::string_view kMore = "...";
+  std::size_t end = EventLog::kMostWords - kMore.size();
+  while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xC0) == 0x80) --end;
+  words.resize(end);
+  words += kMore;
+  words.shrink_to_fit();
+}
+
+}  // namespace
+
+void EventLog::add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
+                   core::WallTime wall) {
+  for (core::Event& event : events) {
+    cut(event.words);
+    const auto ago = std::chrono::duration_cast<core::WallTime::duration>(now - event.at);
+    last_ = std::max(last_, wall - ago);
+    auto logged =
+        std::make_shared<const core::LoggedEvent>(core::LoggedEvent{++sequence_, last_, std::move(event)});
+    kept_.push_back(logged);
+    if (kept_.size() > kMostKept) kept_.pop_front();
+    tell(logged, broker);
+  }
+}
+
+void EventLog::tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker) {
+  std::erase_if(watchers_, [&](const auto& watcher) { return !watcher->tell(event, broker); });
+}
+
+void EventLog::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since,
+                     const core::Broker& broker) {
+  if (closed_) return watcher->closed();
+  if (since) {
+    const auto before = [](const auto& event, core::WallTime time) { return event->time < time; };
+    for (auto event = std::lower_bound(kept_.begin(), kept_.end(), *since, before); event != kept_.end();
+         ++event) {
+      if (!watcher->tell(*event, broker)) return;
+    }
+  }
+  if (watcher->caught_up()) watchers_.push_back(std::move(watcher));
+}
+
+void EventLog::unwatch(const core::EventWatcher& watcher) {
+  std::erase_if(watchers_, [&](const auto& one) { return one.get() == &watcher; });
+}
+
+void EventLog::close() {
+  closed_ = true;
+  for (const auto& watcher : std::exchange(watchers_, {})) watcher->closed();
+}
+
+}  // namespace gpumem::host

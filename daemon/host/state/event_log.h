@@ -1,0 +1,38 @@
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "daemon/core/broker/executor.h"
+
+namespace gpumem::host {
+
+/// The last events, and whoever follows them.
+/// Invariant  numbers grow by one, times never go back, whatever the clocks do.
+/// Threads  the loop's.
+class EventLog {
+ public:
+  static constexpr std::size_t kMostKept = 10'000;
+  static constexpr std::size_t kMostWords = 1024;  ///< bytes; longer ones are cut
+
+  /// Appends events of the core, with the time of both clocks.
+  void add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
+           core::WallTime wall);
+  /// As core::Executor.
+  void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since,
+             const core::Broker& broker);
+  void unwatch(const core::EventWatcher& watcher);
+  /// Nobody is told of anything any more.
+  void close();
+
+ private:
+  void tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker);
+
+  std::deque<std::shared_ptr<const core::LoggedEvent>> kept_;
+  std::vector<std::shared_ptr<core::EventWatcher>> watchers_;
+  std::uint64_t sequence_ = 0;
+  core::WallTime last_{};
+  bool closed_ = false;
+};
+
+}  // namespace gpumem::host

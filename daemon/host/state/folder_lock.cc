@@ -1,0 +1,122 @@
+#include "daemon/host/state/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "daemon/host/system/process.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr const char* kLockName = "gpumemd.lock";
+
+struct Holder {
+  long pid = 0;
+  bool same_device = false;
+};
+
+// A line of /proc/locks: `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`. What waits for a lock has `->`.
+std::optional<Holder> holder_in(const std::string& line, const struct stat& file) {
+  char kind[16] = {};
+  Holder holder;
+  unsigned major = 0, minor = 0;
+  unsigned long inode = 0;
+  const int read =
+      std::sscanf(line.c_str(), "%*d: %15s %*s %*s %ld %x:%x:%lu", kind, &holder.pid, &major, &minor, &inode);
+  if (read != 5 || std::string_view(kind) != "FLOCK" || inode != file.st_ino) return std::nullopt;
+  holder.same_device = major == ::major(file.st_dev) && minor == ::minor(file.st_dev);
+  return holder;
+}
+
+// The kernel knows the holder of the lock; the text in the file may be of an earlier holder. On some file
+// systems (overlay, btrfs) the kernel shows another device for the file than stat does.
+std::optional<long> holder_of(const struct stat& file) {
+  std::ifstream locks("/proc/locks");
+  std::optional<long> likely;
+  for (std::string line; std::getline(locks, line);) {
+    const auto holder = holder_in(line, file);
+    if (holder && holder->same_device) return holder->pid;
+    if (holder) likely = holder->pid;
+  }
+  return likely;
+}
+
+std::string describe(std::optional<long> holder, const std::string& folder) {
+  const std::string holds = " holds the lock of " + folder;
+  if (!holder) return "a process that the kernel does not name" + holds;
+  if (*holder <= 0) return "a process of another PID namespace" + holds;
+  const std::string pid = std::to_string(*holder), command = command_of(*holder);
+  if (command == "gpumemd") return "another gpumemd (pid " + pid + ") serves " + folder;
+  // A lock outlives the process that took it in those that have inherited the file.
+  return command.empty() ? "process " + pid + ", which has ended, or a child of it," + holds
+                         : "process " + pid + " (" + command + ")" + holds;
+}
+
+Result<UniqueFd> open_lock(const std::filesystem::path& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  UniqueFd lock(::open(path.c_str(), kFlags, 0600));
+  if (!lock.valid()) return errno_error(errno, "cannot open " + path.string());
+  struct stat found {};
+  if (::fstat(lock.get(), &found) != 0) return errno_error(errno, "cannot look at " + path.string());
+  if (!S_ISREG(found.st_mode))
+    return Error{Code::kFailedPrecondition, path.string() + " is no regular file: remove it"};
+  const bool foreign = found.st_uid != ::geteuid();
+  if (foreign && ::fchown(lock.get(), ::geteuid(), static_cast<gid_t>(-1)) != 0)
+    return errno_error(errno, "cannot take over " + path.string());
+  if ((found.st_mode & 0777) != 0600 && ::fchmod(lock.get(), 0600) != 0)
+    return errno_error(errno, "cannot set the mode of " + path.string());
+  return lock;
+}
+
+}  // namespace
+
+// The sticky bit helps little: whoever is first makes the file.
+Result<void> check_closed(const std::filesystem::path& folder, std::string_view option) {
+  struct stat found {};
+  if (::stat(folder.c_str(), &found) != 0 || (found.st_mode & S_IWOTH) == 0) return {};
+  return Error{Code::kFailedPrecondition, "every user may write to " + folder.string() +
+                                              " and so replace what the broker keeps there: chmod o-w " +
+                                              folder.string() + ", or choose another " + std::string(option)};
+}
+
+Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option) {
+  const std::filesystem::path path = lock_file_of(folder);
+  auto lock = open_lock(path);
+  if (!lock) return lock.error();
+  if (::flock(lock->get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return errno_error(errno, "cannot lock " + path.string());
+    struct stat file {};
+    ::fstat(lock->get(), &file);
+    return Error{Code::kAlreadyExists, describe(holder_of(file), folder.string()) +
+                                           ": stop it, or choose another " + std::string(option)};
+  }
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0)
+    return errno_error(errno, "cannot write " + path.string());
+  return lock;
+}
+
+std::filesystem::path lock_file_of(const std::filesystem::path& folder) { return folder / kLockName; }
+
+void tell_in_lock(int lock, const std::string& line) {
+  struct stat file {};
+  if (::fstat(lock, &file) != 0) return;
+  const std::string text = line + "\n";
+  static_cast<void>(::pwrite(lock, text.data(), text.size(), file.st_size) < 0);
+}
+
+std::optional<long> holder_of_lock(const std::filesystem::path& folder) {
+  struct stat file {};
+  if (::stat(lock_file_of(folder).c_str(), &file) != 0) return std::nullopt;
+  return holder_of(file);
+}
+
+}  // namespace gpumem::host

@@ -1,0 +1,265 @@
+#include "daemon/host/state/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/crash_point.h"
+#include "base/files.h"
+#include "base/log.h"
+
+namespace gpumem::host {
+namespace {
+
+constexpr const char* kJournalName = "journal";
+constexpr const char* kPreparedJournal = "journal.new";
+constexpr std::string_view kJournalMagic = "GMEMJRNL";
+constexpr std::uint32_t kJournalVersion = 1;
+constexpr std::size_t kBootIdBytes = 36;
+constexpr std::uint32_t kMostDevices = 1024;
+
+struct FileHeader {
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t devices;  // so many DeviceEntries follow
+  std::array<char, kBootIdBytes> boot;
+  std::uint32_t attempts;  // of brokers to take over from it
+};
+struct DeviceEntry {
+  std::array<char, 48> uuid;  // padded with zeros
+  std::uint64_t obtainable;
+};
+static_assert(sizeof(FileHeader) == 56 && sizeof(DeviceEntry) == 56);
+
+// Names this run of the machine.
+std::array<char, kBootIdBytes> boot_id() {
+  std::array<char, kBootIdBytes> id{};
+  if (const auto text = read_text("/proc/sys/kernel/random/boot_id"))
+    std::memcpy(id.data(), text->data(), std::min(text->size(), id.size()));
+  return id;
+}
+
+std::string header_of(const std::vector<Journal::Device>& devices) {
+  FileHeader header{{}, kJournalVersion, static_cast<std::uint32_t>(devices.size()), boot_id(), 0};
+  std::memcpy(header.magic.data(), kJournalMagic.data(), kJournalMagic.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  for (const Journal::Device& device : devices) {
+    DeviceEntry entry{{}, device.obtainable.count};
+    std::memcpy(entry.uuid.data(), device.uuid.data(), std::min(device.uuid.size(), entry.uuid.size()));
+    bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
+  }
+  return bytes;
+}
+
+Error no_journal(const std::string& why) { return {Code::kInvalidArgument, "it is no journal: " + why}; }
+
+// The header, which `bytes` loses with the devices. Nothing: of another run of the machine.
+Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view& bytes) {
+  FileHeader header{};
+  if (bytes.size() < sizeof header) return no_journal("it is too short");
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (std::string_view(header.magic.data(), header.magic.size()) != kJournalMagic)
+    return no_journal("another begins so");
+  if (header.version != kJournalVersion) {
+    return Error{Code::kFailedPrecondition, "it is a journal of version " + std::to_string(header.version) +
+                                                "; this broker reads version " +
+                                                std::to_string(kJournalVersion)};
+  }
+  if (header.attempts >= Journal::kMostAttempts)
+    return Error{Code::kFailedPrecondition,
+                 std::to_string(header.attempts) + " brokers have ended while they took over by it"};
+  bytes.remove_prefix(sizeof header);
+  if (header.devices > kMostDevices || bytes.size() < header.devices * sizeof(DeviceEntry))
+    return no_journal("its devices are missing");
+  std::vector<Journal::Device> devices;
+  for (std::uint32_t i = 0; i < header.devices; ++i) {
+    DeviceEntry entry{};
+    std::memcpy(&entry, bytes.data(), sizeof entry);
+    devices.push_back(
+        {{entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size())}, {entry.obtainable}});
+    bytes.remove_prefix(sizeof entry);
+  }
+  if (header.boot != boot_id()) return std::optional<std::vector<Journal::Device>>();
+  return std::optional(std::move(devices));
+}
+
+// More than any device has; sums of it do not wrap.
+constexpr Bytes kMostOfLease = gibibytes(1 << 20);
+
+// A change that cannot be is as damaged as one with a wrong checksum.
+bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
+  if (const auto* lease = std::get_if<core::Checkpoint::Lease>(&change))
+    if (lease->size.is_zero() || lease->size > kMostOfLease) return false;
+  return std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.device; }) return one.device < devices;
+        return true;
+      },
+      change);
+}
+
+/// Errors  kFailedPrecondition: another version has written a record.
+Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Device> devices) {
+  Journal::Content content{{}, std::move(devices), {}};
+  while (!bytes.empty()) {
+    const std::size_t left = bytes.size();
+    auto change = decode(bytes);
+    if (change && fits(*change, content.devices.size())) {
+      content.checkpoint.apply(*change);
+      continue;
+    }
+    if (!change && change.error().code == Code::kFailedPrecondition) return change.error();
+    content.damage =
+        (change ? "a record is of a device that there is not, or of no bytes" : change.error().message) +
+        "; the last " + std::to_string(left) + " bytes are left out";
+    break;
+  }
+  return content;
+}
+
+// A journal that a broker cannot live with must not end every next one.
+Result<void> count_attempts(const std::filesystem::path& file, const std::string& bytes, int change) {
+  FileHeader header{};
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (change < 0 && header.attempts == 0) return {};
+  header.attempts += static_cast<std::uint32_t>(change);
+  const UniqueFd opened(::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!opened.valid() || ::pwrite(opened.get(), &header, sizeof header, 0) != sizeof header)
+    return errno_error(errno, "cannot write " + file.string());
+  return {};
+}
+
+// `before_parsing`  what there is to do with the file and its text once it is known to be of this run.
+template <class Step>
+Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder, Step before_parsing) {
+  const std::filesystem::path file = folder / kJournalName;
+  const auto text = read_text(file);
+  if (!text && text.error().code == Code::kNotFound) return std::optional<Journal::Content>();
+  if (!text) return text.error();
+  std::string_view bytes = *text;
+  auto devices = take_header(bytes);
+  if (!devices) return devices.error().in(file.string());
+  if (!*devices) return std::optional<Journal::Content>();
+  if (auto done = before_parsing(file, *text); !done) return done.error();
+  auto content = parse(bytes, std::move(**devices));
+  if (!content) return content.error().in(file.string());
+  return std::optional(std::move(*content));
+}
+
+Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
+
+constexpr auto kPauseBetweenTries = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<std::optional<Journal::Content>> Journal::read(const std::filesystem::path& folder) {
+  return load(folder, [](const std::filesystem::path& file, const std::string& text) -> Result<void> {
+    if (auto counted = count_attempts(file, text, 1); !counted) return counted.error();
+    crash_at(CrashPoint::kRestartCounted);
+    return {};
+  });
+}
+
+Result<std::optional<Journal::Content>> Journal::look(const std::filesystem::path& folder) {
+  return load(folder, [](const std::filesystem::path&, const std::string&) { return Result<void>(); });
+}
+
+void Journal::take_attempt_back(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kJournalName;
+  const auto text = read_text(file);
+  if (text && text->size() >= sizeof(FileHeader) && text->starts_with(kJournalMagic))
+    static_cast<void>(count_attempts(file, *text, -1));
+}
+
+Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<Device> devices,
+                               const core::Checkpoint& checkpoint) {
+  Journal journal(folder, std::move(devices));
+  if (auto written = journal.rewrite(checkpoint); !written) return written.error();
+  return journal;
+}
+
+// A partly written change is truncated again, because nothing behind it could be read.
+Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
+  buffer_.clear();
+  for (const core::Checkpoint::Change& change : changes) buffer_ += encode(change);
+  const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
+  if (written) {
+    size_ += buffer_.size();
+    crash_at(CrashPoint::kJournalWritten);
+    return {};
+  }
+  if (::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0)
+    ::lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET);
+  return written.error().in((folder_ / kJournalName).string());
+}
+
+Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
+  const std::filesystem::path prepared = folder_ / kPreparedJournal;
+  UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
+  std::string bytes = header_of(devices_);
+  for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
+  auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
+  crash_at(CrashPoint::kJournalPrepared);
+  if (written && ::rename(prepared.c_str(), (folder_ / kJournalName).c_str()) != 0)
+    written = errno_error(errno, "cannot put the new journal in its place");
+  if (!written) {
+    ::unlink(prepared.c_str());
+    return written.error().in(prepared.string());
+  }
+  crash_at(CrashPoint::kJournalRenamed);
+  file_ = std::move(file);
+  size_ = checkpoint_size_ = bytes.size();
+  return {};
+}
+
+Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+                                  core::Broker& broker) {
+  if (folder.empty()) return {};
+  broker.outbox().keep_changes();
+  auto journal = Journal::begin(folder, std::move(devices), broker.checkpoint());
+  if (!journal) return journal.error();
+  journal_ = std::move(*journal);
+  return {};
+}
+
+bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
+  if (!journal_) return true;
+  broker.outbox().take_changes(changes_);
+  if (failed_) return try_again(broker, now);
+  if (changes_.empty()) return true;
+  if (auto written = journal_->add(changes_); !written) {
+    fail(broker, written.error(), now);
+    return false;
+  }
+  if (!journal_->is_long()) return true;
+  if (auto shortened = journal_->rewrite(broker.checkpoint()); !shortened)
+    spdlog::warn("the journal cannot be shortened: {}", shortened.error().message);
+  return true;
+}
+
+bool JournalWriter::try_again(core::Broker& broker, core::TimePoint now) {
+  if (now < *failed_ + kPauseBetweenTries) return false;
+  if (auto written = journal_->rewrite(broker.checkpoint()); !written) {
+    fail(broker, written.error(), now);
+    return false;
+  }
+  failed_.reset();
+  broker.go_on_lending();
+  spdlog::info("the journal is written again");
+  return true;
+}
+
+void JournalWriter::fail(core::Broker& broker, const Error& error, core::TimePoint now) {
+  if (!failed_) spdlog::error("nothing is lent until the journal can be written: {}", error.message);
+  failed_ = now;
+  why_ = "the broker's journal cannot be written (" + error.message +
+         "); nothing is lent until there is room in its runtime folder";
+  broker.stop_lending(why_);
+}
+
+}  // namespace gpumem::host

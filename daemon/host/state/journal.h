@@ -1,0 +1,105 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "daemon/core/broker/broker.h"
+#include "daemon/core/words/checkpoint.h"
+#include "gpumem/result.h"
+
+namespace gpumem::host {
+
+/// The state for the next broker of this machine, in a file of the runtime folder. It outlives the broker's
+/// process, but not the machine's run, and neither do loans. docs/journal.md has the format.
+///
+/// Invariant  at any moment the file is a checkpoint and the changes since, of which the last may be missing.
+class Journal {
+ public:
+  static constexpr std::uint32_t kMostAttempts = 8;
+  struct Device {
+    std::string uuid;
+    Bytes obtainable;  ///< obtainable when the first of these brokers started
+    bool operator==(const Device&) const = default;
+  };
+  struct Content {
+    core::Checkpoint checkpoint;
+    std::vector<Device> devices;  ///< by the checkpoint's places
+    std::string damage;           ///< why the end of the file was left out; empty: it was not
+  };
+  /// Reads the journal that the previous broker left in `folder`. Nothing: no broker ran since the machine
+  /// started. Counts the attempt; begin() takes it back.
+  /// Errors  kFailedPrecondition: of an unknown version, with a record of an unknown kind, or kMostAttempts
+  ///         have failed; kInvalidArgument: no journal; and those of reading. All name the file.
+  static Result<std::optional<Content>> read(const std::filesystem::path& folder);
+  /// As read(), for a reader that does not take over: counts no attempt. If the journal's broker is writing,
+  /// the last change may be missing. Errors  as read().
+  static Result<std::optional<Content>> look(const std::filesystem::path& folder);
+  /// Takes back the attempt that read() has counted, after a failure that had nothing to do with the journal.
+  static void take_attempt_back(const std::filesystem::path& folder);
+  /// Begins a journal in `folder` in place of the one that is there.
+  /// Errors  kResourceExhausted (no room), and those of writing.
+  static Result<Journal> begin(const std::filesystem::path& folder, std::vector<Device> devices,
+                               const core::Checkpoint& checkpoint);
+
+  /// Adds changes: once this returns, the next broker knows of them. Errors  as begin(); nothing was added.
+  Result<void> add(std::span<const core::Checkpoint::Change> changes);
+  /// Whether so much of the file is obsolete that rewriting it is worthwhile.
+  bool is_long() const { return size_ > kShortest && size_ > kGrowth * checkpoint_size_; }
+  /// The checkpoint in place of everything that is there. Errors  as begin(); the file stays what it was.
+  Result<void> rewrite(const core::Checkpoint& checkpoint);
+
+ private:
+  static constexpr std::size_t kShortest = std::size_t{1} << 20;
+  static constexpr std::size_t kGrowth = 4;
+
+  Journal(std::filesystem::path folder, std::vector<Device> devices)
+      : folder_(std::move(folder)), devices_(std::move(devices)) {}
+
+  std::filesystem::path folder_;
+  std::vector<Device> devices_;
+  UniqueFd file_;
+  std::size_t size_ = 0;             ///< bytes of complete records
+  std::size_t checkpoint_size_ = 0;  ///< bytes of its checkpoint
+  std::string buffer_;
+};
+
+/// Writes the core's changes to the journal before anybody else learns of them. While that fails, the core
+/// lends nothing new, because the next broker would not know of it.
+/// Threads  the loop's.
+class JournalWriter {
+ public:
+  /// Without a folder nothing is written. `devices`  of the policy. Errors  as Journal::begin().
+  Result<void> begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+                     core::Broker& broker);
+  /// Nothing is written any more.
+  void close() { journal_.reset(); }
+  /// Must be called before the effects of the changes are done. False: the changes are not written.
+  bool write(core::Broker& broker, core::TimePoint now);
+  bool is_failing() const { return failed_.has_value(); }
+  /// Why nothing can be written.
+  const std::string& why() const { return why_; }
+
+ private:
+  bool try_again(core::Broker& broker, core::TimePoint now);
+  void fail(core::Broker& broker, const Error& error, core::TimePoint now);
+
+  std::optional<Journal> journal_;
+  std::vector<core::Checkpoint::Change> changes_;
+  std::string why_;
+  std::optional<core::TimePoint> failed_;  ///< since nothing could be written; the time of the last try
+};
+
+/// One change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.
+std::string encode(const core::Checkpoint::Change& change);
+
+/// The record at the beginning of `bytes`, which loses it.
+/// Errors  kUnavailable: not all of it is there; kInvalidArgument: it is damaged;
+///         kFailedPrecondition: another version has written it, its kind is not known.
+Result<core::Checkpoint::Change> decode(std::string_view& bytes);
+
+}  // namespace gpumem::host

@@ -1,0 +1,204 @@
+#include "daemon/host/state/runtime_folder.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "daemon/host/limits/socket_disposal.h"
+#include "daemon/host/state/folder_lock.h"
+#include "proto/lane.h"
+
+namespace gpumem::host {
+namespace {
+
+Result<sockaddr_un> address_of(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string text = path.string();
+  if (text.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "'" + text +
+                                             "' is too long for a socket (107 bytes at most): choose a "
+                                             "shorter --runtime-dir"};
+  std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
+  return address;
+}
+
+// Whether anybody accepts connections there. The folder's lock is ours, so it would not be a gpumemd.
+bool is_listening(const sockaddr_un& address) {
+  for (const int type : {SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM}) {
+    const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
+    if (errno == EAGAIN) return true;
+  }
+  return false;
+}
+
+Result<void> clear_stale_socket(const std::filesystem::path& path) {
+  auto address = address_of(path);
+  if (!address) return address.error();
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) {
+    if (errno == ENOENT) return {};
+    return errno_error(errno, "cannot look at " + path.string());
+  }
+  if (!S_ISSOCK(found.st_mode))
+    return Error{Code::kAlreadyExists,
+                 path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
+  if (is_listening(*address))
+    return Error{Code::kAlreadyExists,
+                 "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
+  if (::unlink(path.c_str()) != 0)
+    return errno_error(errno, "cannot remove the left-over socket " + path.string());
+  return {};
+}
+
+void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0 || found.st_gid == wanted) return;
+  spdlog::warn("socket_group does not apply to {}: the service manager made it, for group {} (SocketGroup=)",
+               path.string(), found.st_gid);
+}
+
+// The socket was listening before this broker could have the kernel refuse descriptors, so its waiting
+// connections may have brought some.
+Result<ListeningSocket> adopt(PassedSocket socket, const KernelFeatures& kernel) {
+  const int flags = ::fcntl(socket.fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return errno_error(errno, "cannot use the socket that was passed");
+  const bool refused = socket.is_own && kernel.pass_rights && refuse_descriptors(socket.fd.get());
+  return ListeningSocket{.fd = std::move(socket.fd), .takes_descriptors = !refused, .shared = !socket.is_own};
+}
+
+std::optional<PassedSocket> passed_socket(PassedDescriptors& passed, std::string_view name,
+                                          std::string_view own_name) {
+  if (auto own = passed.take(own_name)) return PassedSocket{std::move(*own), true};
+  if (auto socket = passed.take(name)) return PassedSocket{std::move(*socket), false};
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
+  if (group.empty()) return static_cast<unsigned>(::getegid());
+  unsigned gid = 0;
+  const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
+  if (error == std::errc() && end == group.data() + group.size()) return gid;
+  if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
+  return Error{Code::kInvalidArgument,
+               std::string(key) + ": there is no group '" + group + "' (addgroup --system " + group + ")"};
+}
+
+PassedSockets PassedSockets::of(PassedDescriptors& passed) {
+  return {passed_socket(passed, kLaneDescriptor, kOwnLaneDescriptor),
+          passed_socket(passed, kApiDescriptor, kOwnApiDescriptor)};
+}
+
+Result<void> RuntimeFolder::Entry::check_passed(const std::filesystem::path& folder) const {
+  const std::filesystem::path path = folder / name;
+  if (::sd_is_socket_unix(passed->fd.get(), type, 1, path.c_str(), 0) > 0) return {};
+  return Error{Code::kFailedPrecondition,
+               "the socket that the service manager passed does not listen on " + path.string() +
+                   ": make ListenStream= or ListenSequentialPacket= of its unit agree with runtime_dir"};
+}
+
+Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group,
+                                           PassedSockets passed) {
+  auto gid = resolve_group(group, "socket_group");
+  if (!gid) return gid.error();
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
+    return errno_error(errno, "cannot make the runtime folder " + folder.string() +
+                                  " (run as root, or choose another "
+                                  "--runtime-dir)");
+  if (auto closed = check_closed(folder, "--runtime-dir"); !closed) return closed.error();
+  auto lock = lock_folder(folder, "--runtime-dir");
+  if (!lock) return lock.error();
+  RuntimeFolder claimed(
+      folder, {kLaneSocketName, SOCK_SEQPACKET, kLaneDescriptor, kOwnLaneDescriptor, std::move(passed.lane)},
+      {kApiSocketName, SOCK_STREAM, kApiDescriptor, kOwnApiDescriptor, std::move(passed.api)},
+      {kMetricsSocketName, SOCK_STREAM, {}, {}, {}});
+  for (const Entry* entry : {&claimed.lane_, &claimed.api_, &claimed.metrics_}) {
+    auto usable = entry->passed ? entry->check_passed(folder) : clear_stale_socket(folder / entry->name);
+    if (!usable) return usable.error();
+    if (entry->passed && !entry->passed->is_own && !group.empty()) warn_of_group(folder / entry->name, *gid);
+  }
+  claimed.lock_ = std::move(*lock);
+  claimed.gid_ = *gid;
+  return claimed;
+}
+
+RuntimeFolder::~RuntimeFolder() {
+  if (!lock_.valid()) return;
+  for (Entry* entry : {&lane_, &api_, &metrics_}) {
+    if (!entry->is_own) continue;
+    ::unlink((path_ / entry->name).c_str());
+    // This is the last copy. Connections that nobody has accepted may have brought descriptors whose close
+    // blocks (a TCP socket that lingers). The end of the process closes them without waiting.
+    static_cast<void>(entry->listening.release());
+  }
+}
+
+void RuntimeFolder::tell(const std::string& line) const { tell_in_lock(lock_.get(), line); }
+
+Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) {
+  return listen(lane_, gid_, kernel);
+}
+
+Result<ListeningSocket> RuntimeFolder::listen_on_api(const KernelFeatures& kernel) {
+  return listen(api_, gid_, kernel);
+}
+
+Result<ListeningSocket> RuntimeFolder::listen_on_metrics(unsigned gid, const KernelFeatures& kernel) {
+  return listen(metrics_, gid, kernel);
+}
+
+NamedDescriptors RuntimeFolder::pass_on() {
+  NamedDescriptors sockets;
+  for (Entry* entry : {&lane_, &api_}) {
+    if (!entry->listening.valid()) continue;
+    const std::string_view name = entry->is_own ? entry->own_name : entry->passed_name;
+    sockets.push_back({std::string(name), std::move(entry->listening), false});
+    entry->is_own = false;
+  }
+  return sockets;
+}
+
+Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const KernelFeatures& kernel) {
+  if (entry.passed) {
+    entry.is_own = entry.passed->is_own;
+    entry.listening = duplicate_of(entry.passed->fd.get());
+    return adopt(std::move(*std::exchange(entry.passed, std::nullopt)), kernel);
+  }
+  const std::filesystem::path path = path_ / entry.name;
+  auto address = address_of(path);
+  if (!address) return address.error();
+  UniqueFd socket(::socket(AF_UNIX, entry.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno_error(errno, "cannot make a socket");
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
+    return errno_error(errno, "cannot bind " + path.string());
+  entry.is_own = true;
+  if (auto opened = open_to_group(path, gid); !opened) return opened.error();
+  // Before it listens: a connection inherits it as it is then.
+  const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
+  if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
+  entry.listening = duplicate_of(socket.get());
+  return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
+}
+
+Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path, unsigned gid) {
+  if (gid != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid) != 0)
+    return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid));
+  if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
+  return {};
+}
+
+}  // namespace gpumem::host
