@@ -246,8 +246,8 @@ Result<void> Intake::check_sizes() const {
       if (!more) return disagreement("more than 2^64 bytes");
       sum = *more;
     }
-    if (sum < terms_[i].min_bytes || sum > terms_[i].asked)
-      return disagreement(to_string(sum) + " instead of " + to_string(terms_[i].asked));
+    if (sum < terms_[i].min_bytes || sum > terms_[i].bytes)
+      return disagreement(to_string(sum) + " instead of " + to_string(terms_[i].bytes));
   }
   return {};
 }

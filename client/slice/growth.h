@@ -16,8 +16,8 @@ namespace gpumem::client {
 /// What was requested for one slice.
 struct GrantTerms {
   std::uint64_t slice = 0;
-  Bytes asked;
-  Bytes min_bytes;  ///< at most `asked`
+  Bytes bytes;
+  Bytes min_bytes;  ///< at most `bytes`
   Bytes granularity;
   Bytes largest{};  ///< preferred largest extent; zero: no preference
 };

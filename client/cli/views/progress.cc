@@ -9,7 +9,7 @@
 namespace gpumem::cli {
 namespace {
 
-constexpr std::size_t kBarCells = 40;
+constexpr std::size_t kTransferCells = 40;
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr const char* kClearLine = "\r\033[K";
 
@@ -55,8 +55,8 @@ void Progress::say(const std::string& words) {
 std::string transfer_text(const std::string& what, std::uint64_t done, std::uint64_t total,
                           std::size_t columns) {
   const double part = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
-  const auto full = static_cast<std::size_t>(part * static_cast<double>(kBarCells));
-  return fitted(what + " [" + std::string(full, '#') + std::string(kBarCells - full, ' ') + "] " +
+  const auto full = static_cast<std::size_t>(part * static_cast<double>(kTransferCells));
+  return fitted(what + " [" + std::string(full, '#') + std::string(kTransferCells - full, ' ') + "] " +
                     size_text(done) + " of " + size_text(total),
                 columns);
 }

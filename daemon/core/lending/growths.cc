@@ -151,6 +151,10 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
+void Growths::answer(RequestId id, Error error) {
+  state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
+}
+
 void Growths::refuse_waiting(RequestId id, TimePoint now) {
   const Request request = *state_.arbiter.remove(id);
   refuse(request, explainer_.obstacle(request), now);

@@ -33,9 +33,7 @@ class Growths {
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
   void refuse_waiting(RequestId id, TimePoint now);
   void refuse_expired(TimePoint now);
-  void answer(RequestId id, Error error) {
-    state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
-  }
+  void answer(RequestId id, Error error);
   /// The broker is stopping: answers all that waits. The next broker keeps their places.
   void leave_to_next();
 
