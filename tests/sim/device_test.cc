@@ -45,11 +45,11 @@ TEST_IN_PROCESS(DeviceFacts, PciPlaceIsTheSameInBothLibraries) {
     ASSERT_CU(cuDeviceGetPCIBusId(id, sizeof id, ordinal));
     EXPECT_CU(cuDeviceGetByPCIBusId(&device, id));
     EXPECT_EQ(device, ordinal);
-    ASSERT_EQ(nvmlDeviceGetHandleByPciBusId(id, &by_id), NVML_SUCCESS);
+    ASSERT_EQ(nvmlDeviceGetHandleByPciBusId_v2(id, &by_id), NVML_SUCCESS);
     unsigned index = 99;
     EXPECT_EQ(nvmlDeviceGetIndex(by_id, &index), NVML_SUCCESS);
     EXPECT_EQ(index, i);
-    ASSERT_EQ(nvmlDeviceGetPciInfo(by_id, &pci), NVML_SUCCESS);
+    ASSERT_EQ(nvmlDeviceGetPciInfo_v3(by_id, &pci), NVML_SUCCESS);
     EXPECT_STREQ(pci.busIdLegacy, id);
     EXPECT_EQ(std::string("0000") + id, pci.busId);
     EXPECT_EQ(attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, ordinal), static_cast<int>(pci.bus));
