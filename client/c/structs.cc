@@ -1,5 +1,5 @@
-#include "client/c/handles.h"
 #include "client/c/structs.h"
+#include "client/c/handles.h"
 
 namespace gpumem::c_abi {
 namespace {
