@@ -61,7 +61,7 @@ class MemoryWait {
   Result<void> open();
   void ask_for_memory();
   Result<void> refused(const v1::FailedResponse& failed);
-  Result<Bytes> reach(const v1::Denial& denial) const;
+  Result<Bytes> room_of_limit(Bytes granularity) const;
   void ask_how_it_goes();
   void show(const v1::SessionAnswer& answer);
   void show_full(const v1::Denial& denial);
@@ -80,7 +80,6 @@ class MemoryWait {
   const Clock::time_point end_;
   std::unique_ptr<BrokerSession> session_;
   std::uint64_t slice_ = 0;
-  Bytes granularity_;
   Bytes bytes_;
 
   std::uint64_t growth_ = 0;  // the request for memory; 0: none is under way
@@ -102,8 +101,31 @@ Result<void> MemoryWait::open() {
   auto opened = session_->ask(std::move(request));
   if (!opened) return opened.error();
   slice_ = opened->slice_opened().slice();
-  granularity_ = Bytes{opened->slice_opened().granularity()};
+  // A listing that is refused or late ends nothing: then contexts stand in the way, too.
+  const auto room = room_of_limit(Bytes{opened->slice_opened().granularity()});
+  if (room && !room->is_zero()) bytes_ = std::min(bytes_, *room);
   return {};
+}
+
+// The room that the tenant's limit has besides the contexts of the tenant's programs, which stay as long as
+// the programs do. Contexts are what is charged outside of slices and has not been declared.
+Result<Bytes> MemoryWait::room_of_limit(Bytes granularity) const {
+  const std::string& tenant = session_->opened().tenant();
+  const auto monitor = Monitor::connect(options_.runtime_folder);
+  if (!monitor) return monitor.error();
+  const auto usage = usage_of(*monitor, tenant, options_.device);
+  if (!usage) return usage.error();
+  const Bytes limit{usage->limit()};
+  Bytes contexts{usage->outside()};
+  if (bytes_ <= limit.minus(contexts)) return bytes_;
+  const auto sessions = monitor->sessions();
+  if (!sessions) return sessions.error();
+  for (const v1::SessionInfo& one : sessions->sessions()) {
+    if (one.tenant() != tenant) continue;
+    for (const v1::SharedMemory& shared : one.shared())
+      if (shared.device() == options_.device) contexts = contexts.minus({shared.declared()});
+  }
+  return limit.minus(contexts).rounded_down(granularity);
 }
 
 void MemoryWait::ask_for_memory() {
@@ -116,41 +138,14 @@ void MemoryWait::ask_for_memory() {
   growth_ = session_->send(std::move(request));
 }
 
-// What the limit that refused a growth has room for besides the contexts of the tenant's programs, which stay
-// as long as the programs do. Contexts are what is charged outside of slices and has not been declared.
-Result<Bytes> MemoryWait::reach(const v1::Denial& denial) const {
-  const std::string& tenant = session_->opened().tenant();
-  if (tenant != denial.limiting_tenant()) return Bytes{denial.limiting_limit()};
-  const auto monitor = Monitor::connect(options_.runtime_folder);
-  if (!monitor) return monitor.error();
-  const auto usage = usage_of(*monitor, tenant, options_.device);
-  if (!usage) return usage.error();
-  const auto sessions = monitor->sessions();
-  if (!sessions) return sessions.error();
-  Bytes contexts{usage->outside()};
-  for (const v1::SessionInfo& one : sessions->sessions()) {
-    if (one.tenant() != tenant) continue;
-    for (const v1::SharedMemory& shared : one.shared())
-      if (shared.device() == options_.device) contexts = contexts.minus({shared.declared()});
-  }
-  return Bytes{denial.limiting_limit()}.minus(contexts);
-}
-
 // Memory of the tenant's own programs is the obstacle; they may return it. Errors  waiting does not help.
 Result<void> MemoryWait::refused(const v1::FailedResponse& failed) {
   growth_ = 0;
   const v1::Denial& denial = failed.denial();
   const bool is_limit =
       denial.reason() == v1::Denial::REASON_TENANT_LIMIT || denial.reason() == v1::Denial::REASON_DEBT;
-  if (!is_limit) return error_of(failed);
-  // The limit alone, if the listings are refused: then the next refusal asks for them again.
-  const auto within = reach(denial).value_or(Bytes{denial.limiting_limit()}).rounded_down(granularity_);
-  if (!within.is_zero() && within < bytes_) {
-    bytes_ = within;
-    ask_for_memory();
-    return {};
-  }
-  if (denial.asked() > denial.limiting_limit() || left().count() == 0) return error_of(failed);
+  const bool may_come_back = is_limit && denial.asked() <= denial.limiting_limit();
+  if (!may_come_back || left().count() == 0) return error_of(failed);
   show_full(denial);
   next_growth_ = growths_.next();
   return {};
