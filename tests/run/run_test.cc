@@ -377,6 +377,23 @@ TEST_F(RunWaits, NotForImpossibleAmounts) {
   EXPECT_EQ(outcome.status, 0) << "the tenant's whole limit is enough: " << outcome.output;
 }
 
+struct RunBesideContexts : RunTest {
+  RunBesideContexts()
+      : RunTest({.config = "[broker]\nreserve = \"all-but 32MiB\"\ncontext_overhead = \"16MiB\"\n"}) {}
+};
+
+TEST_F(RunBesideContexts, WaitsForNoMoreThanTheyLeave) {
+  ClientProcess client(broker_.folder());
+  ASSERT_TRUE(client.connect().at("ok"));
+  ASSERT_TRUE(client.open("a").at("ok"));
+  ASSERT_TRUE(client.grow("a", mebibytes(2)).at("ok"));
+  ASSERT_TRUE(client.shrink("a", {}).at("ok"));
+  const std::string tenant = "uid:" + std::to_string(::geteuid());
+  ASSERT_EQ(broker_.tenant(tenant).outside(), mebibytes(16).count);
+  const Outcome outcome = gpumem({"run", "--limit", "1GiB", "--wait", "1h", "/bin/echo", "has run"});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+}
+
 TEST_F(RunWaits, UntilItIsInterrupted) {
   auto client = holder(mebibytes(224));
   auto waiting = begin({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "has run"});

@@ -120,6 +120,15 @@ Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
   return call_error(status, socket_);
 }
 
+Result<v1::TenantUsage> usage_of(const Monitor& monitor, const std::string& tenant,
+                                 const std::string& device) {
+  auto tenants = monitor.tenants();
+  if (!tenants) return tenants.error();
+  for (v1::TenantUsage& one : *tenants->mutable_tenants())
+    if (one.tenant() == tenant && one.device() == device) return std::move(one);
+  return Error{Code::kNotFound, "there is no tenant '" + tenant + "' on " + device};
+}
+
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names) {
   const auto tenants = monitor.tenants();
   std::vector<std::string> unknown;

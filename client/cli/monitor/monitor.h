@@ -92,6 +92,11 @@ class Monitor {
   std::unique_ptr<v1::Monitor::Stub> stub_;
 };
 
+/// The usage of `device` (UUID) by `tenant`. A listing: no bound of a user's explanations refuses it.
+/// Errors  as Monitor's; kNotFound: no such tenant, or device.
+Result<v1::TenantUsage> usage_of(const Monitor& monitor, const std::string& tenant,
+                                 const std::string& device);
+
 /// Returns the `names` that are no tenants now; none if the broker does not answer. A user without a session
 /// is no tenant yet.
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);

@@ -86,8 +86,7 @@ void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
 Result<void, CommandError> Reserving::begin_alone() {
   auto session = BrokerSession::open(settings_.runtime_folder, settings_.name);
   if (!session) return CommandError(session.error());
-  if (auto charged = charge(**session, settings_.device, settings_.bytes); !charged)
-    return CommandError(charged.error());
+  if (auto charged = charge(**session, settings_); !charged) return CommandError(charged.error());
   progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
                 " are reserved until this program is interrupted");
   reserve(std::move(*session), 0);
@@ -105,7 +104,7 @@ Result<void, CommandError> Reserving::begin_command() {
     auto opened = BrokerSession::open_over(std::move(*connection), settings_.runtime_folder, settings_.name);
     if (!opened) return opened.error();
     session = std::move(*opened);
-    return charge(*session, settings_.device, settings_.bytes);
+    return charge(*session, settings_);
   };
   const auto meanwhile = [&](pid_t) {
     auto charged = open_and_charge();

@@ -65,8 +65,11 @@ Result<Waited> wait_for_limit(const Setup& setup, const RunOptions& options, con
                                         : Result<std::string>(settings.device);
   if (!device) return device.error();
   const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
-  return wait_for_memory({settings.runtime_folder, *device, *settings.limit, *settings.wait, label}, signals,
-                         progress);
+  Bytes bytes = *settings.limit;
+  for (const DeviceUsage& one : setup.usage) {
+    if (one.device == *device && !one.limit.is_zero()) bytes = std::min(bytes, one.limit);
+  }
+  return wait_for_memory({settings.runtime_folder, *device, bytes, *settings.wait, label}, signals, progress);
 }
 
 // The value of GPUMEM_LIMIT, if it is set.

@@ -51,19 +51,17 @@ v1::SessionRequest charge_request(const std::string& device, Bytes bytes) {
 
 }  // namespace
 
-Result<void> charge(BrokerSession& session, const std::string& device, Bytes bytes) {
-  if (auto charged = session.ask(charge_request(device, bytes)); !charged) return charged.error();
-  v1::SessionRequest request;
-  request.mutable_explain();
-  auto explained = session.ask(std::move(request));
-  if (!explained) return explained.error();
-  for (const v1::Standing& one : explained->explained().devices()) {
-    if (one.device() != device || one.debt() == 0) continue;
-    if (auto undone = session.ask(charge_request(device, {})); !undone) return undone.error();
-    return Error{Code::kResourceExhausted, to_string(bytes) + " would pass the tenant's limit of " +
-                                               size_text(one.limit()) + " by " + size_text(one.debt())};
-  }
-  return {};
+Result<void> charge(BrokerSession& session, const ReservationOptions& options) {
+  const std::string& device = options.device;
+  if (auto charged = session.ask(charge_request(device, options.bytes)); !charged) return charged.error();
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  const auto usage = monitor ? usage_of(*monitor, session.opened().tenant(), device)
+                             : Result<v1::TenantUsage>(monitor.error());
+  if (usage && usage->debt() == 0) return {};
+  if (auto undone = session.ask(charge_request(device, {})); !undone) return undone.error();
+  if (!usage) return Error{Code::kResourceExhausted, usage.error().message};
+  return Error{Code::kResourceExhausted, to_string(options.bytes) + " would pass the tenant's limit of " +
+                                             size_text(usage->limit()) + " by " + size_text(usage->debt())};
 }
 
 Reservation::Reservation(ReservationOptions options, std::unique_ptr<BrokerSession> session,

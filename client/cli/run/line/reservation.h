@@ -24,8 +24,9 @@ struct ReservationOptions {
 };
 
 /// Charges `bytes` of `device` to the tenant of `session`, as held past the broker.
-/// Errors  kResourceExhausted: the tenant's limit has no room for it; nothing is charged then. The broker's.
-Result<void> charge(BrokerSession& session, const std::string& device, Bytes bytes);
+/// Errors  kResourceExhausted: the tenant's limit has no room for it, or the broker does not say whether it
+///         has; nothing is charged then. The broker's.
+Result<void> charge(BrokerSession& session, const ReservationOptions& options);
 
 /// Memory that stays charged to a tenant while a command runs that takes it by itself. Answers the broker's
 /// pressure by the hook. Memory that the broker itself observes and charges to processes of the command is

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "base/exec_words.h"
 #include "base/unique_fd.h"
 
@@ -73,9 +74,14 @@ struct Birth {
   char** words;
   char** environment;
   const Signals& signals;
+  pid_t parent;
   int own, starters;  ///< the ends of the channel
 
+  // SIGKILL: whoever kills `gpumem run` by it means the command, which cannot put it off either. The kernel
+  // sends it at the end of the thread that has forked; that is the main one.
   [[noreturn]] void become() const {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kOwnFailure);
     ::close(starters);  // so that the other process's end is seen
     if (options.before_exec && !options.before_exec()) fail(own, -1);
     if (!receive(own)) ::_exit(kOwnFailure);
@@ -188,6 +194,8 @@ Result<Command, CommandError> Command::start(const CommandOptions& options, cons
   const UniqueFd channel(ends[0]);
   UniqueFd theirs(ends[1]);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  GPUMEM_CHECK(::gettid() == ::getpid(), "the command would end with this thread");
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return CommandError(errno_error(errno, "cannot start a process"));
   if (pid == 0) {
@@ -195,6 +203,7 @@ Result<Command, CommandError> Command::start(const CommandOptions& options, cons
           const_cast<char**>(arguments.data()),
           const_cast<char**>(environment.data()),
           signals,
+          parent,
           theirs.get(),
           channel.get()}
         .become();

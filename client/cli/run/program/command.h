@@ -52,11 +52,13 @@ using OtherEnded = std::function<void(pid_t, int)>;
 bool reap_next(const OtherEnded& ended);
 
 /// A program that this process stands for. It runs in this process's group, so the terminal treats both as
-/// one job. Descendants that it leaves behind become children of this process, which reaps them.
+/// one job. Descendants that it leaves behind become children of this process, which reaps them. If this
+/// process is killed, so is the program, but not its descendants.
 /// Invariant  the program is waited for, or has not been started. Threads  of the one that started it.
 class Command {
  public:
   /// Starts it, with the signal mask of `signals.before()`. Signals that come meanwhile are passed on, too.
+  /// Threads  the main one: the kernel ends the program with the thread that started it.
   /// LISTEN_PID and WATCHDOG_PID name it if they have named this process; LISTEN_PIDFDID is left out then.
   /// Errors  no such program (kNotFound), or one that cannot be executed; no more processes; those of
   ///         `meanwhile`; kInternal (before_exec has failed).
