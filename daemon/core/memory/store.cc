@@ -31,7 +31,7 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
       job_ids_(jobs),
       most_reshaped_{pool.count / kReshapedShare},
       pause_(kFirstPause),
-      most_extents_(most_extents) {
+      most_extents_(std::min(most_extents, Pool::kAnyNumber)) {
   plan_pool(pool);
 }
 
@@ -122,10 +122,13 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
 
 // Whether one of the extents might be created in smaller parts.
 bool Store::could_be_smaller(const std::vector<Attempt>& attempts) const {
-  return std::ranges::any_of(attempts, [this](const Attempt& attempt) {
-    return !attempt.lease && attempt.extent.size > classes().granularity();
-  });
+  return may_split() && std::ranges::any_of(attempts, [this](const Attempt& attempt) {
+           return !attempt.lease && attempt.extent.size > classes().granularity();
+         });
 }
+
+// Extents that failed are split into half of all extents at most: the others are for what the driver gives.
+bool Store::may_split() const { return !lacks_files_ && extents_ < most_extents_ / 2; }
 
 void Store::retry_now(TimePoint now) {
   pause_ = kFirstPause;
@@ -147,7 +150,7 @@ void Store::put_off(const Attempt& attempt) {
     extents_ += parts.size() - 1;
     return;
   }
-  const bool splits = size > classes().granularity() && !lacks_files_ && room(true) >= SizeClasses::kStep - 1;
+  const bool splits = size > classes().granularity() && may_split();
   if (splits) extents_ += SizeClasses::kStep - 1;
   const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
   for (Bytes rest = size; !rest.is_zero(); rest -= part)

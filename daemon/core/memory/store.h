@@ -115,6 +115,7 @@ class Store {
   void reclaim(Progress& progress);
   void retry(Progress& progress, TimePoint now);
   void put_off(const Attempt& attempt);
+  bool may_split() const;
   bool could_be_smaller(const std::vector<Attempt>& attempts) const;
   JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
   /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
