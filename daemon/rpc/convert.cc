@@ -157,6 +157,7 @@ v1::DeviceStatus to_proto(const core::DeviceView& view) {
   status.set_lend_guarantees(view.policy.reclaim.lend_guarantees);
   status.set_asked_back(view.asked_back.count);
   status.set_outside(view.outside.count);
+  status.set_unexplained(view.unexplained.count);
   return status;
 }
 

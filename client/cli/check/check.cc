@@ -17,6 +17,8 @@ namespace {
 
 /// A grant arrives in messages of 128 descriptors; the rest is for the program itself.
 constexpr rlim_t kOpenFiles = 1024;
+/// A driver may use so much of a device that it books on no process.
+constexpr std::uint64_t kDriversOwn = 512ULL << 20;
 
 const char* state_word(Finding::State state) {
   switch (state) {
@@ -72,6 +74,15 @@ bool check_answers(const std::filesystem::path& folder, Findings& findings) {
   findings.push_back(
       {"broker", same ? State::kOk : State::kWarn, "gpumemd " + status->version() + " answers",
        same ? "" : "this is gpumem " GPUMEM_VERSION ": install the same version on both sides"});
+  for (const v1::DeviceStatus& device : status->devices()) {
+    if (device.unexplained() <= kDriversOwn) continue;
+    findings.push_back(
+        {"unexplained", State::kWarn,
+         printable(device.uuid()) + ": " + to_string(Bytes{device.unexplained()}) +
+             " are in use by nobody that the broker knows, and may be missing for contexts",
+         "end what a program has left behind, such as workers that inherited a descriptor of its "
+         "memory; see gpumem reconcile --now"});
+  }
   return true;
 }
 

@@ -35,6 +35,7 @@ Json device_json(const v1::DeviceStatus& device) {
           {"lend_guarantees", device.lend_guarantees()},
           {"asked_back", device.asked_back()},
           {"outside", device.outside()},
+          {"unexplained", device.unexplained()},
           {"waiting", device.waiting()}};
 }
 
@@ -94,10 +95,12 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                 {"WAITING", kRight}});
   const bool asked_back = any(status, &v1::DeviceStatus::asked_back);
   const bool outside = any(status, &v1::DeviceStatus::outside);
+  const bool unexplained = any(status, &v1::DeviceStatus::unexplained);
   std::vector<Table::Column> columns{{"DEVICE"},         {"CHARGED", kRight},   {"OFFERED", kRight},
                                      {"ACTIVE", kRight}, {"RETURNING", kRight}, {"QUARANTINED", kRight}};
   if (asked_back) columns.push_back({"ASKED BACK", kRight});
   if (outside) columns.push_back({"OUTSIDE", kRight});
+  if (unexplained) columns.push_back({"UNEXPLAINED", kRight});
   Table charges(std::move(columns));
   for (const v1::DeviceStatus& device : status.devices()) {
     memory.add({device.uuid(), device.name(), size_text(device.total()), size_text(device.pool()),
@@ -111,6 +114,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                                    size_text(device.quarantined())};
     if (asked_back) cells.push_back(size_text(device.asked_back()));
     if (outside) cells.push_back(size_text(device.outside()));
+    if (unexplained) cells.push_back(size_text(device.unexplained()));
     charges.add(std::move(cells));
   }
   return text + "\n" + memory.text() + "\n" + charges.text();

@@ -200,7 +200,7 @@ std::vector<DeviceView> Broker::devices() const {
     const Store& store = leases_.store(i);
     views.push_back({state_.policy.devices[i], ledger.free(i), ledger.charges(i), store.warm(),
                      store.missing(), ledger.promised(i), state_.arbiter.waiting(i), reclaimer_.asked_back(i),
-                     ledger.outside(i), std::nullopt});
+                     ledger.outside(i), unmanaged_.view(i).unexplained, std::nullopt});
     if (const auto& claims = state_.arbiter.claims(i); !claims.empty())
       views.back().claim_asked = state_.arbiter.find(claims.begin()->first)->asked;
   }

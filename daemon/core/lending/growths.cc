@@ -208,7 +208,8 @@ void Growths::begin(Granted granted, TimePoint now) {
     slice.charged += granted.bytes[i];
     slice.held += granted.bytes[i];
     session.holdings[part.device].charges[Charge::kOffered] += granted.bytes[i];
-    leases_.store(part.device).want(request.id, granted.bytes[i], part.largest);
+    const bool guaranteed = state_.ledger.borrowed(request.tenant, part.device).is_zero();
+    leases_.store(part.device).want(request.id, granted.bytes[i], part.largest, guaranteed);
     Event& event = state_.note(Event::Kind::kGranted, session, now);
     event.request = request.id;
     event.device = part.device;
@@ -230,12 +231,13 @@ bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
   const bool found = store.missing() < state_.ledger.missing(device);
   state_.ledger.set_missing(device, store.missing());
   for (auto& one : progress.assembled) assembled(device, std::move(one));
-  for (const RequestId id : progress.unobtainable) unobtainable(device, id);
+  for (const RequestId id : progress.unobtainable) give_up(id, unobtainable(device));
+  for (const RequestId id : progress.too_many) give_up(id, too_many_extents());
   for (const LeaseId id : progress.quarantined) freed_of.push_back(leases_.unproved(id, now));
   for (const LeaseId id : progress.freed) leases_.freed(id, now, freed_of);
   if (!progress.jobs.empty()) state_.outbox.emit(RunJobs{device, std::move(progress.jobs)});
   for (const JobId job : progress.hurried) state_.outbox.emit(HurryJob{device, job});
-  return found || !progress.freed.empty() || !progress.unobtainable.empty();
+  return found || !progress.freed.empty() || !progress.unobtainable.empty() || !progress.too_many.empty();
 }
 
 void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
@@ -253,13 +255,26 @@ void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
   state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
-void Growths::unobtainable(DeviceIndex device, RequestId id) {
+void Growths::give_up(RequestId id, Error why) {
   auto assembly = assemblies_.extract(id);
   if (assembly.empty()) return;  // undone already, for another of its parts
   undo(assembly.mapped());
-  answer(id, {Code::kUnavailable, "the driver does not give the memory: a process past the broker took " +
-                                      to_string(leases_.store(device).missing()) +
-                                      " of its pool; see `gpumem reconcile`"});
+  answer(id, std::move(why));
+}
+
+Error Growths::unobtainable(DeviceIndex device) const {
+  const Bytes past = state_.past_broker[device];
+  return {Code::kUnavailable,
+          "the driver does not give " + to_string(leases_.store(device).missing()) + " of the pool" +
+              (past.is_zero() ? "" : "; processes hold " + to_string(past) + " past the broker") +
+              "; see `gpumem reconcile`"};
+}
+
+Error Growths::too_many_extents() {
+  return refusal(
+      Bound::kDescriptors,
+      "the memory is free, but each piece of it takes a descriptor of the broker, which has no more "
+      "for this: raise its limit of open files (LimitNOFILE=), or ask for fewer and larger pieces");
 }
 
 // Releases the bytes of a granted request that is not delivered.

@@ -63,7 +63,9 @@ class Growths {
   void undo(const Assembly& assembly);
   bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
-  void unobtainable(DeviceIndex device, RequestId id);
+  void give_up(RequestId id, Error why);
+  Error unobtainable(DeviceIndex device) const;
+  static Error too_many_extents();
 
   State& state_;
   const Explainer& explainer_;

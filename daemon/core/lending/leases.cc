@@ -14,7 +14,8 @@ Leases::Leases(State& state, Handles& handles, Regions& regions)
     : state_(state), handles_(handles), regions_(regions) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
-    stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_);
+    stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_,
+                         state_.policy.max_extents / devices.size());
     state_.ledger.set_missing(i, stores_[i].missing());
   }
 }
@@ -283,6 +284,7 @@ Extent Leases::restore(Session& session, const Checkpoint::Lease& from, DeviceIn
   Lease& lease = put(
       std::unique_ptr<Lease>(new Lease{from.id, from.grant, extent, session.id, from.slice, device, state}));
   lease.fabric = from.fabric;
+  stores_[device].adopt_extent();
   state_.ledger.adopt(session.tenant, device, from.size, state);
   Holding& holding = session.holdings[device];
   holding.add(lease);

@@ -139,13 +139,13 @@ std::vector<Extent> Pool::take(const Counts& counts) {
 
 // ---- Making extents ----
 
-std::optional<Making> Pool::make(Bytes bytes, std::size_t most, Bytes largest) {
+std::optional<Making> Pool::make(Bytes bytes, std::size_t most, Bytes largest, std::size_t room) {
   if (largest == kOneExtent) {
     const auto donor = bytes < classes_.largest() ? larger_than(bytes) : std::nullopt;
-    return donor ? make_one_of(*donor, bytes) : merge_into_one(bytes);
+    return donor ? make_one_of(*donor, bytes, room) : merge_into_one(bytes, room);
   }
-  auto made = complete(select_classes(bytes), bytes, most, largest);
-  return made ? std::move(made) : complete(select_all(bytes), bytes, most, largest);
+  auto made = complete(select_classes(bytes), bytes, most, largest, room);
+  return made ? std::move(made) : complete(select_all(bytes), bytes, most, largest, room);
 }
 
 std::optional<Bytes> Pool::larger_than(Bytes bytes, const Counts& selected) const {
@@ -161,21 +161,22 @@ std::optional<Bytes> Pool::larger_than(Bytes bytes, const Counts& selected) cons
 }
 
 // Makes the missing stock of this size in the same driver job.
-Making Pool::make_one_of(Bytes donor, Bytes bytes) {
-  return {.taken = {},
-          .destroy = {pop(donor)},
-          .wanted = named({bytes}),
-          .rest = named(stock_up(bytes, donor - bytes))};
+std::optional<Making> Pool::make_one_of(Bytes donor, Bytes bytes, std::size_t room) {
+  const std::vector<Bytes> rest = stock_up(bytes, donor - bytes, room);
+  if (rest.size() > room) return std::nullopt;
+  return Making{.taken = {}, .destroy = {pop(donor)}, .wanted = named({bytes}), .rest = named(rest)};
 }
 
-std::optional<Making> Pool::merge_into_one(Bytes bytes) {
+std::optional<Making> Pool::merge_into_one(Bytes bytes, std::size_t room) {
   const Selection selection = select(bytes, warm_bytes_.count, {});
   Making made;
   if (!selection.rest.is_zero()) {
     const auto donor = larger_than(selection.rest, selection.counts);
     if (!donor) return std::nullopt;
+    const std::vector<Bytes> rest = classes_.split(*donor - selection.rest);
+    if (rest.size() > room + selection.extents) return std::nullopt;
     made.destroy.push_back(pop(*donor));
-    made.rest = named(classes_.split(*donor - selection.rest));
+    made.rest = named(rest);
   }
   for (const auto& [size, count] : selection.counts) pop(size, count, made.destroy);
   made.wanted = named({bytes});
@@ -184,15 +185,20 @@ std::optional<Making> Pool::merge_into_one(Bytes bytes) {
 
 // Takes the selection, breaks the missing rest out of a larger extent, and merges the smallest extents if
 // there are too many.
-std::optional<Making> Pool::complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest) {
+std::optional<Making> Pool::complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest,
+                                     std::size_t room) {
   Making made;
   std::vector<Bytes> wanted;
   if (!selection.rest.is_zero()) {
     const auto donor = larger_than(selection.rest, selection.counts);
     if (!donor) return std::nullopt;
-    made.destroy.push_back(pop(*donor));
     wanted = is_made_as_one(bytes, largest) ? std::vector{selection.rest} : classes_.split(selection.rest);
-    made.rest = named(stock_up(stocked_for(bytes, largest), *donor - selection.rest));
+    if (wanted.size() > room + 1) return std::nullopt;
+    const std::size_t left = room + 1 - wanted.size();
+    const std::vector<Bytes> rest = stock_up(stocked_for(bytes, largest), *donor - selection.rest, left);
+    if (rest.size() > left) return std::nullopt;
+    made.destroy.push_back(pop(*donor));
+    made.rest = named(rest);
   }
   Bytes merged;
   while (selection.extents + wanted.size() + classes_.split(merged).size() > most &&
@@ -211,37 +217,40 @@ std::optional<Making> Pool::complete(Selection selection, Bytes bytes, std::size
 
 // ---- The stock ----
 
-std::optional<Reshape> Pool::tidy() {
+std::optional<Reshape> Pool::tidy(std::size_t room) {
   for (std::size_t i = 0; i + 1 < SizeClasses::kCount; ++i) {
     const Bytes size = classes_.size(i);
-    if (auto reshape = replenish(size)) return reshape;
+    if (auto reshape = replenish(size, room)) return reshape;
     const std::size_t count = warm_count(size);
     if (count >= 2 * (goal(size) + SizeClasses::kStep))
       return merge(i, std::min((count - goal(size)) / SizeClasses::kStep, kMergeStep));
   }
   for (const Bytes size : demand_.sizes()) {
-    if (auto reshape = replenish(size)) return reshape;
+    if (auto reshape = replenish(size, room)) return reshape;
   }
   for (const auto& [size, extents] : warm_) {
-    if (auto reshape = reduce(size)) return reshape;
+    if (auto reshape = reduce(size, room)) return reshape;
   }
   return std::nullopt;
 }
 
 // Breaks the smallest larger extent that can be spared.
-std::optional<Reshape> Pool::replenish(Bytes size) {
+std::optional<Reshape> Pool::replenish(Bytes size, std::size_t room) {
   if (warm_count(size) >= low(size)) return std::nullopt;
   const auto donor = larger_than(size);
   if (!donor || spare(*donor) == 0) return std::nullopt;
-  return Reshape{.destroy = {pop(*donor)}, .create = named(stock_up(size, *donor))};
+  const std::vector<Bytes> parts = stock_up(size, *donor, room + 1);
+  if (parts.size() > room + 1 || std::ranges::find(parts, size) == parts.end()) return std::nullopt;
+  return Reshape{.destroy = {pop(*donor)}, .create = named(parts)};
 }
 
 // Turns surplus extents of a size that is not a class into extents of classes.
-std::optional<Reshape> Pool::reduce(Bytes size) {
+std::optional<Reshape> Pool::reduce(Bytes size, std::size_t room) {
   const std::size_t good = goal(size);
   const std::size_t count = warm_count(size);
   if (classes_.has(size) || count <= good + good / 2) return std::nullopt;
   const std::size_t surplus = std::min(count - good, kMergeStep);
+  if (classes_.split({surplus * size.count}).size() > room + surplus) return std::nullopt;
   Reshape reshape;
   pop(size, surplus, reshape.destroy);
   reshape.create = plan({surplus * size.count});
@@ -255,12 +264,12 @@ Reshape Pool::merge(std::size_t index, std::size_t groups) {
   return reshape;
 }
 
-std::vector<Bytes> Pool::stock_up(Bytes size, Bytes bytes) const {
+std::vector<Bytes> Pool::stock_up(Bytes size, Bytes bytes, std::size_t room) const {
   const std::size_t good = goal(size);
   const std::size_t lacking = good - std::min(good, warm_count(size));
   std::vector<Bytes> sizes(std::min(lacking, static_cast<std::size_t>(bytes.count / size.count)), size);
   std::ranges::copy(classes_.split({bytes.count - sizes.size() * size.count}), std::back_inserter(sizes));
-  return sizes;
+  return sizes.size() <= room ? sizes : classes_.split(bytes);
 }
 
 std::vector<Extent> Pool::plan(Bytes bytes) { return named(classes_.split(bytes)); }

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -41,6 +42,8 @@ struct Making {
 /// Invariant  warm() is the sum of the sizes of the extents held. An extent that was lent never comes back.
 class Pool {
  public:
+  static constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max() / 2;
+
   /// `size`  of the pool when it is full; a good stock is a part of it.
   Pool(Bytes size, Bytes granularity, IdSource<ExtentId>& ids);
 
@@ -68,11 +71,13 @@ class Pool {
   /// Makes memory that take() does not find: breaks a larger extent, or merges small ones. Extents that are
   /// taken or to be destroyed leave the pool at once. None: the pool has not enough.
   /// `most`  at least the number of the largest size in `bytes`, and one of each smaller size.
-  std::optional<Making> make(Bytes bytes, std::size_t most, Bytes largest = {});
+  /// `room`  the number of extents that there may be more than before.
+  std::optional<Making> make(Bytes bytes, std::size_t most, Bytes largest = {},
+                             std::size_t room = kAnyNumber);
 
   /// A step towards a good stock of every size. Extents to be destroyed leave the pool at once. None: the
-  /// stock is good.
-  std::optional<Reshape> tidy();
+  /// stock is good, or as good as `room` allows: the number of extents that there may be more than before.
+  std::optional<Reshape> tidy(std::size_t room = kAnyNumber);
 
   /// New extents, with ids, that make up `bytes`.
   std::vector<Extent> plan(Bytes bytes);
@@ -97,9 +102,10 @@ class Pool {
 
   /// The smallest extent over `bytes` that is not selected, preferably one that the stock can spare.
   std::optional<Bytes> larger_than(Bytes bytes, const Counts& selected = {}) const;
-  Making make_one_of(Bytes donor, Bytes bytes);
-  std::optional<Making> merge_into_one(Bytes bytes);
-  std::optional<Making> complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest);
+  std::optional<Making> make_one_of(Bytes donor, Bytes bytes, std::size_t room);
+  std::optional<Making> merge_into_one(Bytes bytes, std::size_t room);
+  std::optional<Making> complete(Selection selection, Bytes bytes, std::size_t most, Bytes largest,
+                                 std::size_t room);
 
   /// The size that the stock should have more of for such requests.
   Bytes stocked_for(Bytes bytes, Bytes largest) const;
@@ -109,11 +115,12 @@ class Pool {
   std::size_t low(Bytes size) const { return (goal(size) + 1) / 2; }
   /// The number of extents of a size that the stock can spare.
   std::size_t spare(Bytes size) const;
-  std::optional<Reshape> replenish(Bytes size);
-  std::optional<Reshape> reduce(Bytes size);
+  std::optional<Reshape> replenish(Bytes size, std::size_t room);
+  std::optional<Reshape> reduce(Bytes size, std::size_t room);
   Reshape merge(std::size_t index, std::size_t groups);
   /// Divides `bytes` into sizes: first the missing stock of `size`, then as few extents as make up the rest.
-  std::vector<Bytes> stock_up(Bytes size, Bytes bytes) const;
+  /// If these were more than `room`: as few as make up all of it.
+  std::vector<Bytes> stock_up(Bytes size, Bytes bytes, std::size_t room) const;
 
   ExtentId pop(Bytes size);
   void pop(Bytes size, std::size_t count, std::vector<ExtentId>& into);

@@ -18,17 +18,20 @@ constexpr std::size_t kRetries = 256;
 // Requests may have this part of the pool reshaped at a time, and in all while proofs wait; then the waiting
 // jobs come next. Without this bound a client could keep the driver busy by requests that it withdraws.
 constexpr std::uint64_t kReshapedShare = 4;
+// This part of all extents is for guaranteed memory.
+constexpr std::size_t kGuaranteedShare = 4;
 
 }  // namespace
 
 Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
-             IdSource<JobId>& jobs)
+             IdSource<JobId>& jobs, std::size_t most_extents)
     : device_(device),
       pool_(pool, granularity, extents),
       extent_ids_(extents),
       job_ids_(jobs),
       most_reshaped_{pool.count / kReshapedShare},
-      pause_(kFirstPause) {
+      pause_(kFirstPause),
+      most_extents_(std::min(most_extents, Pool::kAnyNumber)) {
   plan_pool(pool);
 }
 
@@ -43,11 +46,12 @@ void Store::adopt(Bytes bytes) {
 void Store::plan_pool(Bytes bytes) {
   put_off_.clear();
   for (const Extent& extent : pool_.plan(bytes)) put_off_.push_back({extent, {}, true});
+  extents_ = put_off_.size();
   missing_ = bytes;
 }
 
-void Store::want(RequestId request, Bytes bytes, Bytes largest) {
-  wanted_.push_back({request, bytes, largest});
+void Store::want(RequestId request, Bytes bytes, Bytes largest, bool guaranteed) {
+  wanted_.push_back({request, bytes, largest, guaranteed});
   changed_ = true;
 }
 
@@ -72,6 +76,7 @@ void Store::take_back(LeaseId lease, Extent extent) {
 
 void Store::finish(const JobResult& result, TimePoint now) {
   changed_ = true;
+  if (!result.failed.empty()) lacks_files_ = result.lacks_files;
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
   const bool reshaped = job.mapped().reshapes;
@@ -117,10 +122,13 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
 
 // Whether one of the extents might be created in smaller parts.
 bool Store::could_be_smaller(const std::vector<Attempt>& attempts) const {
-  return std::ranges::any_of(attempts, [this](const Attempt& attempt) {
-    return !attempt.lease && attempt.extent.size > classes().granularity();
-  });
+  return may_split() && std::ranges::any_of(attempts, [this](const Attempt& attempt) {
+           return !attempt.lease && attempt.extent.size > classes().granularity();
+         });
 }
+
+// Extents that failed are split into half of all extents at most: the others are for what the driver gives.
+bool Store::may_split() const { return !lacks_files_ && extents_ < most_extents_ / 2; }
 
 void Store::retry_now(TimePoint now) {
   pause_ = kFirstPause;
@@ -136,11 +144,14 @@ void Store::put_off(const Attempt& attempt) {
     return;
   }
   if (!attempt.missing) missing_ += size;
-  if (!classes().has(size)) {
-    for (const Extent& extent : pool_.plan(size)) put_off_.push_back({extent, {}, true});
+  if (!classes().has(size) && !lacks_files_) {
+    const std::vector<Extent> parts = pool_.plan(size);
+    for (const Extent& extent : parts) put_off_.push_back({extent, {}, true});
+    extents_ += parts.size() - 1;
     return;
   }
-  const bool splits = size > classes().granularity();
+  const bool splits = size > classes().granularity() && may_split();
+  if (splits) extents_ += SizeClasses::kStep - 1;
   const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
   for (Bytes rest = size; !rest.is_zero(); rest -= part)
     put_off_.push_back({{extent_ids_.next(), part}, {}, true});
@@ -154,7 +165,7 @@ Store::Progress Store::advance(TimePoint now) {
   reclaim(progress);
   retry(progress, now);
   if (in_flight_.empty() && wanted_.empty()) {
-    if (auto reshape = pool_.tidy()) {
+    if (auto reshape = pool_.tidy(room(false))) {
       const std::span<const Extent> created = reshape->create;
       start(progress, Job::Turn::kNow, {std::move(reshape->destroy), {created.front()}}, created.subspan(1));
     }
@@ -178,7 +189,7 @@ void Store::assemble(Progress& progress) {
     anew = anew && (has_job || !comes(wish));
     if (!has_job && anew && !make(progress, wish)) {
       if (!reshaping()) {
-        progress.unobtainable.push_back(wish.request);
+        (is_held_back_by_files(wish) ? progress.too_many : progress.unobtainable).push_back(wish.request);
         continue;
       }
       anew = false;
@@ -197,12 +208,22 @@ std::optional<std::vector<Extent>> Store::take(Wish& wish) {
 
 bool Store::make(Progress& progress, Wish& wish) {
   if (wish.failures == kMostFailures) return false;
-  auto making = pool_.make(wish.bytes, kMostExtents, wish.largest);
+  auto making = pool_.make(wish.bytes, kMostExtents, wish.largest, room(wish.guaranteed));
   if (!making) return false;
   hold(wish, making->taken);
   wish.waits_for = start(progress, Job::Turn::kNow, {std::move(making->destroy), std::move(making->wanted)},
                          making->rest, wish.request);
   return true;
+}
+
+// Enough warm memory can always be made into what is asked for, but for the number of extents.
+bool Store::is_held_back_by_files(const Wish& wish) const {
+  return wish.failures == kMostFailures ? lacks_files_ : pool_.warm() >= wish.bytes;
+}
+
+std::size_t Store::room(bool guaranteed) const {
+  const std::size_t most = guaranteed ? most_extents_ : most_extents_ - most_extents_ / kGuaranteedShare;
+  return most - std::min(most, extents_);
 }
 
 // Claims an extent for the wish that is about to be made for the stock.
@@ -281,6 +302,8 @@ void Store::retry(Progress& progress, TimePoint now) {
 
 JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
                    RequestId request) {
+  extents_ += first.create.size() + rest.size();
+  extents_ -= first.destroy.size();
   Flight flight{.attempts = {}, .reshapes = true, .request = request};
   for (const Extent& extent : first.create) flight.attempts.push_back({extent, {}});
   std::vector<Job::Step> steps;

@@ -14,6 +14,9 @@ namespace gpumem::core {
 /// The physical side of one device. Assembles the extents of granted requests, and takes returned extents
 /// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A
 /// creation that fails is repeated, with pauses, until it succeeds.
+///
+/// The number of extents, lent or not, made or still to be made, is bounded. The last quarter is made for
+/// guaranteed memory alone.
 class Store {
  public:
   /// The results since the last call of advance().
@@ -24,6 +27,7 @@ class Store {
     };
     std::vector<Assembly> assembled;
     std::vector<RequestId> unobtainable;  ///< the driver does not give the memory
+    std::vector<RequestId> too_many;      ///< the memory is there, but there may be no more extents
     std::vector<LeaseId> freed;           ///< proved free
     std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
     std::vector<Job> jobs;                ///< to be run
@@ -33,16 +37,19 @@ class Store {
   /// Between two attempts of a creation that failed. The pauses double, from 5 ms on.
   static constexpr Duration kLongestPause = std::chrono::seconds(2);
 
-  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents,
-        IdSource<JobId>& jobs);
+  /// `most_extents`  on this device.
+  Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents, IdSource<JobId>& jobs,
+        std::size_t most_extents = Pool::kAnyNumber);
 
   const SizeClasses& classes() const { return pool_.classes(); }
 
   /// The broker before has lent `bytes` of the pool. Called once, before anything else.
   void adopt(Bytes bytes);
+  /// One of the extents of these bytes.
+  void adopt_extent() { ++extents_; }
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
-  /// or for one (kOneExtent).
-  void want(RequestId request, Bytes bytes, Bytes largest = {});
+  /// or for one (kOneExtent). `guaranteed`  the tenant has no more than its guarantee with them.
+  void want(RequestId request, Bytes bytes, Bytes largest = {}, bool guaranteed = false);
   /// Cancels the request's want(). False: it is unknown, or was served already.
   bool withdraw(RequestId request);
   /// Takes extents back that were assembled, but never left the broker.
@@ -60,6 +67,8 @@ class Store {
   Bytes warm() const { return pool_.warm() + held_; }
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
   Bytes missing() const { return missing_; }
+  /// The last extents that failed did so for want of descriptors.
+  bool lacks_files() const { return lacks_files_; }
   /// No job is under way, and the stock is as good as it gets.
   bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
 
@@ -79,6 +88,7 @@ class Store {
     RequestId request;
     Bytes bytes;
     Bytes largest;
+    bool guaranteed = false;
     JobId waits_for{};           ///< the job that makes what it lacks
     std::vector<Extent> held{};  ///< the extents it has already
     int failures = 0;            ///< failed creations for it
@@ -91,6 +101,8 @@ class Store {
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
   bool make(Progress& progress, Wish& wish);
+  bool is_held_back_by_files(const Wish& wish) const;
+  std::size_t room(bool guaranteed) const;
   bool claim(Progress& progress, Wish& wish);
   bool comes(const Wish& wish) const;
   static Bytes bytes_of(const Flight& flight);
@@ -103,6 +115,7 @@ class Store {
   void reclaim(Progress& progress);
   void retry(Progress& progress, TimePoint now);
   void put_off(const Attempt& attempt);
+  bool may_split() const;
   bool could_be_smaller(const std::vector<Attempt>& attempts) const;
   JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
   /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
@@ -128,6 +141,9 @@ class Store {
   Duration pause_;
   TimePoint retry_at_{};
   Bytes missing_;
+  std::size_t most_extents_;
+  std::size_t extents_ = 0;  ///< lent, warm, in flight and put off
+  bool lacks_files_ = false;
   bool changed_ = true;  ///< since the last advance()
   bool begun_ = false;   ///< the pool's first creation has been started
   bool made_ = false;    ///< and has got all it could: any further creation proves other memory free

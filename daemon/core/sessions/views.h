@@ -22,6 +22,7 @@ struct DeviceView {
   std::size_t waiting = 0;
   Bytes asked_back;                      ///< of borrowers, outstanding
   Bytes outside;                         ///< charged besides the pool: declared memory and contexts
+  Bytes unexplained;                     ///< in use at the last look at the driver, with no known holder
   std::optional<TimePoint> claim_asked;  ///< when the oldest claim that waits was asked for
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -103,6 +104,8 @@ struct Policy {
   std::size_t max_requests_per_session = 64;  ///< waiting at the same time
   /// Waiting at the same time, of all sessions. A user with no waiting request may always have one.
   std::size_t max_requests = 16'384;
+  /// Extents of all devices, by the broker's limit of open files. Takes effect when the broker starts.
+  std::size_t max_extents = std::numeric_limits<std::size_t>::max();
   /// An eighth of them for each user and each pod, at least one.
   std::size_t max_requests_per_user() const { return std::max<std::size_t>(max_requests / 8, 1); }
   /// Longest time a request may wait; a longer time is cut down to it.

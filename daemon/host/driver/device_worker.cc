@@ -119,6 +119,10 @@ void DeviceWorker::carry_out(DriverJob job) {
     if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
     for (const core::Extent& extent : job.job.steps[i].create) {
       auto created = create(extent);
+      if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
+        created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
+        result.result.lacks_files = true;
+      }
       if (created) {
         result.created.push_back(std::move(*created));
       } else {

@@ -8,6 +8,7 @@
 #include "base/mutex.h"
 #include "cuda/memory.h"
 #include "daemon/core/memory/job.h"
+#include "daemon/host/limits/connection_limits.h"
 #include "daemon/host/state/passed_descriptors.h"
 
 namespace gpumem::host {
@@ -33,8 +34,9 @@ struct DriverResult {
   std::string last_error;  ///< of the driver, if anything failed
 };
 
-/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. Also
-/// tells the store, which forgets memory before that is destroyed.
+/// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. No extent
+/// is made whose descriptor is one of the last, which administrators need to connect. Also tells the store,
+/// which forgets memory before that is destroyed.
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
@@ -79,6 +81,7 @@ class DeviceWorker {
   int ordinal_;
   cuda::HandleTypes types_;
   const DescriptorStore* store_;
+  const DescriptorBudget budget_ = DescriptorBudget::of_process();
   Done done_;
   Mutex mutex_;
   Condition wake_;

@@ -130,6 +130,12 @@ std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
 void Extents::take_in(DriverResult result) {
   crash_at(CrashPoint::kExtentKnown);
   for (HeldExtent& extent : result.created) held_.emplace(extent.extent.id, std::move(extent));
+  if (result.result.lacks_files && !std::exchange(has_warned_, true)) {
+    spdlog::warn(
+        "extents cannot be made, because the broker has no descriptors left for them: raise its limit of "
+        "open "
+        "files (LimitNOFILE=)");
+  }
   if (!result.last_error.empty()) {
     spdlog::debug("device {}: {} extents could not be created, the last because {}", result.result.device,
                   result.result.failed.size(), result.last_error);

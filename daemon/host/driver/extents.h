@@ -64,6 +64,7 @@ class Extents {
   std::deque<Recent> recent_;  ///< oldest first
   boost::asio::steady_timer keeping_;
   std::size_t stored_ = 0;
+  bool has_warned_ = false;                             ///< of too few descriptors
   std::vector<std::unique_ptr<DeviceWorker>> workers_;  // last: they end before what they post to goes
 };
 

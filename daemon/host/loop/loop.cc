@@ -44,6 +44,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const std::vector<Journal::Device> devices = options.devices;
   std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
   const DescriptorStore* const store = options.store;
+  options.policy.max_extents = options.budget.extents();
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
       loop->io_, driver, loop->broker_.policy().devices, store,

@@ -22,6 +22,8 @@ TEST(DescriptorBudget, KeepsTheLastOnesAndSomeOfTheseForAdministrators) {
   EXPECT_TRUE(budget.is_reserved(480, false));
   EXPECT_FALSE(budget.is_reserved(480, true));
   EXPECT_TRUE(budget.is_reserved(496, true));
+  EXPECT_FALSE(budget.is_reserved_from_extents(487));
+  EXPECT_TRUE(budget.is_reserved_from_extents(488)) << "administrators have the next eight";
 }
 
 }  // namespace
