@@ -53,7 +53,7 @@ INSIDE = {
         "sessions": "words ledger memory arbiter", "reclaim": "words arbiter sessions",
         "lending": "words memory sessions reclaim", "broker": "words sessions reclaim lending"}),
     "daemon/host": ({"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"}, {
-        "system": "", "limits": "", "state": "system limits", "config": "system state", "driver": "system state",
+        "system": "", "limits": "", "state": "system limits", "config": "system state", "driver": "system limits state",
         "sockets": "system limits state", "lanes": "system limits driver sockets",
         "loop": "system limits state driver sockets lanes"}),
     "client": ({"base", "shm", "cuda", "proto", "proto/lane", "include"}, {
