@@ -57,7 +57,6 @@ TEST_F(Run, RemovesFilesOfAKilledRun) {
   EXPECT_EQ(folders(), 1) << "of the one that still runs";
   alive.tell("quit\n");
   EXPECT_EQ(alive.wait(), 3);
-  killed.tell("quit\n");
   EXPECT_TRUE(left_nothing());
 }
 
