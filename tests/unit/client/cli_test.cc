@@ -135,6 +135,14 @@ TEST(SessionsView, HasALineForEverySlice) {
   EXPECT_EQ(sessions_text({}, noon()), "no sessions\n");
 }
 
+TEST(SessionsView, ShowsANameThatSessionAndSliceShareOnce) {
+  v1::ListSessionsResponse list = sessions();
+  list.mutable_sessions(0)->mutable_slices(0)->set_label("train");
+  const std::string text = sessions_text(list, noon());
+  EXPECT_NE(text.find(" train "), std::string::npos) << text;
+  EXPECT_EQ(text.find("train/"), std::string::npos) << text;
+}
+
 TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
   v1::ListSessionsResponse list = sessions();
   EXPECT_EQ(sessions_text(list, noon()).find("cannot be signalled"), std::string::npos);
