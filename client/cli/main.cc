@@ -89,7 +89,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("events", "Show what happens, as it happens, until interrupted");
   command
       ->add_option("--since", arguments.since,
-                   "Begin with what is kept since then (RFC 3339, or 90s, 10m, 2h, 3d)")
+                   "Begin with what is kept since then (RFC 3339, or 500ms, 90s, 10m; a number is seconds)")
       ->check([](const std::string& text) {
         const auto known = since_text(text, std::chrono::system_clock::now());
         return known ? std::string() : known.error().message;
