@@ -73,10 +73,9 @@ void add_watch(CLI::App& command, Arguments& arguments) {
 
 void add_why(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("why", "Say how a tenant stands and what its requests wait for");
-  command->add_option("subject", arguments.subject, "The number of a session, or the name of a tenant")
+  command->add_option("SESSION|TENANT", arguments.subject, "The number of a session, or the name of a tenant")
       ->required()
-      ->check(refuse_unprintable)
-      ->type_name("SESSION|TENANT");
+      ->check(refuse_unprintable);
   add_json_flag(*command, arguments.json);
   add_watch(*command, arguments);
   command->callback([&] {

@@ -68,8 +68,6 @@ struct Arguments {
   v1::SetQuotaRequest request;
   std::optional<std::string> guarantee;
   std::optional<std::string> limit;
-  std::optional<std::uint32_t> weight;
-  std::optional<std::uint32_t> priority;
   std::optional<std::uint64_t> revision;
   bool json = false;
 };
@@ -90,8 +88,6 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   }
   if (arguments.guarantee) request.set_guarantee(*arguments.guarantee);
   if (arguments.limit) request.set_limit(*arguments.limit);
-  if (arguments.weight) request.set_weight(*arguments.weight);
-  if (arguments.priority) request.set_priority(*arguments.priority);
   if (arguments.revision) {
     request.set_revision(*arguments.revision);
   } else {
@@ -118,9 +114,9 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
           "Only on this device: UUID, or its place in `gpumem status` [every device]")
       ->check(refuse_unprintable)
       ->type_name("DEVICE");
-  command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_number(
+      *command, "--revision", [&](std::uint64_t revision) { arguments.revision = revision; },
+      "Only if the quotas are still at revision N");
   add_json_flag(*command, arguments.json);
   return command;
 }
@@ -130,9 +126,14 @@ void add_set(CLI::App& quota, Arguments& arguments) {
   set->add_option("--guarantee", arguments.guarantee, "What it can always have: 8GiB, 25% (of the pool)")
       ->type_name("AMOUNT");
   set->add_option("--limit", arguments.limit, "What it can have at most")->type_name("AMOUNT");
-  set->add_option("--weight", arguments.weight, "Of its share in what nobody is promised, 1 to 10000")
-      ->type_name("N");
-  set->add_option("--priority", arguments.priority, "Whose bursts go first, 0 to 9")->type_name("N");
+  v1::SetQuotaRequest& request = arguments.request;
+  add_number(*set, "--weight",
+             [&request](std::uint64_t weight) { request.set_weight(static_cast<std::uint32_t>(weight)); },
+             "Of its share in what nobody is promised, 1 to 10000", {1, 10'000});
+  add_number(
+      *set, "--priority",
+      [&request](std::uint64_t priority) { request.set_priority(static_cast<std::uint32_t>(priority)); },
+      "Whose bursts go first, 0 to 9", {0, 9});
 }
 
 }  // namespace

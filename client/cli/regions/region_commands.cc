@@ -35,18 +35,18 @@ void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
 }
 
 void add_version(CLI::App& command, RegionName& region) {
-  command.add_option("--version", region.version, "This version of it [the newest]")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_number(
+      command, "--version", [&region](std::uint64_t version) { region.version = version; },
+      "This version of it [the newest]");
 }
 
 // --wait and --newer-than. After add_version().
 void add_wait(CLI::App& command, RegionName& region) {
   add_time(command, "--wait", region.wait, "Wait for it to be published, so long at most [not at all]");
-  command.add_option("--newer-than", region.newer_than, "Its newest version, if it is newer than this one")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes("--version")
-      ->type_name("N");
+  add_number(
+      command, "--newer-than", [&region](std::uint64_t version) { region.newer_than = version; },
+      "Its newest version, if it is newer than this one")
+      ->excludes("--version");
 }
 
 void add_owner(CLI::App& command, RegionName& region) {
@@ -56,10 +56,7 @@ void add_owner(CLI::App& command, RegionName& region) {
 }
 
 void add_region_name(CLI::App& command, RegionName& region) {
-  command.add_option("name", region.name, "Its name")
-      ->required()
-      ->check(refuse_unprintable)
-      ->type_name("NAME");
+  command.add_option("NAME", region.name, "Its name")->required()->check(refuse_unprintable);
 }
 
 void add_publication(CLI::App& command, PublicationOptions& options) {
@@ -148,10 +145,9 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto raw = std::make_shared<bool>(false);
   CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
   publish
-      ->add_option("file", *file,
+      ->add_option("FILE", *file,
                    "Of any bytes; the tensors of one that ends with .safetensors become arrays")
-      ->required()
-      ->type_name("FILE");
+      ->required();
   publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
   publish->add_flag("--raw", *raw, "Publish the bytes of a file of safetensors, too, as they are");
   add_publication(*publish, *options);
@@ -181,7 +177,7 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto arguments = std::make_shared<RegionArguments>();
   CLI::App* verify = app.add_subcommand("verify", "Compare a region's bytes with a file");
   add_region_name(*verify, arguments->region);
-  verify->add_option("file", arguments->file, "What they should be")->required()->type_name("FILE");
+  verify->add_option("FILE", arguments->file, "What they should be")->required();
   add_owner(*verify, arguments->region);
   add_version(*verify, arguments->region);
   add_wait(*verify, arguments->region);
