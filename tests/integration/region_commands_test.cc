@@ -24,6 +24,9 @@ TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   const Outcome no_time = gpumem({"publish", path, "--keep", "--linger", "0s"});
   EXPECT_NE(no_time.status, 0) << "not for ever";
   EXPECT_THAT(no_time.output, HasSubstr("to keep it for ever, leave --linger out"));
+  const Outcome no_life = gpumem({"publish", path, "--keep", "--life", "0"});
+  EXPECT_EQ(no_life.status, 2) << "not for ever";
+  EXPECT_THAT(no_life.output, HasSubstr("--life: 0 would end it at once"));
   EXPECT_EQ(regions().size(), 0U);
   const Outcome published = gpumem({"publish", path, "--keep", "--linger", "1h"});
   ASSERT_EQ(published.status, 0) << published.output;

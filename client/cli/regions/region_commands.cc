@@ -20,17 +20,14 @@ void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& 
       command, option, [&time](std::chrono::milliseconds given) { time = given; }, about);
 }
 
-// Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
-// time.
-void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
-  add_time(command, "--linger", linger,
-           "With --keep: end it so long after the last process has left it [never]");
-  command.get_option("--linger")->check([](const std::string& text) {
+// As add_time; `why_not_zero`  refuses a time of 0. By the lane and by gRPC, 0 stands for a region that is
+// kept for ever; in Python it is the shortest time.
+void add_end(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about,
+             const char* why_not_zero) {
+  add_time(command, option, time, about);
+  command.get_option(option)->check([why_not_zero](const std::string& text) {
     const auto read = parse_duration(text);
-    if (!read || *read > read->zero()) return std::string();
-    return std::string(
-        "0 would keep it no longer than this program runs: 1ms at least; "
-        "to keep it for ever, leave --linger out");
+    return read && *read == read->zero() ? std::string(why_not_zero) : std::string();
   });
 }
 
@@ -68,10 +65,14 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
       .add_option("--device", options.device,
                   "Of this device: UUID, or its place in `gpumem status` [the first]")
       ->type_name("DEVICE");
-  add_time(command, "--life", options.life, "End it after this time");
+  add_end(command, "--life", options.life, "End it after this time",
+          "0 would end it at once: 1ms at least; for no such end, leave --life out");
   command.add_flag("--keep", options.keep,
                    "Leave it behind: it outlives this program, at the tenant's expense");
-  add_linger(command, options.linger);
+  add_end(command, "--linger", options.linger,
+          "With --keep: end it so long after the last process has left it [never]",
+          "0 would keep it no longer than this program runs: 1ms at least; "
+          "to keep it for ever, leave --linger out");
   command.add_flag("--seal", options.seal, "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,
            "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
