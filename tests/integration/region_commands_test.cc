@@ -19,8 +19,8 @@ const User kPublisher = test_user(10'001), kStranger = test_user(10'002);
 TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   const std::string path = file("weights.bin", "content");
   const Outcome wrong = gpumem({"publish", path, "--linger", "1h"});
-  EXPECT_EQ(wrong.status, 1);
-  EXPECT_THAT(wrong.output, HasSubstr("--keep"));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("--linger requires --keep"));
   const Outcome no_time = gpumem({"publish", path, "--keep", "--linger", "0s"});
   EXPECT_NE(no_time.status, 0) << "not for ever";
   EXPECT_THAT(no_time.output, HasSubstr("to keep it for ever, leave --linger out"));
@@ -222,7 +222,10 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   const std::string small = file("small", "x");
   EXPECT_THAT(refused({small, "--device", "GPU-of-nobody"}), HasSubstr("GPU-of-nobody"));
   EXPECT_THAT(refused({small, "--sharing", "a,b,c,d,e,f,g,h,i"}), HasSubstr("8 tenants"));
-  EXPECT_THAT(refused({small, "--name", "a\nb"}), HasSubstr("printable bytes"));
+  EXPECT_THAT(refused({file("a\nb", "x")}), HasSubstr("printable bytes"));
+  const Outcome named = gpumem({"publish", small, "--name", "a\nb"});
+  EXPECT_EQ(named.status, 2);
+  EXPECT_THAT(named.output, HasSubstr("--name: a region's name has 1 to 128 printable bytes"));
   EXPECT_EQ(gpumem({"publish", small, "--life", "soon"}).status, 2);
   EXPECT_EQ(gpumem({"publish", small, "--runtime-dir", "/nowhere"}).status, 3);
   expect_rest();

@@ -73,6 +73,7 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
           "With --keep: end it so long after the last process has left it [never]",
           "0 would keep it no longer than this program runs: 1ms at least; "
           "to keep it for ever, leave --linger out");
+  command.get_option("--linger")->needs("--keep");
   command.add_flag("--seal", options.seal, "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,
            "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
@@ -149,7 +150,12 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
       ->add_option("FILE", *file,
                    "Of any bytes; the tensors of one that ends with .safetensors become arrays")
       ->required();
-  publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
+  publish->add_option("--name", options->name, "Name of the region [the file's]")
+      ->check([](const std::string& name) {
+        const auto named = check_region_name(name);
+        return named ? std::string() : named.error().message;
+      })
+      ->type_name("NAME");
   publish->add_flag("--raw", *raw, "Publish the bytes of a file of safetensors, too, as they are");
   add_publication(*publish, *options);
   add_json_flag(*publish, options->json);
