@@ -231,6 +231,16 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   expect_rest();
 }
 
+struct RefusedCommands : RegionCommands {
+  RefusedCommands() : RegionCommands({{"GPUMEM_CRASH_POINT", "broker.journal.write=fail"}}) {}
+};
+
+TEST_F(RefusedCommands, EndWithOneSinceThereIsABroker) {
+  const Outcome refused = gpumem({"publish", file("weights.bin", "content"), "--keep"});
+  EXPECT_THAT(refused.output, HasSubstr("the broker's journal cannot be written"));
+  EXPECT_EQ(refused.status, 1);
+}
+
 /// The commands that hand over to Python, which a script stands in for.
 struct SafetensorsCommands : RegionCommands {
   /// `script`  is `python3` on the PATH; empty: there is none.

@@ -270,10 +270,11 @@ int publish_file(PublicationOptions options, const std::filesystem::path& file, 
   if (options.name.empty()) options.name = file.filename().string();
   if (!raw && is_safetensors(file)) return publish_safetensors(options, file);
   Publication publication(options, file);
-  if (auto published = publication.publish(); !published) return report(published.error());
+  if (auto published = publication.publish(); !published)
+    return report(published.error(), options.runtime_folder);
   if (options.keep) return std::cout ? 0 : 1;
   const auto held = publication.hold();
-  return held ? 0 : report(held.error());
+  return held ? 0 : report(held.error(), options.runtime_folder);
 }
 
 }  // namespace gpumem::cli

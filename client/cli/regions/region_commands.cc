@@ -101,7 +101,7 @@ int remove_region(const std::filesystem::path& runtime_folder, const std::string
                   const std::string& name, std::uint64_t version) {
   const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
                                      : Monitor::remove_region(runtime_folder, owner, name, version);
-  if (!removed) return report(removed.error());
+  if (!removed) return report(removed.error(), runtime_folder);
   return print(
       printable("removed '" + name + "'" + (version == 0 ? "" : ", version " + std::to_string(version))) +
       "\n");
