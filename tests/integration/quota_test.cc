@@ -78,6 +78,9 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceWithTheirFormerValues) {
   EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "100%"}), 0, "160MiB -> 224MiB")) << "the pool";
   EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "224MiB -> 128MiB"));
   EXPECT_EQ(quota("ann")["set"], false);
+  const auto revision = json({})["revision"];
+  EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "nothing was set for tenant 'ann': nothing is changed\n"));
+  EXPECT_EQ(json({})["revision"], revision);
 }
 
 TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {

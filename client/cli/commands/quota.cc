@@ -94,7 +94,12 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   }
   auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
   if (!changed) return changed.error();
-  return arguments.json ? json_text(quota_change_json(*changed)) : quota_change_text(*changed);
+  if (arguments.json) return json_text(quota_change_json(*changed));
+  const bool any = changed->revision() != request.revision();
+  return any ? quota_change_text(*changed)
+             : "nothing was set for tenant '" + request.tenant() + "'" +
+                   (request.device().empty() ? "" : " on " + request.device()) +
+                   ": nothing is changed\nrevision " + std::to_string(changed->revision()) + "\n";
 }
 
 CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Arguments& arguments) {
