@@ -326,6 +326,18 @@ TEST(Check, FailsWhereThereIsNoBrokerAndSaysHowToMendIt) {
   EXPECT_FALSE(all_well(findings));
 }
 
+TEST(Check, NamesTheBrokerFirstIfTheDriverIsNotKnownWithoutIt) {
+  const client::test::TemporaryFolder folder;
+  const auto findings = run_checks({folder.path() / "missing"});
+  ASSERT_EQ(findings.size(), 4U) << findings_text(findings);
+  EXPECT_EQ(findings[1].name, "runtime_folder");
+  EXPECT_EQ(findings[1].state, Finding::State::kFail);
+  for (std::size_t i = 2; i < 4; ++i) {
+    EXPECT_EQ(findings[i].state, Finding::State::kWarn) << findings[i].name;
+    EXPECT_EQ(findings[i].found, "not known until the broker answers");
+  }
+}
+
 TEST(Check, StopsAtSocketsThatAreNotThere) {
   const client::test::TemporaryFolder folder;
   std::vector<Finding> findings;
