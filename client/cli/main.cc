@@ -73,10 +73,9 @@ void add_watch(CLI::App& command, Arguments& arguments) {
 
 void add_why(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("why", "Say how a tenant stands and what its requests wait for");
-  command->add_option("subject", arguments.subject, "The number of a session, or the name of a tenant")
+  command->add_option("SESSION|TENANT", arguments.subject, "The number of a session, or the name of a tenant")
       ->required()
-      ->check(refuse_unprintable)
-      ->type_name("SESSION|TENANT");
+      ->check(refuse_unprintable);
   add_json_flag(*command, arguments.json);
   add_watch(*command, arguments);
   command->callback([&] {
@@ -89,7 +88,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("events", "Show what happens, as it happens, until interrupted");
   command
       ->add_option("--since", arguments.since,
-                   "Begin with what is kept since then (RFC 3339, or 90s, 10m, 2h, 3d)")
+                   "Begin with what is kept since then (RFC 3339, or 500ms, 90s, 10m; a number is seconds)")
       ->check([](const std::string& text) {
         const auto known = since_text(text, std::chrono::system_clock::now());
         return known ? std::string() : known.error().message;

@@ -81,6 +81,17 @@ TEST_F(Cli, CheckFindsEverythingInOrderAndLeavesNothing) {
   expect_rest();
 }
 
+TEST_F(Cli, CheckWithoutABrokerNamesItBeforeTheDriver) {
+  const Outcome outcome = gpumem({"check", "--runtime-dir", "/nowhere"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("FAIL  runtime folder  there is no folder /nowhere"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("warn  driver          not known until the broker answers"),
+            std::string::npos)
+      << outcome.output;
+  EXPECT_EQ(outcome.output.find("FAIL  d"), std::string::npos) << outcome.output;
+}
+
 TEST_F(Cli, ListingsWithoutABrokerEndWithThree) {
   for (const char* command : {"status", "ps", "tenants"}) {
     const Outcome outcome = gpumem({command, "--runtime-dir", "/nowhere"});

@@ -78,6 +78,9 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceWithTheirFormerValues) {
   EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "100%"}), 0, "160MiB -> 224MiB")) << "the pool";
   EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "224MiB -> 128MiB"));
   EXPECT_EQ(quota("ann")["set"], false);
+  const auto revision = json({})["revision"];
+  EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "nothing was set for tenant 'ann': nothing is changed\n"));
+  EXPECT_EQ(json({})["revision"], revision);
 }
 
 TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
@@ -120,10 +123,13 @@ TEST_F(QuotasByRoot, ImpossibleQuotasChangeNothing) {
   EXPECT_TRUE(says(refused, 1, words));
   EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "32MiB"}), 1, "is more than its limit of 32MiB"));
   EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1"}), 1, "less than the 2MiB"));
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit=-1GiB"}), 1, "is not an amount"));
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "99999999999GiB"}), 1, "is more than 2^64-1"));
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--weight", "0"}), 1, "not from 1 to 10000"));
-  EXPECT_TRUE(says(gpumem({"set", "ann"}), 1, "nothing is to be changed"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit=-1GiB"}), 2, "--limit: '-1GiB' is not an amount"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "99999999999GiB"}), 2, "is more than 2^64-1"));
+  EXPECT_TRUE(
+      says(gpumem({"set", "ann", "--guarantee", "200%"}), 2, "--guarantee: '200%' is more than 100%"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--weight", "0"}), 2, "--weight: 0 is not from 1 to 10000"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--priority", "10"}), 2, "--priority: 10 is not from 0 to 9"));
+  EXPECT_TRUE(says(gpumem({"set", "ann"}), 2, "nothing is to be changed: give --guarantee, --limit"));
   EXPECT_TRUE(says(gpumem({"set", "eve", "--limit", "1GiB"}), 1, "known are: "));
   EXPECT_TRUE(
       says(gpumem({"set", "ann", "--limit", "1GiB", "--device", "GPU-x"}), 1, "lends no device 'GPU-x'"));

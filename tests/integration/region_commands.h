@@ -13,7 +13,9 @@ namespace gpumem::test {
 
 /// The commands about regions, on files of the test's.
 struct RegionCommands : BrokerTest {
-  RegionCommands() : BrokerTest({.config = shared()}) {}
+  /// `environment`  of the broker, besides its own.
+  explicit RegionCommands(std::vector<std::pair<std::string, std::string>> environment = {})
+      : BrokerTest({.config = shared(), .environment = std::move(environment)}) {}
 
   ChildOptions gpumem_options(std::vector<std::string> arguments, std::optional<User> user = {}) {
     return {.program = cli_program(),

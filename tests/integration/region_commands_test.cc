@@ -19,11 +19,14 @@ const User kPublisher = test_user(10'001), kStranger = test_user(10'002);
 TEST_F(RegionCommands, AKeptFileStaysWhenTheProgramHasEnded) {
   const std::string path = file("weights.bin", "content");
   const Outcome wrong = gpumem({"publish", path, "--linger", "1h"});
-  EXPECT_EQ(wrong.status, 1);
-  EXPECT_THAT(wrong.output, HasSubstr("--keep"));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("--linger requires --keep"));
   const Outcome no_time = gpumem({"publish", path, "--keep", "--linger", "0s"});
   EXPECT_NE(no_time.status, 0) << "not for ever";
   EXPECT_THAT(no_time.output, HasSubstr("to keep it for ever, leave --linger out"));
+  const Outcome no_life = gpumem({"publish", path, "--keep", "--life", "0"});
+  EXPECT_EQ(no_life.status, 2) << "not for ever";
+  EXPECT_THAT(no_life.output, HasSubstr("--life: 0 would end it at once"));
   EXPECT_EQ(regions().size(), 0U);
   const Outcome published = gpumem({"publish", path, "--keep", "--linger", "1h"});
   ASSERT_EQ(published.status, 0) << published.output;
@@ -164,10 +167,22 @@ TEST_F(RegionCommands, WordsThatNameNothingAreRefusedBeforeTheBrokerIsAsked) {
     EXPECT_EQ(outcome.status, 2) << arguments[0] << ": " << outcome.output;
     return outcome.output;
   };
-  EXPECT_THAT(refused({"cat", "weights", "--version", "newest"}), HasSubstr("--version"));
-  EXPECT_THAT(refused({"cat", "weights", "--version", "-1"}), HasSubstr("--version"));
-  EXPECT_THAT(refused({"regions", "rm", "weights", "--version", "-1"}), HasSubstr("--version"));
-  EXPECT_THAT(refused({"quota", "set", "x", "--limit", "1GiB", "--revision", "-1"}), HasSubstr("--revision"));
+  for (const auto& [arguments, told] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"cat", "w", "--version", "newest"}, "--version: 'newest' is not a whole number\n"},
+           {{"cat", "w", "--version", "1.5"}, "--version: '1.5' is not a whole number\n"},
+           {{"cat", "w", "--version", "99999999999999999999"},
+            "--version: 99999999999999999999 is not from 0"},
+           {{"cat", "w", "--newer-than", "x"}, "--newer-than: 'x' is not a whole number\n"},
+           {{"verify", "w", "w.bin", "--version", "x"}, "--version: 'x' is not a whole number\n"},
+           {{"regions", "rm", "w", "--version", "-1"}, "--version: '-1' is not a whole number\n"},
+           {{"quota", "set", "x", "--weight", "1", "--revision", "-1"}, "--revision: '-1' is not a whole"},
+           {{"quota", "set", "x", "--weight", "abc"}, "--weight: 'abc' is not a whole number\n"},
+           {{"why"}, "SESSION|TENANT is required\n"},
+           {{"cat"}, "NAME is required\n"},
+           {{"regions", "rm"}, "NAME is required\n"},
+           {{"publish"}, "FILE is required\n"},
+           {{"verify", "w"}, "FILE is required\n"}})
+    EXPECT_THAT(refused(arguments), testing::StartsWith(told));
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{"cat", no_text},
                                              {"cat", "weights", "--owner", no_text},
@@ -207,10 +222,23 @@ TEST_F(RegionCommands, WhatCannotBePublishedIsNamed) {
   const std::string small = file("small", "x");
   EXPECT_THAT(refused({small, "--device", "GPU-of-nobody"}), HasSubstr("GPU-of-nobody"));
   EXPECT_THAT(refused({small, "--sharing", "a,b,c,d,e,f,g,h,i"}), HasSubstr("8 tenants"));
-  EXPECT_THAT(refused({small, "--name", "a\nb"}), HasSubstr("printable bytes"));
+  EXPECT_THAT(refused({file("a\nb", "x")}), HasSubstr("printable bytes"));
+  const Outcome named = gpumem({"publish", small, "--name", "a\nb"});
+  EXPECT_EQ(named.status, 2);
+  EXPECT_THAT(named.output, HasSubstr("--name: a region's name has 1 to 128 printable bytes"));
   EXPECT_EQ(gpumem({"publish", small, "--life", "soon"}).status, 2);
   EXPECT_EQ(gpumem({"publish", small, "--runtime-dir", "/nowhere"}).status, 3);
   expect_rest();
+}
+
+struct RefusedCommands : RegionCommands {
+  RefusedCommands() : RegionCommands({{"GPUMEM_CRASH_POINT", "broker.journal.write=fail"}}) {}
+};
+
+TEST_F(RefusedCommands, EndWithOneSinceThereIsABroker) {
+  const Outcome refused = gpumem({"publish", file("weights.bin", "content"), "--keep"});
+  EXPECT_THAT(refused.output, HasSubstr("the broker's journal cannot be written"));
+  EXPECT_EQ(refused.status, 1);
 }
 
 /// The commands that hand over to Python, which a script stands in for.

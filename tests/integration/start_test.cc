@@ -53,6 +53,16 @@ TEST_F(Start, WithABadConfigurationNamesTheLine) {
       says(configured("[broker]\nsocket_group = \"no-such-group\"\n"), 1, "no group 'no-such-group'"));
 }
 
+TEST_F(Start, WithoutRoomForItsJournalSaysWhatToDo) {
+  const Outcome outcome = run({.program = gpumemd_program(),
+                               .arguments = {"--simulate", "1x256MiB", "--runtime-dir", run_},
+                               .environment = {{"GPUMEM_CRASH_POINT", "broker.journal.rewrite=fail"}},
+                               .user = {}});
+  EXPECT_TRUE(says(outcome, 1,
+                   "journal.new: cannot write: No space left on device; make room in " + run_ +
+                       " and start the broker again: clients keep their memory meanwhile"));
+}
+
 TEST_F(Start, WithoutItsConfigurationFileSaysWhich) {
   EXPECT_TRUE(says(gpumemd({"--config", "/nowhere/g.toml", "--simulate", "1x64MiB", "--runtime-dir", run_}),
                    1, "cannot read /nowhere/g.toml: No such file"));

@@ -118,6 +118,22 @@ def test_the_options_are_those_of_a_region(broker, session, path):
     gpumem_command("regions", "rm", "model.safetensors")
 
 
+def test_a_broker_that_refuses_is_not_missing(session, path, monkeypatch):
+    from gpumem import _safetensors_command
+
+    def refuse(*_, **__):
+        raise gpumem.Unavailable("nothing is lent")
+
+    monkeypatch.setattr(_safetensors_command, "publish_safetensors", refuse)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert _safetensors_command.main(["publish", str(path)]) == 1
+        monkeypatch.setenv("GPUMEM_RUNTIME_DIR", "/nowhere")
+        assert _safetensors_command.main(["publish", str(path)]) == 3
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
 def test_the_module_is_a_command_of_its_own(session, path):
     with published(path):
         done = subprocess.run([sys.executable, "-m", "gpumem.safetensors", "verify", "weights", path], capture_output=True)

@@ -77,6 +77,8 @@ TEST_F(Reserve, RefusesBadCommandLines) {
   const Outcome none = gpumem({"reserve", "1MiB", "--runtime-dir", "/nowhere", "/bin/true"});
   EXPECT_EQ(none.status, 125);
   EXPECT_TRUE(says(none.output, "no broker at /nowhere"));
+  const Outcome device = gpumem({"reserve", "1MiB", "--device", "9", "/bin/true"});
+  EXPECT_TRUE(says(device.output, "--device: the broker lends no device '9', but these:\n  0: GPU-"));
 }
 
 TEST_F(Reserve, RefusesAnImpossibleAmountDespiteItsWait) {

@@ -87,6 +87,13 @@ TEST_F(Run, RefusesALimitThatNoProcessCouldStartWith) {
   }
 }
 
+TEST_F(Run, RefusesAWaitThatNoProcessCouldStartWith) {
+  const Outcome outcome = run_shell("echo started", {}, {{"GPUMEM_WAIT", "abc"}});
+  EXPECT_EQ(outcome.status, 125);
+  EXPECT_EQ(outcome.output, "gpumem run: GPUMEM_WAIT: 'abc' is no span of time (500ms, 90s, 10m, 2h, 3d)\n");
+  EXPECT_EQ(variable("GPUMEM_WAIT", {"--wait", "90s"}, {{"GPUMEM_WAIT", "abc"}}), "90s");
+}
+
 TEST_F(Run, SaysThatALimitAboveTheTenantsIsTheTenants) {
   const std::string words = "--limit 1GiB: the limit is 224MiB, which is all that the tenant may have";
   EXPECT_TRUE(says(run_shell("true", {"--limit", "1GiB"}).output, words));

@@ -128,9 +128,12 @@ Finding check_open_files() {
 std::vector<Finding> run_checks(const CheckOptions& options) {
   std::vector<Finding> findings{check_open_files()};
   std::vector<Finding> of_broker;
-  const std::string folder = check_broker(options, of_broker);
-  check_driver(folder, findings);
+  const auto folder = check_broker(options, of_broker);
+  if (folder) check_driver(*folder, findings);
   findings.insert(findings.end(), of_broker.begin(), of_broker.end());
+  if (folder) return findings;
+  for (const char* name : {"device_nodes", "driver"})
+    findings.push_back({name, State::kWarn, "not known until the broker answers", ""});
   return findings;
 }
 
@@ -168,8 +171,9 @@ Json findings_json(const std::vector<Finding>& findings) {
   return {{"ok", all_well(findings)}, {"checks", std::move(list)}};
 }
 
-std::string check_broker(const CheckOptions& options, Findings& findings) {
-  std::string unknown = client::driver_folder("").string();
+std::optional<std::string> check_broker(const CheckOptions& options, Findings& findings) {
+  std::optional<std::string> unknown;
+  if (const std::string named = client::driver_folder("").string(); !named.empty()) unknown = named;
   const std::filesystem::path& folder = options.runtime_folder;
   if (!check_folder(folder, findings)) return unknown;
   const bool lane = check_socket("lane_socket", folder / kLaneSocketName, findings);

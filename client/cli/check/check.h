@@ -44,7 +44,8 @@ struct CheckOptions {
   bool allocate = true;  ///< borrow one extent and give it back
 };
 
-/// Everything a client needs, in the order in which it is needed. What rests on a failed check is left out.
+/// Everything a client needs, in the order in which it is needed. What rests on a failed check is left out,
+/// but the driver: if the broker does not say where it is, it follows as not known.
 std::vector<Finding> run_checks(const CheckOptions& options);
 
 bool all_well(const std::vector<Finding>& findings);
@@ -55,8 +56,9 @@ Json findings_json(const std::vector<Finding>& findings);
 
 /// The limit of open descriptors of this process.
 Finding check_open_files();
-/// Sockets, broker, session, and a small loan. Answers the driver folder to look in.
-std::string check_broker(const CheckOptions& options, std::vector<Finding>& findings);
+/// Sockets, broker, session, and a small loan. Answers the driver folder to look in; nothing: it is not
+/// known, since no session was opened.
+std::optional<std::string> check_broker(const CheckOptions& options, std::vector<Finding>& findings);
 /// The driver library in `folder` (empty: the system's), its devices, and the system's device nodes.
 void check_driver(const std::string& folder, std::vector<Finding>& findings);
 

@@ -75,6 +75,11 @@ int report(const Error& error) {
   return error.code == Code::kUnavailable ? 3 : 1;
 }
 
+int report(const Error& error, const std::filesystem::path& runtime_folder) {
+  const int status = report(error);
+  return status == 3 && probe(runtime_folder / kApiSocketName) ? 1 : status;
+}
+
 int print(const Result<std::string>& text) {
   if (!text) return report(text.error());
   std::cout << *text << std::flush;

@@ -51,6 +51,9 @@ int run_listing(const Listing& listing, const ListingOptions& options);
 
 /// Prints `error` to standard error. Answers the exit status that goes with it.
 int report(const Error& error);
+/// As report(), of a session's call to the broker of the folder: 1, not 3, if a broker listens and has
+/// refused.
+int report(const Error& error, const std::filesystem::path& runtime_folder);
 /// Prints `text` to standard output, or reports its error. Answers the exit status.
 int print(const Result<std::string>& text);
 

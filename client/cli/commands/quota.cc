@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,10 +67,6 @@ Result<std::string> device_of_quota(const std::filesystem::path& runtime_folder,
 // What the command line says.
 struct Arguments {
   v1::SetQuotaRequest request;
-  std::optional<std::string> guarantee;
-  std::optional<std::string> limit;
-  std::optional<std::uint32_t> weight;
-  std::optional<std::uint32_t> priority;
   std::optional<std::uint64_t> revision;
   bool json = false;
 };
@@ -88,10 +85,6 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
     if (!device) return device.error();
     request.set_device(*device);
   }
-  if (arguments.guarantee) request.set_guarantee(*arguments.guarantee);
-  if (arguments.limit) request.set_limit(*arguments.limit);
-  if (arguments.weight) request.set_weight(*arguments.weight);
-  if (arguments.priority) request.set_priority(*arguments.priority);
   if (arguments.revision) {
     request.set_revision(*arguments.revision);
   } else {
@@ -101,7 +94,12 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   }
   auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
   if (!changed) return changed.error();
-  return arguments.json ? json_text(quota_change_json(*changed)) : quota_change_text(*changed);
+  if (arguments.json) return json_text(quota_change_json(*changed));
+  const bool any = changed->revision() != request.revision();
+  return any ? quota_change_text(*changed)
+             : "nothing was set for tenant '" + request.tenant() + "'" +
+                   (request.device().empty() ? "" : " on " + request.device()) +
+                   ": nothing is changed\nrevision " + std::to_string(changed->revision()) + "\n";
 }
 
 CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Arguments& arguments) {
@@ -118,21 +116,48 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
           "Only on this device: UUID, or its place in `gpumem status` [every device]")
       ->check(refuse_unprintable)
       ->type_name("DEVICE");
-  command->add_option("--revision", arguments.revision, "Only if the quotas are still at revision N")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_number(
+      *command, "--revision", [&](std::uint64_t revision) { arguments.revision = revision; },
+      "Only if the quotas are still at revision N");
   add_json_flag(*command, arguments.json);
   return command;
 }
 
+// The broker is given the text, of which it knows the pool.
+void add_amount(CLI::App& command, const char* option, std::function<void(const std::string&)> store,
+                const char* about) {
+  const auto read = [option, store = std::move(store)](const std::string& text) {
+    if (const auto amount = parse_amount(text); !amount)
+      throw CLI::ValidationError(option, amount.error().message);
+    store(text);
+  };
+  command.add_option_function<std::string>(option, read, about)->type_name("AMOUNT");
+}
+
+void refuse_no_change(const v1::SetQuotaRequest& request) {
+  if (request.has_guarantee() || request.has_limit() || request.has_weight() || request.has_priority())
+    return;
+  throw CLI::ValidationError("gpumem quota set",
+                             "nothing is to be changed: give --guarantee, --limit, --weight or --priority");
+}
+
 void add_set(CLI::App& quota, Arguments& arguments) {
   CLI::App* set = add_change(quota, "set", "Set parts of a tenant's quota, at once and for good", arguments);
-  set->add_option("--guarantee", arguments.guarantee, "What it can always have: 8GiB, 25% (of the pool)")
-      ->type_name("AMOUNT");
-  set->add_option("--limit", arguments.limit, "What it can have at most")->type_name("AMOUNT");
-  set->add_option("--weight", arguments.weight, "Of its share in what nobody is promised, 1 to 10000")
-      ->type_name("N");
-  set->add_option("--priority", arguments.priority, "Whose bursts go first, 0 to 9")->type_name("N");
+  v1::SetQuotaRequest& request = arguments.request;
+  add_amount(
+      *set, "--guarantee", [&request](const std::string& amount) { request.set_guarantee(amount); },
+      "What it can always have: 8GiB, 25% (of the pool)");
+  add_amount(
+      *set, "--limit", [&request](const std::string& amount) { request.set_limit(amount); },
+      "What it can have at most");
+  add_number(*set, "--weight",
+             [&request](std::uint64_t weight) { request.set_weight(static_cast<std::uint32_t>(weight)); },
+             "Of its share in what nobody is promised, 1 to 10000", {1, 10'000});
+  add_number(
+      *set, "--priority",
+      [&request](std::uint64_t priority) { request.set_priority(static_cast<std::uint32_t>(priority)); },
+      "Whose bursts go first, 0 to 9", {0, 9});
+  set->callback([&request] { refuse_no_change(request); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <vector>
 
@@ -98,6 +99,23 @@ void add_time(CLI::App& command, const char* option, std::function<void(std::chr
     store(*time);
   };
   command.add_option_function<std::string>(option, read, about)->type_name("TIME");
+}
+
+CLI::Option* add_number(CLI::App& command, const char* option, std::function<void(std::uint64_t)> store,
+                        const char* about, NumberRange range) {
+  const auto read = [option, store = std::move(store), range](const std::string& text) {
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, failed] = std::from_chars(text.data(), end, number);
+    if (failed == std::errc::invalid_argument || rest != end)
+      throw CLI::ValidationError(option, "'" + text + "' is not a whole number");
+    if (failed != std::errc() || number < range.least || number > range.most) {
+      throw CLI::ValidationError(
+          option, text + " is not from " + std::to_string(range.least) + " to " + std::to_string(range.most));
+    }
+    store(number);
+  };
+  return command.add_option_function<std::string>(option, read, about)->type_name("N");
 }
 
 }  // namespace gpumem::cli

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 
 namespace CLI {
 class App;
+class Option;
 class ParseError;
 }  // namespace CLI
 
@@ -28,6 +31,15 @@ void add_json_flag(CLI::App& command, bool& json);
 /// Adds an option whose text is a time; `store`  is given it.
 void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,
               const char* about);
+
+/// Which numbers an option takes.
+struct NumberRange {
+  std::uint64_t least = 0;
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+};
+/// Adds an option whose text is a whole number in `range`; `store`  is given it.
+CLI::Option* add_number(CLI::App& command, const char* option, std::function<void(std::uint64_t)> store,
+                        const char* about, NumberRange range = {});
 
 /// For words that go into a message to the broker: it carries nothing but UTF-8, and would say less of it.
 inline std::string refuse_unprintable(const std::string& text) {

@@ -27,14 +27,6 @@ using Clock = std::chrono::steady_clock;
 // How often it looks whether the region is still there.
 constexpr std::chrono::seconds kLook{2};
 
-// Before anything is loaded. The broker decides.
-Result<void> check_region_name(const std::string& name) {
-  constexpr std::size_t kMost = 128;
-  if (!name.empty() && name.size() <= kMost && printable(name) == name) return {};
-  return Error{Code::kInvalidArgument,
-               "a region's name has 1 to " + std::to_string(kMost) + " printable bytes; give it another one"};
-}
-
 PublishOptions terms_of(const PublicationOptions& options) {
   PublishOptions terms;
   terms.life = options.life;
@@ -66,8 +58,6 @@ void warn_of_unknown_readers(const std::filesystem::path& runtime_folder,
 // Before anything is loaded.
 Result<PublishOptions> checked_terms(const PublicationOptions& options) {
   if (auto named = check_region_name(options.name); !named) return named.error();
-  if (!options.keep && options.linger != options.linger.zero())
-    return Error{Code::kInvalidArgument, "--linger is of a region that is kept: give --keep, too"};
   const PublishOptions terms = terms_of(options);
   if (auto right = client::check_publication(options.name, terms); !right) return right.error();
   warn_of_unknown_readers(options.runtime_folder, terms.readers);
@@ -265,6 +255,13 @@ int publish_safetensors(const PublicationOptions& options, const std::filesystem
 
 }  // namespace
 
+Result<void> check_region_name(const std::string& name) {
+  constexpr std::size_t kMost = 128;
+  if (!name.empty() && name.size() <= kMost && printable(name) == name) return {};
+  return Error{Code::kInvalidArgument,
+               "a region's name has 1 to " + std::to_string(kMost) + " printable bytes; give it another one"};
+}
+
 bool is_safetensors(const std::filesystem::path& path) {
   return path.filename().string().ends_with(".safetensors");
 }
@@ -273,10 +270,11 @@ int publish_file(PublicationOptions options, const std::filesystem::path& file, 
   if (options.name.empty()) options.name = file.filename().string();
   if (!raw && is_safetensors(file)) return publish_safetensors(options, file);
   Publication publication(options, file);
-  if (auto published = publication.publish(); !published) return report(published.error());
+  if (auto published = publication.publish(); !published)
+    return report(published.error(), options.runtime_folder);
   if (options.keep) return std::cout ? 0 : 1;
   const auto held = publication.hold();
-  return held ? 0 : report(held.error());
+  return held ? 0 : report(held.error(), options.runtime_folder);
 }
 
 }  // namespace gpumem::cli

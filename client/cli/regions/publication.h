@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <string>
 
+#include "gpumem/result.h"
+
 namespace gpumem::cli {
 
 struct PublicationOptions {
@@ -17,6 +19,9 @@ struct PublicationOptions {
   std::chrono::milliseconds wait{0};    ///< for memory that others hold
   bool json = false;
 };
+
+/// Before anything is loaded; the broker decides.   Errors  kInvalidArgument: no region can have this name.
+Result<void> check_region_name(const std::string& name);
 
 /// Whether the name ends with .safetensors.
 bool is_safetensors(const std::filesystem::path& path);

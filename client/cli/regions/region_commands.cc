@@ -20,33 +20,30 @@ void add_time(CLI::App& command, const char* option, std::chrono::milliseconds& 
       command, option, [&time](std::chrono::milliseconds given) { time = given; }, about);
 }
 
-// Zero is what a region that is kept for ever has, by the lane and by gRPC; in Python it is the shortest
-// time.
-void add_linger(CLI::App& command, std::chrono::milliseconds& linger) {
-  add_time(command, "--linger", linger,
-           "With --keep: end it so long after the last process has left it [never]");
-  command.get_option("--linger")->check([](const std::string& text) {
+// As add_time; `why_not_zero`  refuses a time of 0. By the lane and by gRPC, 0 stands for a region that is
+// kept for ever; in Python it is the shortest time.
+void add_end(CLI::App& command, const char* option, std::chrono::milliseconds& time, const char* about,
+             const char* why_not_zero) {
+  add_time(command, option, time, about);
+  command.get_option(option)->check([why_not_zero](const std::string& text) {
     const auto read = parse_duration(text);
-    if (!read || *read > read->zero()) return std::string();
-    return std::string(
-        "0 would keep it no longer than this program runs: 1ms at least; "
-        "to keep it for ever, leave --linger out");
+    return read && *read == read->zero() ? std::string(why_not_zero) : std::string();
   });
 }
 
 void add_version(CLI::App& command, RegionName& region) {
-  command.add_option("--version", region.version, "This version of it [the newest]")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_number(
+      command, "--version", [&region](std::uint64_t version) { region.version = version; },
+      "This version of it [the newest]");
 }
 
 // --wait and --newer-than. After add_version().
 void add_wait(CLI::App& command, RegionName& region) {
   add_time(command, "--wait", region.wait, "Wait for it to be published, so long at most [not at all]");
-  command.add_option("--newer-than", region.newer_than, "Its newest version, if it is newer than this one")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes("--version")
-      ->type_name("N");
+  add_number(
+      command, "--newer-than", [&region](std::uint64_t version) { region.newer_than = version; },
+      "Its newest version, if it is newer than this one")
+      ->excludes("--version");
 }
 
 void add_owner(CLI::App& command, RegionName& region) {
@@ -56,10 +53,7 @@ void add_owner(CLI::App& command, RegionName& region) {
 }
 
 void add_region_name(CLI::App& command, RegionName& region) {
-  command.add_option("name", region.name, "Its name")
-      ->required()
-      ->check(refuse_unprintable)
-      ->type_name("NAME");
+  command.add_option("NAME", region.name, "Its name")->required()->check(refuse_unprintable);
 }
 
 void add_publication(CLI::App& command, PublicationOptions& options) {
@@ -71,10 +65,15 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
       .add_option("--device", options.device,
                   "Of this device: UUID, or its place in `gpumem status` [the first]")
       ->type_name("DEVICE");
-  add_time(command, "--life", options.life, "End it after this time");
+  add_end(command, "--life", options.life, "End it after this time",
+          "0 would end it at once: 1ms at least; for no such end, leave --life out");
   command.add_flag("--keep", options.keep,
                    "Leave it behind: it outlives this program, at the tenant's expense");
-  add_linger(command, options.linger);
+  add_end(command, "--linger", options.linger,
+          "With --keep: end it so long after the last process has left it [never]",
+          "0 would keep it no longer than this program runs: 1ms at least; "
+          "to keep it for ever, leave --linger out");
+  command.get_option("--linger")->needs("--keep");
   command.add_flag("--seal", options.seal, "Nobody writes to it from now on: it is mapped for reading alone");
   add_time(command, "--wait", options.wait,
            "Wait for memory, so long at most: 500ms, 90s, 10m; a number is seconds [not at all]");
@@ -102,7 +101,7 @@ int remove_region(const std::filesystem::path& runtime_folder, const std::string
                   const std::string& name, std::uint64_t version) {
   const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
                                      : Monitor::remove_region(runtime_folder, owner, name, version);
-  if (!removed) return report(removed.error());
+  if (!removed) return report(removed.error(), runtime_folder);
   return print(
       printable("removed '" + name + "'" + (version == 0 ? "" : ", version " + std::to_string(version))) +
       "\n");
@@ -148,11 +147,15 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto raw = std::make_shared<bool>(false);
   CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
   publish
-      ->add_option("file", *file,
+      ->add_option("FILE", *file,
                    "Of any bytes; the tensors of one that ends with .safetensors become arrays")
-      ->required()
-      ->type_name("FILE");
-  publish->add_option("--name", options->name, "Name of the region [the file's]")->type_name("NAME");
+      ->required();
+  publish->add_option("--name", options->name, "Name of the region [the file's]")
+      ->check([](const std::string& name) {
+        const auto named = check_region_name(name);
+        return named ? std::string() : named.error().message;
+      })
+      ->type_name("NAME");
   publish->add_flag("--raw", *raw, "Publish the bytes of a file of safetensors, too, as they are");
   add_publication(*publish, *options);
   add_json_flag(*publish, options->json);
@@ -181,7 +184,7 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto arguments = std::make_shared<RegionArguments>();
   CLI::App* verify = app.add_subcommand("verify", "Compare a region's bytes with a file");
   add_region_name(*verify, arguments->region);
-  verify->add_option("file", arguments->file, "What they should be")->required()->type_name("FILE");
+  verify->add_option("FILE", arguments->file, "What they should be")->required();
   add_owner(*verify, arguments->region);
   add_version(*verify, arguments->region);
   add_wait(*verify, arguments->region);

@@ -193,10 +193,10 @@ int cat_region(const std::filesystem::path& runtime_folder, const RegionName& na
   std::uint64_t version = 0;
   {
     const auto region = RegionReader::open(runtime_folder, name);
-    if (!region) return report(region.error());
+    if (!region) return report(region.error(), runtime_folder);
     if (raw || region->layout().is_zero()) {
       const auto written = region->read(write_out);
-      return written ? 0 : report(written.error());
+      return written ? 0 : report(written.error(), runtime_folder);
     }
     version = region->version();
   }
@@ -213,11 +213,11 @@ int verify_region(const std::filesystem::path& runtime_folder, const RegionName&
   std::uint64_t version = 0;
   {
     const auto region = RegionReader::open(runtime_folder, name);
-    if (!region) return report(region.error());
+    if (!region) return report(region.error(), runtime_folder);
     version = region->version();
     if (region->layout().is_zero() || !is_safetensors(file)) {
       const auto found = compare_bytes(*region, file);
-      if (!found) return report(found.error());
+      if (!found) return report(found.error(), runtime_folder);
       std::cout << (json ? json_text(comparison_json(name, version, *found))
                          : printable_lines(comparison_text(name, file.string(), *found)))
                 << std::flush;

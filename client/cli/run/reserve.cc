@@ -70,7 +70,7 @@ Result<ReservationOptions> find_settings(const ReserveOptions& options) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   auto device = options.device.empty() ? first_visible(*status, visible == nullptr ? "" : visible)
                                        : find_device(*status, options.device);
-  if (!device) return device.error();
+  if (!device) return options.device.empty() ? device.error() : device.error().in("--device");
   // The lane tells where the driver is; gRPC does not.
   auto session = Session::connect({options.runtime_folder.string(), kReserveLabel});
   return ReservationOptions{options.runtime_folder,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/time_format.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/run/line/waiting.h"
@@ -92,6 +93,14 @@ Result<void> check_limit(const ShimSettings& settings, const Result<std::optiona
                                            to_string(kLeast) + ", the least that can be borrowed"};
 }
 
+// Refuses a GPUMEM_WAIT with which each process of the command would fail at its first call.
+Result<void> check_wait(const ShimSettings& settings) {
+  const char* text = std::getenv("GPUMEM_WAIT");
+  if (settings.wait || text == nullptr || *text == '\0') return {};
+  const auto wait = parse_duration(text);
+  return wait ? Result<void>() : wait.error().in("GPUMEM_WAIT");
+}
+
 // Of the device that is chosen, else of the one that has the most.
 void tell_of_tenants_limit(const Setup& setup, const ShimSettings& settings, Progress& progress) {
   Bytes most;
@@ -175,6 +184,7 @@ int run_program(RunOptions options) {
   const auto outer = outer_limit();
   if (auto possible = check_limit(options.settings, outer); !possible)
     return refuse(progress, possible.error());
+  if (auto possible = check_wait(options.settings); !possible) return refuse(progress, possible.error());
   heed_outer_limit(outer ? *outer : std::nullopt, options.settings, progress);
   AnswerInTime<Setup> asked([options] { return find_setup(options); }, signals);
   const Result<Setup>& setup = asked.answer();

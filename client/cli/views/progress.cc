@@ -49,7 +49,7 @@ void Progress::clear() {
 
 void Progress::say(const std::string& words) {
   clear();
-  std::cerr << who_ << ": " << printable(words) << "\n" << std::flush;
+  std::cerr << who_ << ": " << printable_lines(words) << "\n" << std::flush;
 }
 
 std::string transfer_text(const std::string& what, std::uint64_t done, std::uint64_t total,

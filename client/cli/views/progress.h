@@ -21,7 +21,7 @@ class Progress {
   void show(const std::string& state, const std::string& detail);
   /// Takes the terminal's line away.
   void clear();
-  /// A line of its own.
+  /// Lines of their own.
   void say(const std::string& words);
 
  private:

@@ -11,6 +11,7 @@ namespace gpumem::cli {
 namespace {
 
 std::string join(const std::string& session, const std::string& slice) {
+  if (session == slice) return session;  // `gpumem run --name` gives both
   return session.empty() || slice.empty() ? session + slice : session + "/" + slice;
 }
 

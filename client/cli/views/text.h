@@ -47,7 +47,7 @@ class Table {
 
 using WallTime = std::chrono::system_clock::time_point;
 
-/// `since` as the broker takes it: RFC 3339, or how long ago before `now`: `90s`, `10m`, `2h`, `3d`.
+/// `since` as the broker takes it: RFC 3339, or how long ago before `now`, as parse_duration() reads it.
 /// Errors  kInvalidArgument: neither.
 Result<std::string> since_text(const std::string& since, WallTime now);
 

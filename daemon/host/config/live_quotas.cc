@@ -93,6 +93,8 @@ Result<core::QuotaOutcome> LiveQuotas::set_now(const core::QuotaChange& change, 
   if (auto held = check_limit(change, step.before); !held) return held.error();
   step.outcome = {step.next.revision, lines_of(step.before, current, change),
                   lines_of(step.after.policy, step.next, change)};
+  if (change.reset && step.next.tenants == current.tenants)  // nothing was set
+    return core::QuotaOutcome{current.revision, step.outcome.before, step.outcome.after};
   const core::QuotaOutcome outcome = step.outcome;
   if (auto done = put_in_force(std::move(step), caller.peer); !done) return done.error();
   spdlog::info("quotas, revision {}: tenant '{}': {} (by {})", outcome.revision, change.tenant,

@@ -178,8 +178,11 @@ void Journal::take_attempt_back(const std::filesystem::path& folder) {
 Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<Device> devices,
                                const core::Checkpoint& checkpoint) {
   Journal journal(folder, std::move(devices));
-  if (auto written = journal.rewrite(checkpoint); !written) return written.error();
-  return journal;
+  const auto written = journal.rewrite(checkpoint);
+  if (written) return journal;
+  if (written.error().code != Code::kResourceExhausted) return written.error();
+  return Error{written.error().code, written.error().message + "; make room in " + folder.string() +
+                                         " and start the broker again: clients keep their memory meanwhile"};
 }
 
 // A partly written change is truncated again, because nothing behind it could be read.

@@ -135,6 +135,14 @@ TEST(SessionsView, HasALineForEverySlice) {
   EXPECT_EQ(sessions_text({}, noon()), "no sessions\n");
 }
 
+TEST(SessionsView, ShowsANameThatSessionAndSliceShareOnce) {
+  v1::ListSessionsResponse list = sessions();
+  list.mutable_sessions(0)->mutable_slices(0)->set_label("train");
+  const std::string text = sessions_text(list, noon());
+  EXPECT_NE(text.find(" train "), std::string::npos) << text;
+  EXPECT_EQ(text.find("train/"), std::string::npos) << text;
+}
+
 TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
   v1::ListSessionsResponse list = sessions();
   EXPECT_EQ(sessions_text(list, noon()).find("cannot be signalled"), std::string::npos);
@@ -316,6 +324,18 @@ TEST(Check, FailsWhereThereIsNoBrokerAndSaysHowToMendIt) {
   EXPECT_EQ(findings[0].state, Finding::State::kFail);
   EXPECT_NE(findings[0].mend.find("systemctl"), std::string::npos);
   EXPECT_FALSE(all_well(findings));
+}
+
+TEST(Check, NamesTheBrokerFirstIfTheDriverIsNotKnownWithoutIt) {
+  const client::test::TemporaryFolder folder;
+  const auto findings = run_checks({folder.path() / "missing"});
+  ASSERT_EQ(findings.size(), 4U) << findings_text(findings);
+  EXPECT_EQ(findings[1].name, "runtime_folder");
+  EXPECT_EQ(findings[1].state, Finding::State::kFail);
+  for (std::size_t i = 2; i < 4; ++i) {
+    EXPECT_EQ(findings[i].state, Finding::State::kWarn) << findings[i].name;
+    EXPECT_EQ(findings[i].found, "not known until the broker answers");
+  }
 }
 
 TEST(Check, StopsAtSocketsThatAreNotThere) {

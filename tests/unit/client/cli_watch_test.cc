@@ -19,8 +19,9 @@ TEST(Since, IsAnInstantOrATimeUpToNow) {
   EXPECT_EQ(*since_text("90s", midday()), "2030-01-02T11:58:30.000000Z");
   EXPECT_EQ(*since_text("10m", midday()), "2030-01-02T11:50:00.000000Z");
   EXPECT_EQ(*since_text("2h", midday()), "2030-01-02T10:00:00.000000Z");
-  for (const char* text :
-       {"", "10", "m", "-5m", "10 m", "10mm", "yesterday", "99999999999999999999s", "9999d"}) {
+  EXPECT_EQ(*since_text("5", midday()), "2030-01-02T11:59:55.000000Z");
+  EXPECT_EQ(*since_text("500ms", midday()), "2030-01-02T11:59:59.500000Z");
+  for (const char* text : {"", "m", "-5m", "10 m", "10mm", "yesterday", "99999999999999999999s", "9999d"}) {
     const auto since = since_text(text, midday());
     ASSERT_FALSE(since) << text;
     EXPECT_NE(since.error().message.find("RFC 3339"), std::string::npos);

@@ -233,6 +233,12 @@ TEST_F(LiveQuotasTest, AreTakenBack) {
   EXPECT_EQ(outcome->revision, 2U);
   EXPECT_EQ(outcome->after[0].quota.limit, gibibytes(4));
   EXPECT_FALSE(outcome->after[0].set_at_run_time);
+  reset.revision = 2;
+  outcome = quotas->set_now(reset, admin);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(outcome->revision, 2U) << "nothing was set";
+  EXPECT_EQ(revision(), 2U);
+  EXPECT_EQ(core.applied.size(), 2U);
 }
 
 TEST_F(LiveQuotasTest, SurviveAReloadThatDropsTheirTenant) {

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(given.run(given))
     except GpumemError as error:
         hint = "; --raw publishes the bytes of any file" if isinstance(error, UnfitFile) and given.run is _publish else ""
-        return _report(error.message + hint, 3 if error.code == Code.UNAVAILABLE else 1)
+        return _report(error.message + hint, 3 if error.code == Code.UNAVAILABLE and not _broker_listens() else 1)
     except OSError as error:
         return _report(f"{error.filename or 'standard output'}: {error.strerror}")
     except KeyboardInterrupt:
@@ -41,6 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _report(words: str, status: int = 1) -> int:
     print(f"gpumem: {words}", file=sys.stderr)
     return status
+
+
+def _broker_listens() -> bool:
+    """Whether there is a broker: then it has refused, and is not missing."""
+    folder = os.environ.get("GPUMEM_RUNTIME_DIR") or "/run/gpumemd"
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(f"{folder}/api.sock") == 0
 
 
 def _parser() -> argparse.ArgumentParser:
