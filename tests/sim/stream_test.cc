@@ -18,12 +18,6 @@ CUstream stream(unsigned flags = CU_STREAM_DEFAULT) {
   return made;
 }
 
-CUevent event() {
-  CUevent made = nullptr;
-  EXPECT_CU(cuEventCreate(&made, CU_EVENT_DEFAULT));
-  return made;
-}
-
 TEST_IN_CONTEXT(Streams, PageableMemoryIsCopiedBeforeTheCallReturns) {
   CUdeviceptr memory = 0;
   ASSERT_CU(cuMemAlloc(&memory, 4));
