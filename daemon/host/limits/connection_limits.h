@@ -43,7 +43,7 @@ class DescriptorBudget {
   /// the kernel's limit for all of them is the same.
   std::size_t unread_of_a_user() const { return std::max<std::size_t>(limit_ / 16, 128); }
   /// Extents of all devices. Each takes one descriptor, and another while an upgrade passes it on.
-  std::size_t extents() const { return std::max<std::size_t>(limit_ / 4, 32); }
+  std::size_t extents() const { return std::max<std::size_t>(3 * limit_ / 8, 32); }
   /// Whether `fd`, just opened for an extent, is one of the last that administrators' connections need.
   bool is_reserved_from_extents(int fd) const {
     return static_cast<std::size_t>(fd) + 3 * reserve() / 4 >= limit_;
