@@ -50,6 +50,7 @@ std::optional<Code> Reference::close_slice(SessionId owner, SliceId id) {
 
 std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::vector<GrowthPart>& asked,
                                     Duration wait, TimePoint now) {
+  if (asked.empty()) return Code::kInvalidArgument;
   if (session(owner) == nullptr || !session(owner)->alive) return Code::kUnauthenticated;
   const std::string tenant = session(owner)->tenant;
   Request::Parts parts;
@@ -75,7 +76,6 @@ std::optional<Code> Reference::grow(RequestId id, SessionId owner, const std::ve
 
 std::optional<Code> Reference::parts_of(SessionId owner, const std::vector<GrowthPart>& asked,
                                         Request::Parts& parts) const {
-  if (asked.empty()) return Code::kInvalidArgument;
   for (const GrowthPart& one : asked) {
     if (slice(one.slice) == nullptr || slice(one.slice)->session != owner) return Code::kNotFound;
     const DeviceIndex device = slice(one.slice)->device;
