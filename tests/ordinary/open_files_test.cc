@@ -55,7 +55,7 @@ TEST_F(FewOpenFiles, AreNotUsedUpByOneProgramWithManySmallExtents) {
 
 TEST_F(FewOpenFiles, LeaveRoomForAdministratorsEvenIfAGuaranteeIsUsedInSmallExtents) {
   auto claimant = client({}, kBob);
-  const Json refusal = take_small_pieces(*claimant, 1500);
+  const Json refusal = take_small_pieces(*claimant, 2000);
   ASSERT_TRUE(failed_with(refusal, "RESOURCE_EXHAUSTED"));
   EXPECT_NE(refusal.at("message").get<std::string>().find("LimitNOFILE"), std::string::npos) << refusal;
   const Outcome status = status_by_command();
