@@ -1,7 +1,11 @@
 #include "client/cli/run/program/pressure_hook.h"
 
+#include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "base/exec_words.h"
+#include "base/unique_fd.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/views/views.h"
 
@@ -257,12 +262,10 @@ void PressureHook::end_overdue() {
 
 // Nobody else reaps any more. The group is ended before its first process is waited for.
 void PressureHook::await_overdue() {
-  const auto end = std::chrono::steady_clock::now() + kLeast;
   const pid_t pid = overdue_;
-  siginfo_t ended{};
-  while (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         ended.si_pid == 0 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pollfd polled{process.get(), POLLIN, 0};
+  ::poll(&polled, 1, static_cast<int>(kLeast.count()));
   end_overdue();
   ::waitpid(pid, nullptr, WNOHANG);
 }
