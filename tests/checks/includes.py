@@ -79,15 +79,15 @@ for part, (outside, rooms) in INSIDE.items():
 ALLOWED["client/shim/calls"] = ALLOWED["client/shim"] | {"client/shim", "client/shim/memory", "client/shim/memory/blocks",
                                                          "client/shim/memory/outside"}
 
-# Who may include a part may include these of its rooms.
-DOORS = {
+# A room that may include a part may include these rooms of it.
+ENTRIES = {
     "daemon/core": {"daemon/core/words", "daemon/core/sessions", "daemon/core/broker"},
     "daemon/host": {f"daemon/host/{room}" for room in INSIDE["daemon/host"][1]},
     "client": {f"client/{room}" for room in INSIDE["client"][1]},
 }
 for allowed in ALLOWED.values():
-    for part in DOORS.keys() & allowed:
-        allowed |= DOORS[part]
+    for part in ENTRIES.keys() & allowed:
+        allowed |= ENTRIES[part]
 # The device's worker does the jobs.
 ALLOWED["daemon/host/driver"] |= {"daemon/core/memory"}
 ALLOWED["daemon/kubernetes/device_plugin"] |= {"daemon/kubernetes"}  # log options that both programs have

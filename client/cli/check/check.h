@@ -44,8 +44,8 @@ struct CheckOptions {
   bool allocate = true;  ///< borrow one extent and give it back
 };
 
-/// Everything a client needs, in the order in which it is needed. What rests on a failed check is left out,
-/// but the driver: if the broker does not say where it is, it follows as not known.
+/// Everything a client needs, in the order in which it is needed. A check that needs
+/// a failed one is left out. Only the driver is listed as not known if the broker does not say where it is.
 std::vector<Finding> run_checks(const CheckOptions& options);
 
 bool all_well(const std::vector<Finding>& findings);

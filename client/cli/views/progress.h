@@ -10,7 +10,7 @@ namespace gpumem::cli {
 /// for each change.
 class Progress {
  public:
-  /// `who`  prefix of each line: `gpumem run`.
+  /// `who`  the prefix of each line: `gpumem run`.
   explicit Progress(std::string who);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;

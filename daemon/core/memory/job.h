@@ -32,7 +32,7 @@ struct JobResult {
   JobId id;
   DeviceIndex device = 0;
   std::vector<ExtentId> failed;
-  bool lacks_files = false;  ///< some of them for want of descriptors, not of memory
+  bool lacks_files = false;  ///< extents failed because descriptors ran out, not memory
 };
 
 /// The order in which a device's jobs run. A job that a request waits for runs first, so that a growth waits

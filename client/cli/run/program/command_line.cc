@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/time_format.h"
+
 namespace gpumem::cli {
 namespace {
 
