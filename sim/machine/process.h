@@ -2,8 +2,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <map>
-#include <utility>
 
 namespace gpumem::sim {
 
@@ -21,18 +19,5 @@ ProcessId this_process();
 /// True while `process` can hold memory: it exists and is not merely waiting to be reaped. False also if it
 /// cannot be seen (another PID namespace), so false is a reason to look closer, not a proof.
 bool is_alive(ProcessId process);
-
-/// Answers is_alive, asking the system once for each process.
-class LivenessCache {
- public:
-  bool operator()(ProcessId process) {
-    const auto [it, is_new] = known_.try_emplace(process, false);
-    if (is_new) it->second = is_alive(process);
-    return it->second;
-  }
-
- private:
-  std::map<ProcessId, bool> known_;
-};
 
 }  // namespace gpumem::sim

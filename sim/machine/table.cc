@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "sim/machine/shared_file.h"
 
@@ -52,6 +53,8 @@ Result<layout::Table*> map_table(const Machine& machine) {
                                     ": damaged or of another version; create the machine anew"};
 }
 
+ProcessId creator_of(const layout::Slot& slot) { return {slot.creator_pid, slot.creator_start}; }
+
 /// Removes the extent files in `folder` for which `is_kept` is false.
 void remove_files_unless(const std::string& folder, const std::function<bool(SlotRef)>& is_kept) {
   std::error_code error;
@@ -66,7 +69,9 @@ void remove_files_unless(const std::string& folder, const std::function<bool(Slo
 Result<std::unique_ptr<Table>> Table::open(const Machine& machine) {
   auto shared = map_table(machine);
   if (!shared) return shared.error();
-  return std::unique_ptr<Table>(new Table(*shared, machine.data_folder().string() + "/"));
+  std::unique_ptr<Table> table(new Table(*shared, machine.data_folder().string() + "/"));
+  table->bury_own();
+  return table;
 }
 
 Table::Table(layout::Table* shared, std::string folder) : shared_(shared), folder_(std::move(folder)) {}
@@ -243,16 +248,29 @@ void Table::free_slot(std::uint32_t index) {
   shared_->first_free = index + 1;
 }
 
-/// Ends extents that no process holds. An extent that its living creator has not released is held; it needs
-/// no look at /proc.
+/// Ends extents that no process holds. A creator that lives and holds the first of those that it has not
+/// released holds them all: their files need no look.
 void Table::collect() {
-  LivenessCache is_alive;
+  std::map<ProcessId, bool> holds_all{{self_, true}};
   for (std::uint32_t i = 0; i < shared_->slot_end; ++i) {
     const layout::Slot& slot = shared_->slots[i];
     if (slot.generation == 0) continue;
-    const ProcessId creator{slot.creator_pid, slot.creator_start};
+    const ProcessId creator = creator_of(slot);
     const bool is_released = (slot.flags & layout::kReleased) != 0;
-    if (!is_released && (creator == self_ || is_alive(creator))) continue;
+    const auto known = is_released ? holds_all.end() : holds_all.find(creator);
+    if (known != holds_all.end() && known->second) continue;
+    const bool is_dead = bury_if_dead(path_of({i, slot.generation}));
+    if (is_dead) free_slot(i);
+    if (!is_released) holds_all.try_emplace(creator, !is_dead && is_alive(creator));
+  }
+}
+
+/// Ends what this process held as another program, before exec.
+void Table::bury_own() {
+  const Lock lock(*this);
+  for (std::uint32_t i = 0; i < shared_->slot_end; ++i) {
+    const layout::Slot& slot = shared_->slots[i];
+    if (slot.generation == 0 || creator_of(slot) != self_) continue;
     if (bury_if_dead(path_of({i, slot.generation}))) free_slot(i);
   }
 }
@@ -279,7 +297,7 @@ void Table::repair() {
 ExtentInfo Table::info(std::uint32_t index) const {
   const layout::Slot& slot = shared_->slots[index];
   return {.slot = {index, slot.generation},
-          .creator = {slot.creator_pid, slot.creator_start},
+          .creator = creator_of(slot),
           .device = slot.device,
           .kind = static_cast<Kind>(slot.kind),
           .size = slot.size,

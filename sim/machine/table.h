@@ -122,6 +122,7 @@ class Table {
   std::optional<std::uint32_t> take_slot();
   void free_slot(std::uint32_t index);
   void collect();
+  void bury_own();
   void repair();
   ExtentInfo info(std::uint32_t index) const;
   bool holds(SlotRef slot) const;

@@ -120,5 +120,42 @@ SCENE_TEST(ContextsTest, ResetOfThePrimaryContextFreesItsBlocks) {
   EXPECT_CU(calls::cuMemFree_v2(at));
 }
 
+void have_memory_and_some_of_it_idle() {
+  CUdeviceptr kept = 0, idle = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&kept, 32 * kMiB));
+  ASSERT_CU(calls::cuMemAlloc_v2(&idle, 32 * kMiB));
+  EXPECT_CU(calls::cuMemFree_v2(idle));
+  tell_and_await();
+}
+
+SCENE(EndsItsContexts) {
+  const CUcontext primary = start();
+  CUcontext context = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&context, 0, 0));
+  have_memory_and_some_of_it_idle();
+  EXPECT_CU(calls::cuCtxDestroy_v2(context));
+  tell_and_await();
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+  have_memory_and_some_of_it_idle();
+  EXPECT_CU(calls::cuDevicePrimaryCtxRelease_v2(0));
+  tell_and_await();
+  start();
+  have_memory_and_some_of_it_idle();
+  EXPECT_CU(calls::cuDevicePrimaryCtxReset_v2(0));
+  tell_and_await();
+}
+
+TEST_F(ContextsTest, AllMemoryGoesBackAtOnceWithTheContext) {
+  Actor one = actor("EndsItsContexts");
+  for (const char* how : {"destroyed", "released", "reset"}) {
+    one.await();
+    EXPECT_GE(broker_.device().active(), 32 * kMiB);
+    one.tell_and_await();
+    EXPECT_EQ(broker_.device().active(), 0U) << how;
+    one.tell();
+  }
+  EXPECT_TRUE(one.succeeds()) << one.output();
+}
+
 }  // namespace
 }  // namespace gpumem::shim::test

@@ -113,12 +113,11 @@ TASK(ends_its_main_thread) {
   ::pthread_exit(nullptr);
 }
 
-// The program becomes another one, which is the same process to the kernel: its memory stays charged until
-// that ends.
+// The program becomes another one, which is the same process to the kernel.
 TASK(becomes_another) {
   start();
   CUdeviceptr at = 0;
-  OK(cuMemAlloc(&at, kGiB));
+  OK(cuMemAlloc(&at, 20 * kGiB));
   ::execl("/proc/self/exe", "another", "borrows_anew", nullptr);
   MUST(at == 0);  // exec does not come back
 }

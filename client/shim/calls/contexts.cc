@@ -24,8 +24,9 @@ constinit RealCall<decltype(::cuGreenCtxDestroy)> real_destroy_green("cuGreenCtx
 constinit RealCall<decltype(::cuCtxFromGreenCtx)> real_from_green("cuCtxFromGreenCtx");
 #endif
 
-/// Their work has ended with the context.
-void end(CUcontext context, const std::vector<Block>& blocks) {
+/// Frees what the context of `device` has taken along, of which `blocks` were allocated in it. Idle memory of
+/// the device goes back to the broker, as the driver's own would to the device.
+void clean_up_after(CUcontext context, CUdevice device, const std::vector<Block>& blocks) {
   for (const Block& block : blocks) {
     Process::current().exports().end(block);
     (void)block.memory->free_idle(block);
@@ -33,8 +34,9 @@ void end(CUcontext context, const std::vector<Block>& blocks) {
   Process::current().outside().ended(context);
   Process::current().imports().ended(context);
   Process::current().captures().ended_with(context);
+  if (DeviceMemory* const memory = Process::current().open_memory_of(device); memory != nullptr)
+    memory->trim({});
 }
-void free_blocks_of(CUcontext context) { end(context, Process::current().blocks().take_of(context)); }
 
 /// The primary context of `device` if it is there, else null.
 CUcontext primary_of(CUdevice device) {
@@ -52,7 +54,8 @@ CUresult end_primary(CUdevice device, const End& end) {
     const bool may_take_along = process.open_memory_of(device) != nullptr || process.captures().any();
     const CUcontext context = may_take_along ? primary_of(device) : nullptr;
     const CUresult ended = end();
-    if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device)) free_blocks_of(context);
+    if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device))
+      clean_up_after(context, device, Process::current().blocks().take_of(context));
     return ended;
   });
 }
@@ -77,9 +80,11 @@ CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
     // Before: the next context may have its handle at once.
     Blocks& all = Process::current().blocks();
     const std::vector<Block> blocks = all.take_of(ctx);
+    CUdevice device = -1;
+    if (Process::current().is_brokered()) (void)device_of(ctx, &device);
     const CUresult ended = real_destroy(ctx);
     if (ended == CUDA_SUCCESS)
-      end(ctx, blocks);
+      clean_up_after(ctx, device, blocks);
     else
       for (const Block& block : blocks) all.put_back(block);
     return ended;

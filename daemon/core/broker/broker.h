@@ -25,8 +25,8 @@ namespace gpumem::core {
 
 /// How a session came to its end.
 enum class SessionEnd {
-  kReleased,  ///< the client said that it has unmapped everything
-  kLost,      ///< the lane broke: what the process has mapped stays mapped while it lives
+  kReleased,  ///< the client has unmapped everything, as far as it says, or closed the lane and lives on
+  kLost,      ///< the broker has cut the lane: what the process has mapped stays mapped while it lives
   kExited,    ///< the process is gone
 };
 
@@ -76,8 +76,8 @@ class Broker {
   /// The outcome of every event so far: to be taken after each.
   Outbox& outbox() { return state_.outbox; }
 
-  /// The lane is gone. Requests that wait are dropped; leases come back now, or, if the process may still
-  /// use them, when exited() says so. Unknown sessions are ignored.
+  /// The lane is gone. Requests that wait are dropped. Leases come back now or, after kLost, when exited()
+  /// says so. Unknown sessions are ignored.
   void session_ended(SessionId session, SessionEnd end, TimePoint now);
   /// The process is gone, and with it every mapping of its own.
   void exited(SessionId session, TimePoint now) { session_ended(session, SessionEnd::kExited, now); }

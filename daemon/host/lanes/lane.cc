@@ -103,7 +103,10 @@ void Lane::receive() {
       if (bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
       return close(bytes.error().message);
     }
-    if (bytes->empty()) return end();
+    if (bytes->empty()) {
+      released_ = released_ || lives_on();
+      return end();
+    }
     handler_.frame(shared_from_this(), *bytes);
   }
   if (!ended_) await_message();
@@ -202,6 +205,14 @@ void Lane::flush() {
   patience_.cancel();
 }
 
+// exec() closes the connection after it has taken the mappings away. Any other process that closes its end
+// says that it has let go, as with a Goodbye: the driver proves it or not. The end of a process that is about
+// to end comes by process_exited().
+bool Lane::lives_on() const {
+  if (!process_.is_watching()) return false;
+  return peer_.pid == 0 || !is_ending(stat_of(peer_.pid));
+}
+
 void Lane::close(const std::string& why) {
   if (ended_) return;
   handler_.warn("connection of " + who() + " closed: " + why);
@@ -211,7 +222,7 @@ void Lane::close(const std::string& why) {
 void Lane::end() {
   if (ended_) return;
   leave_to_next();
-  handler_.closed(shared_from_this(), goodbye_);
+  handler_.closed(shared_from_this(), released_);
 }
 
 void Lane::leave_to_next() {

@@ -28,8 +28,9 @@ class LaneHandler {
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void warn(const std::string& words) = 0;
-  /// The connection is gone; `goodbye`: the client had said that it has unmapped everything.
-  virtual void closed(const std::shared_ptr<Lane>& lane, bool goodbye) = 0;
+  /// The connection is gone; `released`: the client has said that it has unmapped everything, or it has
+  /// closed the connection itself and lives on.
+  virtual void closed(const std::shared_ptr<Lane>& lane, bool released) = 0;
   /// The process is gone, and with it its mappings. After closed() or before.
   virtual void process_exited(const std::shared_ptr<Lane>& lane) = 0;
 };
@@ -71,7 +72,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   /// Whether much of what was sent is unread.
   bool is_behind();
   /// The client has said that it has unmapped everything.
-  void note_goodbye() { goodbye_ = true; }
+  void note_goodbye() { released_ = true; }
   /// Closes the connection without telling anybody: the session goes on with the next broker.
   void leave_to_next();
   /// Closes the connection without a word; closed() follows.
@@ -101,6 +102,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void receive();
   Result<std::string> next_message();
   void flush();
+  bool lives_on() const;
   void end();
   void close_socket();
 
@@ -116,7 +118,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   SessionId session_;
   bool welcomed_ = false;
   std::size_t welcome_descriptors_ = 0;
-  bool goodbye_ = false;
+  bool released_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there
   bool ended_ = false;
 };

@@ -95,7 +95,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
   void warn(const std::string& words) override { warnings_.warn(words); }
-  void closed(const std::shared_ptr<Lane>& lane, bool goodbye) override;
+  void closed(const std::shared_ptr<Lane>& lane, bool released) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;
 
   PeerListener::Options listening(Options& options);

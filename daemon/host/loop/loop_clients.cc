@@ -105,11 +105,11 @@ Error Loop::no_descriptors() const {
       "the broker has no descriptors left for another session: raise its limit of open files (LimitNOFILE=)");
 }
 
-void Loop::closed(const std::shared_ptr<Lane>& lane, bool goodbye) {
+void Loop::closed(const std::shared_ptr<Lane>& lane, bool released) {
   silent_.remove(lane.get());
   inventories_.drop(lane.get());
   if (!lane->session()) return lane->forget();  // nothing is charged to its process: no need to see it end
-  const auto end = goodbye                    ? core::SessionEnd::kReleased
+  const auto end = released                   ? core::SessionEnd::kReleased
                    : lane->process_may_live() ? core::SessionEnd::kLost
                                               : core::SessionEnd::kExited;
   run([&](core::Broker& broker, core::TimePoint at) {

@@ -52,11 +52,6 @@ bool has_own_pids(const std::string& status) {
   return !(numbers >> own) || numbers >> deeper;
 }
 
-bool is_ending(const std::optional<ProcessStat>& stat) {
-  constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING
-  return !stat || !stat->flags || (*stat->flags & kExiting) != 0;
-}
-
 // Nothing: the kernel does not show it of this task any more.
 std::optional<PodReader::Found> find_task(const std::filesystem::path& task, const std::string& cgroup_root) {
   const auto cgroup = read_text(task / "cgroup");
@@ -169,6 +164,11 @@ std::optional<std::string> read_stat(const std::filesystem::path& task) {
 std::optional<ProcessStat> stat_of(std::int64_t pid) {
   const auto text = read_stat("/proc/" + std::to_string(pid));
   return text ? parse_stat(*text) : std::nullopt;
+}
+
+bool is_ending(const std::optional<ProcessStat>& stat) {
+  constexpr std::uint64_t kExiting = 0x4;  // PF_EXITING
+  return !stat || !stat->flags || (*stat->flags & kExiting) != 0;
 }
 
 PodReader::Found PodReader::find(std::int64_t pid) const {

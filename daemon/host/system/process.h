@@ -53,6 +53,9 @@ std::optional<std::string> read_stat(const std::filesystem::path& task);
 /// Of the process `pid`. Nothing: as both.
 std::optional<ProcessStat> stat_of(std::int64_t pid);
 
+/// Whether the process or thread is about to end. It has, if the kernel shows nothing of it.
+bool is_ending(const std::optional<ProcessStat>& stat);
+
 /// Tells which pod of Kubernetes a process is in, by what the kernel shows of it: the cgroups that the
 /// kubelet made.
 struct PodReader {

@@ -1,4 +1,6 @@
 // Memory lives as long as its last reference, in any process: a handle, a descriptor, a mapping.
+#include <unistd.h>
+
 #include "tests/contract/driver/fixture.h"
 
 namespace gpumem::contract {
@@ -101,6 +103,22 @@ TEST_F(Lifetime, EndsWithAKilledProcessWhateverItHeld) {
   process.channel().await();
   expect_used_at_least(5 * block_.count);
   process.kill();
+  expect_used(0);
+}
+
+TEST_F(Lifetime, EndsWithAProgramThatBecomesAnotherWhateverItHeld) {
+  Process process([this](Channel& channel) {
+    const cuda::CurrentContext entered = context();
+    const cuda::Allocation one = allocate({4 * block_.count}), two = allocate(block_);
+    const Mapped mapped = map(one);
+    fill(mapped.range.base(), one.size(), 1);
+    channel.signal_and_await();
+    ::execl("/bin/sleep", "sleep", "100", nullptr);
+    ADD_FAILURE() << "there is no such program";
+  });
+  process.channel().await();
+  expect_used_at_least(5 * block_.count);
+  process.channel().signal();
   expect_used(0);
 }
 

@@ -31,9 +31,9 @@ struct Recorder final : LaneHandler {
     lane->welcome(SessionId{7}, "welcome", descriptors);
   }
   void warn(const std::string& words) override { warning = words; }
-  void closed(const std::shared_ptr<Lane>& lane, bool said_goodbye) override {
+  void closed(const std::shared_ptr<Lane>& lane, bool has_released) override {
     ++closures;
-    goodbye = said_goodbye;
+    released = has_released;
     may_live = lane->process_may_live();
     if (!lane->session()) lane->forget();
     if (closures == 1 && after_first_end) after_first_end();
@@ -46,7 +46,7 @@ struct Recorder final : LaneHandler {
   std::string warning;
   std::vector<std::string> frames;
   int closures = 0, exits = 0;
-  bool goodbye = false, may_live = false;
+  bool released = false, may_live = false;
 };
 
 struct LaneTest : testing::Test {
@@ -148,7 +148,7 @@ TEST_F(LaneTest, TellsAGoodbyeWithTheEnd) {
   say(kGoodbye);
   client.reset();
   EXPECT_TRUE(is_closed());
-  EXPECT_TRUE(recorder.goodbye);
+  EXPECT_TRUE(recorder.released);
 }
 
 TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
@@ -157,16 +157,23 @@ TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
   say(kGoodbye);
   client.reset();  // the kernel reports a reset first, then the goodbye
   EXPECT_TRUE(is_closed());
-  EXPECT_TRUE(recorder.goodbye);
+  EXPECT_TRUE(recorder.released);
 }
 
-TEST_F(LaneTest, TellsALossWithoutAGoodbye) {
+TEST_F(LaneTest, TellsThatAClientThatLivesOnHasClosedItsEnd) {
   greet();
   client.reset();
   EXPECT_TRUE(is_closed());
-  EXPECT_FALSE(recorder.goodbye);
+  EXPECT_TRUE(recorder.released);
   EXPECT_TRUE(recorder.may_live) << "this process does";
   EXPECT_EQ(recorder.exits, 0);
+}
+
+TEST_F(LaneTest, TellsThatItWasCutBesideAClientThatLivesOn) {
+  greet();
+  lane->close("enough");
+  EXPECT_FALSE(recorder.released);
+  EXPECT_TRUE(recorder.may_live);
 }
 
 TEST_F(LaneTest, ClosesOnDescriptors) {
@@ -242,35 +249,72 @@ TEST_F(LaneTest, TellsItsEndOnce) {
   EXPECT_EQ(recorder.closures, 1);
 }
 
-TEST(LaneOfAChild, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
-  int ends[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-  const UniqueFd kept(ends[1]);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::pause();
-    ::_exit(0);
+// A lane of a child, which greets and then runs `body`. This process has the client's end, too.
+struct LaneOfAChild {
+  explicit LaneOfAChild(const std::function<void()>& body) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    client.reset(ends[1]);
+    EXPECT_TRUE(send_packet(client.get(), lane::Outgoing(lane::Hello{}, 1).bytes()));
+    pid = ::fork();
+    if (pid == 0) {
+      body();
+      ::_exit(0);
+    }
+    PeerProcess peer;
+    peer.peer.pid = pid;
+    peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread).value();
+    lane->start();
+    run_until([&] { return static_cast<bool>(lane->session()); });
   }
-  PeerProcess peer;
-  peer.peer.pid = pid;
-  peer.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  SocketDisposal disposal(true);
+  ~LaneOfAChild() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    lane->forget();
+  }
+  template <class Condition>
+  void run_until(Condition condition) {
+    while (!condition() && loop.run_one_for(test::kPatience) > 0) {
+    }
+  }
+
+  SocketDisposal disposal{true};
   boost::asio::io_context loop;
-  UnreadDescriptors unread(loop, 1024, disposal);
+  UnreadDescriptors unread{loop, 1024, disposal};
   Recorder recorder;
-  auto lane = Lane::create(loop, {UniqueFd(ends[0]), std::move(peer)}, recorder, disposal, unread).value();
-  lane->start();
-  EXPECT_TRUE(send_packet(kept.get(), lane::Outgoing(lane::Hello{}, 1).bytes()));
-  while (!lane->session() && loop.run_one_for(test::kPatience) > 0) {
+  UniqueFd client;
+  pid_t pid = -1;
+  std::shared_ptr<Lane> lane;
+};
+
+TEST(LaneOfAChildTest, TellsThatTheProcessIsGoneThoughAnotherHasItsSocket) {
+  LaneOfAChild child([] { ::pause(); });
+  EXPECT_TRUE(child.lane->process_may_live());
+  EXPECT_TRUE(child.lane->signal(core::Signal::kKill));
+  child.run_until([&] { return child.recorder.exits != 0; });
+  EXPECT_EQ(child.recorder.exits, 1);
+  EXPECT_EQ(child.recorder.closures, 1);
+  EXPECT_FALSE(child.recorder.may_live);
+}
+
+TEST(LaneOfAChildTest, TellsAProcessThatBecomesAnotherProgramFromOneThatEnds) {
+  for (const bool becomes_another : {true, false}) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const UniqueFd waits(ends[0]);
+    UniqueFd goes_on(ends[1]);
+    LaneOfAChild child([&] {
+      goes_on.reset();
+      char nothing = 0;
+      if (::read(waits.get(), &nothing, 1) == 0 && becomes_another)
+        ::execl("/bin/sleep", "sleep", "100", nullptr);
+    });
+    child.client.reset();
+    goes_on.reset();
+    child.run_until([&] { return child.recorder.closures != 0; });
+    EXPECT_EQ(child.recorder.released, becomes_another);
   }
-  EXPECT_TRUE(lane->process_may_live());
-  EXPECT_TRUE(lane->signal(core::Signal::kKill));
-  while (recorder.exits == 0 && loop.run_one_for(test::kPatience) > 0) {
-  }
-  EXPECT_EQ(recorder.exits, 1);
-  EXPECT_EQ(recorder.closures, 1);
-  EXPECT_FALSE(recorder.may_live);
-  ::waitpid(pid, nullptr, 0);
 }
 
 TEST_F(LaneTest, HandsFramesOverAsTheyCome) {
