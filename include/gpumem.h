@@ -49,7 +49,7 @@ extern "C" {
 /* gRPC's codes, with gRPC's numbers. No other codes are returned. */
 typedef enum gpumem_status {
   GPUMEM_OK = 0,
-  GPUMEM_CANCELLED = 1,
+  GPUMEM_CANCELLED = 1,         /* called off, or ended by a signal: SIGINT, SIGTERM, SIGHUP, SIGQUIT */
   GPUMEM_INVALID_ARGUMENT = 3,  /* the caller's own input is wrong; repeating it will fail again */
   GPUMEM_DEADLINE_EXCEEDED = 4, /* waited as long as was allowed */
   GPUMEM_NOT_FOUND = 5,
@@ -290,10 +290,9 @@ gpumem_status gpumem_slice_open(gpumem_session* session, const gpumem_slice_opti
 /* Grows until `target` bytes are committed, rounded up to the granularity, and stores the committed size
    unless `committed` is NULL. [base, base + committed) is device memory then, and what is new reads as zero.
    Errors  GPUMEM_RESOURCE_EXHAUSTED (a limit, or no memory and no time to wait), GPUMEM_DEADLINE_EXCEEDED
-           (waited in vain), GPUMEM_CANCELLED (the slice was closed meanwhile, or the canceller was used),
-           GPUMEM_UNAVAILABLE,
-           GPUMEM_UNAUTHENTICATED, GPUMEM_INVALID_ARGUMENT (`target` near 2^64 or under `least`, a negative
-           wait).
+           (waited in vain), GPUMEM_CANCELLED (the slice was closed meanwhile, the canceller was used, or a
+           handler of the program took a signal to end), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED,
+           GPUMEM_INVALID_ARGUMENT (`target` near 2^64 or under `least`, a negative wait).
    Blocks  up to `wait_ms`. */
 gpumem_status gpumem_slice_grow(gpumem_slice* slice, uint64_t target, const gpumem_grow_options* options,
                                 uint64_t* committed) GPUMEM_NOEXCEPT;
@@ -563,8 +562,8 @@ gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_alloca
    Errors  GPUMEM_RESOURCE_EXHAUSTED, GPUMEM_DEADLINE_EXCEEDED: not without memory that others hold, with the
            broker's explanation, after everything that is cached here was tried. GPUMEM_RESOURCE_EXHAUSTED,
            too: more than the limit; over 4,095 streams. GPUMEM_INVALID_ARGUMENT (zero; a tag that gpumem_tag
-           has not given), GPUMEM_UNAVAILABLE (the broker is gone), GPUMEM_UNAUTHENTICATED (it has ended the
-           session).
+           has not given), GPUMEM_CANCELLED (a handler of the program took a signal to end while this waited),
+           GPUMEM_UNAVAILABLE (the broker is gone), GPUMEM_UNAUTHENTICATED (it has ended the session).
    Blocks  only while more memory is asked for: up to `wait_ms`. */
 gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes, gpumem_stream stream,
                               gpumem_address* address) GPUMEM_NOEXCEPT;

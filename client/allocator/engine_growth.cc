@@ -21,6 +21,13 @@ constexpr int kMostRounds = 4;
 // Longer than any real wait, and short enough to be added to a point in time.
 constexpr std::chrono::hours kLongestWait{24 * 365};
 
+/// The error of a waiter that does not wait on after `refused`.
+GrowError end_of_wait(const GrowthQueue::Waiter& waiter, GrowError refused) {
+  if (waiter.is_interrupted()) return waiter.signals->error();
+  refused.code = Code::kDeadlineExceeded;
+  return refused;
+}
+
 }  // namespace
 
 /// Ends the waiter's turn and wait, lets the stream go, and a room without a block: after exceptions, too.
@@ -62,11 +69,11 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
         arena_.queue().begin_to_wait(waiter);
         arena_.caches().stop();  // until nobody waits, no block goes where the waiter would not see it
       }
-      if (!arena_.queue().take_turn(waiter, deadline, lock_)) {
-        last_look = waiter.waits && Clock::now() >= deadline;
-        if (last_look) refused->code = Code::kDeadlineExceeded;
-        continue;
-      }
+      const bool may_grow = arena_.queue().take_turn(waiter, deadline, lock_);
+      const bool is_late = !may_grow && Clock::now() >= deadline;
+      last_look = waiter.waits && (waiter.is_interrupted() || is_late);
+      if (last_look) refused = end_of_wait(waiter, std::move(*refused));
+      if (!may_grow || last_look) continue;
       request = request_for(need, waiter, deadline);
       backing = backing_;
       if (request.min_bytes.is_zero()) {  // another growth was enough
@@ -84,6 +91,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
     } else {
       last_resort = true;
       refused.reset();
+      if (need.wait.count() > 0) waiter.signals.emplace();
       wait_for_all();
     }
   }

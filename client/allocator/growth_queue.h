@@ -1,6 +1,8 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/thread_guards.h"
 #include "client/allocator/span.h"
+#include "client/process/signal_watch.h"
 
 namespace gpumem::allocator {
 
@@ -18,16 +21,19 @@ class GrowthQueue {
  public:
   using Clock = std::chrono::steady_clock;
   struct Waiter {
-    std::uint64_t bytes = 0;                  ///< that it needs
-    StreamIndex stream = kNoStream;           ///< that it needs them for
-    ClassIndex slots = kNoClass;              ///< of which one is enough, too
-    bool waits = false;                       ///< for memory that others hold now
-    bool woken = false;                       ///< there may be enough
-    std::stop_source stop{std::nostopstate};  ///< calls its growth off
+    std::uint64_t bytes = 0;                       ///< that it needs
+    StreamIndex stream = kNoStream;                ///< that it needs them for
+    ClassIndex slots = kNoClass;                   ///< of which one is enough, too
+    bool waits = false;                            ///< for memory that others hold now
+    bool woken = false;                            ///< there may be enough
+    std::stop_source stop{std::nostopstate};       ///< calls its growth off
+    std::optional<client::SignalWatch> signals{};  ///< of one that waits
+    /// Whether the program was told to end.
+    bool is_interrupted() const { return signals && signals->seen() != 0; }
   };
 
-  /// Waits until the waiter may grow. False: look again, because it was woken, the deadline has passed, or
-  /// this is closed.
+  /// Waits until the waiter may grow. False: look again, because it was woken or interrupted, the deadline
+  /// has passed, or this is closed.
   bool take_turn(Waiter& waiter, Clock::time_point deadline, Mutex& lock) GPUMEM_REQUIRES(lock) {
     const NotCancelled whole;
     const int asks = waiter.waits ? 0 : 1;
@@ -38,8 +44,8 @@ class GrowthQueue {
       if (!waiter.waits) {
         if (growing_ != nullptr && growing_->waits) growing_->stop.request_stop();
         changed_.wait(lock);
-      } else if (Clock::now() < deadline) {
-        changed_.wait_until(lock, deadline);
+      } else if (Clock::now() < deadline && !waiter.is_interrupted()) {
+        changed_.wait_until(lock, std::min(deadline, Clock::now() + client::SignalWatch::kLook));
       } else {
         break;
       }

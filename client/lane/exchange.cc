@@ -68,7 +68,9 @@ Exchange::Call::Call(Exchange& exchange, Deadlines deadlines, Of of)
       of_(of),
       frame_(lane::Ping{}),
       deadline_(deadlines.answer),
-      broker_deadline_(std::max(deadlines.answer, deadlines.broker)) {}
+      broker_deadline_(std::max(deadlines.answer, deadlines.broker)) {
+  if (deadlines.broker > deadlines.answer) signals_.emplace();
+}
 
 Exchange::Call::~Call() {
   const MutexLock lock(exchange_.mutex_);
@@ -142,7 +144,7 @@ void Exchange::Call::call_off() {
 
 Result<void> Exchange::begin(Call& call) {
   if (!closed_ && silent_) read_what_is_there();
-  if (auto open = wait_for_broker(call.broker_deadline_); !open) return open;
+  if (auto open = wait_for_broker(call.broker_deadline_, &call); !open) return open;
   const Clock::time_point now = Clock::now();
   if (silent_) {
     if (probed_ + timeout_ <= now) probe(now);
@@ -179,7 +181,7 @@ LaneSocket::Sent Exchange::try_to_send(std::string_view bytes, Clock::time_point
 // The frame goes out on one connection or the next, never on both: no other thread opens one meanwhile.
 Result<void> Exchange::send(Call& call) {
   for (;;) {
-    if (auto open = wait_for_broker(call.broker_deadline_); !open) return open;
+    if (auto open = wait_for_broker(call.broker_deadline_, &call); !open) return open;
     // A call that waited for a broker may have used up the time that its frame states.
     if (call.of_ == Call::Of::kGrowth && Clock::now() - call.begun_ > timeout_ / 4) renew(call);
     const LaneSocket::Sent sent = try_to_send(call.frame_.bytes(), call.deadline_);
@@ -270,12 +272,14 @@ Result<void> Exchange::await(Call& call) {
   for (;;) {
     if (call.arrived_) return {};
     if (call.failed_) return *call.failed_;
+    if (call.is_interrupted()) return call.signals_->error();
     if (closed_) {
-      auto open = wait_for_broker(call.broker_deadline_);
+      auto open = wait_for_broker(call.broker_deadline_, &call);
       if (!open) return call.called_off_ ? called_off() : open.error();
       continue;
     }
-    const Clock::time_point until = patience_ends(call);
+    Clock::time_point until = patience_ends(call);
+    if (call.signals_) until = std::min(until, Clock::now() + SignalWatch::kLook);
     if (may_read()) {
       if (read(until)) continue;  // what is there is read before anybody loses patience
     } else {

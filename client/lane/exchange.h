@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "client/lane/lane_resumption.h"
 #include "client/lane/lane_socket.h"
+#include "client/process/signal_watch.h"
 
 namespace gpumem::client {
 
@@ -23,8 +24,9 @@ inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 
 /// meanwhile fail at once. An answer without a waiting call is dropped: the leases of a late grant are
 /// returned, a late import or reservation is released.
 /// A broker that has ended may be followed by another, which resumes the session: calls wait for it until
-/// their deadlines, and are made again there. Threads  any. `mutex_` is held for system calls that do not
-/// block.
+/// their deadlines, and are made again there.
+/// A call that may wait for others fails as kCancelled if the program takes a signal to end (SignalWatch).
+/// Threads  any. `mutex_` is held for system calls that do not block.
 class Exchange {
  public:
   using Clock = LaneSocket::Clock;
@@ -66,9 +68,12 @@ class Exchange {
 
    private:
     friend Exchange;
+    bool is_interrupted() const { return signals_ && signals_->seen() != 0; }
+
     Exchange& exchange_;
     const std::uint64_t request_;
     const Of of_;
+    std::optional<SignalWatch> signals_;  // of a call that may wait for longer than an answer takes
     // Guarded by the exchange's mutex.
     lane::Outgoing frame_;
     Clock::time_point deadline_;
@@ -138,10 +143,11 @@ class Exchange {
   Result<void> send(Call& call) GPUMEM_REQUIRES(mutex_);
   void renew(Call& call) GPUMEM_REQUIRES(mutex_);
   bool may_resume() const GPUMEM_REQUIRES(mutex_) { return resumption_.attempt != nullptr && !lost_; }
-  /// Success: the connection is open. Errors  kUnavailable, and why the session is lost.
-  /// `deadline`  may come nearer meanwhile.
-  Result<void> wait_for_broker(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
-  bool wait_until_open(const Clock::time_point& deadline) GPUMEM_REQUIRES(mutex_);
+  /// Success: the connection is open. Errors  kUnavailable, and why the session is lost; `call` is
+  /// interrupted. `deadline`  may come nearer meanwhile.
+  Result<void> wait_for_broker(const Clock::time_point& deadline, const Call* call = nullptr)
+      GPUMEM_REQUIRES(mutex_);
+  bool wait_until_open(const Clock::time_point& deadline, const Call* call = nullptr) GPUMEM_REQUIRES(mutex_);
   void resume(Clock::time_point deadline) GPUMEM_REQUIRES(mutex_);
   void go_on(LaneSocket reopened) GPUMEM_REQUIRES(mutex_);
   void send_again(Call& call) GPUMEM_REQUIRES(mutex_);

@@ -165,18 +165,20 @@ bool Exchange::mend(Clock::time_point deadline) {
 }
 
 // If other calls have waited for a broker in vain, a call that waits for nothing else fails at once.
-Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline) {
+Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline, const Call* call) {
   if (!closed_) return {};
   const Clock::time_point now = Clock::now();
   const bool is_patient = !absent_ || deadline > now + timeout_;
-  if (wait_until_open(is_patient ? deadline : now)) return {};
-  if (!is_patient && may_resume() && resumption_.has_reached_one() && wait_until_open(deadline)) return {};
+  if (wait_until_open(is_patient ? deadline : now, call)) return {};
+  const bool has_hope = !is_patient && may_resume() && resumption_.has_reached_one();
+  if (has_hope && wait_until_open(deadline, call)) return {};
+  if (call != nullptr && call->is_interrupted()) return call->signals_->error();
   absent_ = true;
   return gone();
 }
 
-bool Exchange::wait_until_open(const Clock::time_point& deadline) {
-  while (closed_ && may_resume()) {
+bool Exchange::wait_until_open(const Clock::time_point& deadline, const Call* call) {
+  while (closed_ && may_resume() && !(call != nullptr && call->is_interrupted())) {
     if (resuming_)
       reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + kLongestPause));
     else

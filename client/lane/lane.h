@@ -134,7 +134,7 @@ class Lane {
 
   /// Makes the request `body`, and gives `take` every part of the grant as it comes. The grant is the
   /// caller's to accept or to return, also if this fails after some parts. Errors  with the broker's Denial;
-  /// kCancelled: by `terms.stop`.
+  /// kCancelled: by `terms.stop`, or by a signal (SignalWatch).
   Result<void, GrowError> grow(const lane::Grow& body, const GrowTerms& terms,
                                const std::function<void(GrantPart)>& take);
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/crash_point.h"
+#include "client/process/signal_watch.h"
 #include "client/process/status.h"
 #include "client/slice/borrower.h"
 
@@ -121,13 +122,21 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
   return granted;
 }
 
+/// Of a growth that waits for memory.
+using Signals = std::optional<SignalWatch>;
+
 Result<CancellableMutex::Guard> lock_growth(Borrower& slice, const Limits& limits,
-                                            const std::stop_token& stop) {
+                                            const std::stop_token& stop, const Signals& signals) {
   const Clock::time_point latest = limits.ends - limits.timeout / 2;
-  CancellableMutex::Guard ours = slice.growth_mutex().lock(latest, stop);
-  if (ours) return ours;
-  if (stop.stop_requested()) return called_off();
-  return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
+  for (;;) {
+    const Clock::time_point look = signals ? Clock::now() + SignalWatch::kLook : latest;
+    CancellableMutex::Guard ours = slice.growth_mutex().lock(std::min(look, latest), stop);
+    if (signals && signals->seen() != 0) return signals->error();
+    if (ours) return ours;
+    if (stop.stop_requested()) return called_off();
+    if (Clock::now() >= latest)
+      return Error{Code::kDeadlineExceeded, "another growth of this slice is still waiting"};
+  }
 }
 
 /// One growth in progress. Its parts are in the locking order of slices.
@@ -137,6 +146,7 @@ class Growth {
       : parts_(std::move(parts)),
         stop_(options.stop),
         limits_(Limits::of(options, parts_.front().slice->connection().timeout())) {
+    if (options.wait.count() > 0) signals_.emplace();
     std::ranges::sort(parts_, {}, [](const GrowthPart& part) { return part.slice->id(); });
   }
 
@@ -158,7 +168,7 @@ class Growth {
  private:
   Result<void> lock_all() {
     for (const GrowthPart& part : parts_) {
-      auto ours = lock_growth(*part.slice, limits_, stop_);
+      auto ours = lock_growth(*part.slice, limits_, stop_, signals_);
       if (!ours) return ours.error();
       locked_.push_back(std::move(*ours));
     }
@@ -197,6 +207,7 @@ class Growth {
 
   std::vector<GrowthPart> parts_;
   const std::stop_token stop_;
+  Signals signals_;
   Limits limits_;
   std::vector<CancellableMutex::Guard> locked_;
 };
@@ -277,7 +288,9 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
   const std::chrono::nanoseconds timeout = slice.connection().timeout();
   Limits limits = Limits::of(options, std::max(timeout - more.taken, std::chrono::nanoseconds(0)));
-  auto ours = lock_growth(slice, limits, options.stop);
+  Signals signals;
+  if (options.wait.count() > 0) signals.emplace();
+  auto ours = lock_growth(slice, limits, options.stop, signals);
   if (!ours) return GrowError(ours.error());
   // Memory that is being returned would count against the slice's limit.
   (void)slice.committed_and_told(limits.ends);

@@ -41,8 +41,9 @@ class Allocator {
   /// Errors  kResourceExhausted, kDeadlineExceeded with the broker's Denial: others hold the memory, and all
   ///         that is cached here was tried; nothing has changed. kResourceExhausted without a Denial: more
   ///         than the limit; too many streams. kInvalidArgument (zero, a tag that tag() has not given),
-  ///         kUnavailable (the broker is gone), kUnauthenticated (it ended the session), kFailedPrecondition
-  ///         (forked, closed, moved from).
+  ///         kCancelled (a handler of the program took a signal to end while this waited), kUnavailable (the
+  ///         broker is gone), kUnauthenticated (it ended the session), kFailedPrecondition (forked, closed,
+  ///         moved from).
   /// Blocks  only while more memory is requested: up to AllocatorOptions::wait.
   Result<std::uint64_t, GrowError> allocate(Bytes bytes, StreamHandle stream = nullptr,
                                             const Placement& placement = {});

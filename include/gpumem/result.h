@@ -12,7 +12,7 @@ namespace gpumem {
 
 /// Why an operation failed. A subset of gRPC's codes, with gRPC's numbers.
 enum class Code : int {
-  kCancelled = 1,
+  kCancelled = 1,         ///< called off, or ended by a signal: SIGINT, SIGTERM, SIGHUP, SIGQUIT
   kInvalidArgument = 3,   ///< the caller's own input is wrong; repeating it will fail again
   kDeadlineExceeded = 4,  ///< waited as long as was allowed
   kNotFound = 5,          ///< no such device, slice, session, file

@@ -32,9 +32,10 @@ class Slice {
   /// `options.least`, waits until that much is committed, and then takes more, up to the target, as far as
   /// available. If `least` is committed already, requests more once without waiting; a refusal is no error.
   /// Errors  kResourceExhausted (a limit, or no memory and no time to wait), kDeadlineExceeded (waited in
-  ///         vain): with a Denial, nothing has changed; kCancelled (`options.stop`; nothing has changed);
-  ///         kUnavailable (the broker is gone, or does not answer), kUnauthenticated (it ended the session),
-  ///         kInvalidArgument (`target` near 2^64 or under `least`), kFailedPrecondition (forked, closed).
+  ///         vain): with a Denial, nothing has changed; kCancelled (`options.stop`, or a signal to end;
+  ///         nothing has changed); kUnavailable (the broker is gone, or does not answer), kUnauthenticated
+  ///         (it ended the session), kInvalidArgument (`target` near 2^64 or under `least`),
+  ///         kFailedPrecondition (forked, closed).
   Result<Bytes, GrowError> grow(Bytes target, GrowOptions options = {});
 
   /// Gives memory back from the end, in whole extents, and keeps at least `target`. Returns the committed

@@ -1,4 +1,5 @@
 """Calls that wait, which a signal calls off."""
+import os
 import signal
 import threading
 
@@ -51,6 +52,36 @@ def test_a_wait_for_memory_is_called_off(session, alarm):
         assert slice.committed == 0
         all.shrink(0)
         assert slice.grow(4 * MIB, wait=LONG) == 4 * MIB
+
+
+def test_ctrl_c_ends_the_wait_of_an_allocation(session):
+    with gpumem.Session.connect(label="holder") as holder, holder.open_slice() as all, \
+         session.open_allocator(wait=LONG) as allocator:
+        all.grow(POOL)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            allocator.allocate(4 * MIB)
+        all.shrink(0)
+        allocator.allocate(4 * MIB).free()
+
+
+def test_a_signal_to_end_ends_the_waits_of_other_threads(session):
+    codes = []
+
+    def wait_for_never():
+        try:
+            session.map_region("never", wait=LONG)
+        except gpumem.GpumemError as error:
+            codes.append(error.code)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    thread = threading.Thread(target=wait_for_never)
+    thread.start()
+    while thread.is_alive():
+        os.kill(os.getpid(), signal.SIGTERM)  # it may come before the wait
+        thread.join(0.1)
+    signal.signal(signal.SIGTERM, before)
+    assert codes == [gpumem.Code.CANCELLED]
 
 
 def test_what_other_threads_wait_for_comes(session):

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -42,6 +44,44 @@ CUresult allocate(const std::string& bytes) {
   return driver_call<decltype(&::cuMemAlloc)>("cuMemAlloc_v2")(&at, std::stoull(bytes));
 }
 
+volatile std::sig_atomic_t told = 0;
+void note_signal(int number) { told = number; }
+
+void set_handler(int number, int flags) {
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  action.sa_flags = flags;
+  ::sigaction(number, &action, nullptr);
+}
+
+bool has_handler(int number) {
+  struct sigaction action {};
+  ::sigaction(number, nullptr, &action);
+  return action.sa_handler == note_signal;
+}
+
+// waits HOW BYTES: allocates so much, and tells which signal came meanwhile.
+// HOW  default: SIGINT has no handler; handler: it has one; restart: one after which calls are restarted;
+//      thread: another thread than the first one waits; routine: SIGALRM has a handler.
+int waits(const Words& words) {
+  const std::string& how = words.at(0);
+  const int number = how == "routine" ? SIGALRM : SIGINT;
+  if (how != "default") set_handler(number, how == "handler" ? 0 : SA_RESTART);
+  CUresult allocated = CUDA_ERROR_UNKNOWN;
+  const auto run = [&] {
+    start();
+    tell("ready " + std::to_string(::getpid()) + "\n");
+    allocated = allocate(words.at(1));
+  };
+  if (how == "thread")
+    std::thread(run).join();
+  else
+    run();
+  tell("signal " + std::to_string(told) + ", allocated: " + std::to_string(allocated) +
+       (has_handler(number) || how == "default" ? "\n" : ", and the handler is gone\n"));
+  return 0;
+}
+
 // restarts TIMES BYTES: allocates so much, and starts itself anew so many times, with the memory still there.
 // The last one resets its context.
 int restarts(const Words& words) {
@@ -67,5 +107,6 @@ int main(int argc, char** argv) {
   if (words.empty()) return 2;
   const Words rest(words.begin() + 1, words.end());
   if (words[0] == "restarts") return restarts(rest);
+  if (words[0] == "waits") return waits(rest);
   return 2;
 }

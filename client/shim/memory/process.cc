@@ -97,7 +97,8 @@ Process::Found Process::open(CUdevice device) {
   };
   const auto now = WaitPolicy::Clock::now();
   auto opened = ask_while_away(now + opening_->wait_for({}, now), open_once);
-  if (!opened && is_away(opened.error())) opening_->timed_out({}, WaitPolicy::Clock::now());
+  if (!opened && (is_away(opened.error()) || opened.error().code == Code::kCancelled))
+    opening_->timed_out({}, WaitPolicy::Clock::now());
   if (opened) {
     for (const int peer : peers_[index]) (void)(*opened)->allow(peer);
     allow_copies(**opened);

@@ -102,7 +102,7 @@ class Allocator:
         room: bytes of addresses, not memory, kept behind the block for Block.extend.
         Raises OutOfMemory (with the broker's explanation, after everything that is cached here was tried; more than
         the limit; too many streams), InvalidArgument (zero), Unavailable (the broker is gone), FailedPrecondition (closed,
-        forked).
+        forked), GpumemError (CANCELLED: a signal to end came while this waited).
         """
         wanted, on = size_of(size, "size"), handle_of(stream)
         return Block(self, self._take(wanted, on, tag, room), wanted, stream, on)

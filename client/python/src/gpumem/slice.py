@@ -44,7 +44,7 @@ class Slice:
         wait: seconds that it may wait for memory that others hold now.
         least: bytes that are enough where the target cannot be had; 0: the target.
         Answers the committed bytes. Raises OutOfMemory (nothing has changed), InvalidArgument, Unavailable,
-        GpumemError (CANCELLED: the slice was closed meanwhile).
+        GpumemError (CANCELLED: the slice was closed meanwhile, or a signal to end came).
         """
         options = _abi.sized(_abi.GrowOptions, wait_ms=milliseconds_of(wait, "wait"), least=size_of(least, "least"))
         committed = ctypes.c_uint64()

@@ -260,8 +260,10 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
       if (!granted) granted = ask_last(asked);
     }
     if (granted) return CUDA_SUCCESS;
-    if (!is_replaced(asked))
-      return refuse(call, bytes, GrowError({Code::kResourceExhausted, granted.error().message}));
+    if (is_replaced(asked)) continue;
+    Error why = granted.error();
+    if (why.code != Code::kCancelled) why.code = Code::kResourceExhausted;
+    return refuse(call, bytes, GrowError(std::move(why)));
   }
 }
 
@@ -276,7 +278,12 @@ Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
   const auto begun = WaitPolicy::Clock::now();
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
   if (wait.count() == 0) return declared;
+  const client::SignalWatch signals;
   while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
+    if (signals.seen() != 0) {
+      declared = signals.error();
+      break;
+    }
     std::this_thread::sleep_for(kLookAgain);
     declared = outside_.more(bytes);
   }
@@ -349,8 +356,12 @@ CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& wh
     failures_.tell(std::string(call) + ": " + why.message);
     return why.code == Code::kInternal ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE;
   }
-  account_.denied(bytes);
   const std::string of = bytes.is_zero() ? "" : " of " + to_string(bytes);
+  if (why.code == Code::kCancelled) {
+    say(std::string(call) + of + " is given up: " + why.message);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  account_.denied(bytes);
   messages_.tell(std::string(call) + of + " is refused: " + why.message);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -83,14 +83,16 @@ class DeviceMemory {
   void trim(Bytes keep);
 
   /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
-  /// say: for memory, and for a broker. `ask` is given slices and how long it may wait, and answers a Result
-  /// with a GrowError. It is called again with other slices if its session turns out to be lost.
+  /// say: for memory, and for a broker. A signal may end the wait (SignalWatch): kCancelled. `ask` is given
+  /// slices and how long it may wait, and answers a Result with a GrowError. It is called again with other
+  /// slices if its session turns out to be lost.
   template <class Ask>
   auto ask_patiently(Bytes bytes, const Ask& ask) {
     auto answer = ask_usable(ask, std::chrono::milliseconds::zero());
     if (answer) return answer;
     const auto wait = wait_after(answer.error(), bytes);
     if (wait.count() == 0) return answer;
+    const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
     answer = ask_while_away(end, [&] {

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "base/mutex.h"
 #include "base/thread_guards.h"
+#include "client/process/signal_watch.h"
 #include "gpumem/bytes.h"
 #include "gpumem/denial.h"
 #include "gpumem/result.h"
@@ -55,13 +57,18 @@ bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
 /// Whether there is no broker, or none that answers: another one may come.
 inline bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
 
-/// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away.
+/// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away. Errors  of
+/// `ask`; kCancelled: by a signal (SignalWatch).
 template <class Ask>
 auto ask_while_away(WaitPolicy::Clock::time_point end, const Ask& ask) {
   constexpr std::chrono::milliseconds kLookAgain{20};
   const NotCancelled whole;
   auto answer = ask();
+  if (answer || !is_away(answer.error())) return answer;
+  using Failure = std::remove_cvref_t<decltype(answer.error())>;
+  const client::SignalWatch signals;
   while (!answer && is_away(answer.error()) && WaitPolicy::Clock::now() < end) {
+    if (signals.seen() != 0) return decltype(answer)(Failure(signals.error()));
     std::this_thread::sleep_for(kLookAgain);
     answer = ask();
   }
