@@ -1,5 +1,6 @@
 #include "daemon/configuration.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -71,23 +72,43 @@ std::optional<long> running_broker(const std::filesystem::path& runtime_folder) 
   return pid && host::command_of(*pid) == "gpumemd" ? pid : std::nullopt;
 }
 
-// Counts what the broker of the folder has as available, as the next one will, and says what was counted.
-// Without a journal that is not known: the driver does not name a process that has no context.
-void count_predecessor(Machine& machine, const std::filesystem::path& runtime_folder) {
+// Says which broker the checked one would follow, and counts what that has lent. True: it runs, and the next
+// one will find its memory free.
+bool count_predecessor(Machine& machine, const std::filesystem::path& runtime_folder) {
   const auto pid = running_broker(runtime_folder);
   const auto journal = host::Journal::look(runtime_folder);
   const bool known = journal && *journal;
   if (known) count_broker_before(machine, **journal);
   const std::string who =
-      pid ? "The broker of " + runtime_folder.string() + " runs as pid " + std::to_string(*pid) + ". "
-          : "No broker serves " + runtime_folder.string() + ". ";
-  std::string counted = "What is free now counts as available.";
-  if (known && pid) counted = "What it holds counts as available, as after a restart.";
-  if (known && !pid) counted = "What the one before has lent counts as available.";
-  if (!known && pid) counted = "It has no journal. What it holds is not known, and counts as used by others.";
-  if (!journal)
-    counted += " What is lent is not known, and counts as used by others: " + journal.error().message;
-  std::printf("%s%s\n", who.c_str(), counted.c_str());
+      pid ? "The broker of " + runtime_folder.string() + " runs as pid " + std::to_string(*pid) + "."
+          : "No broker serves " + runtime_folder.string() + ".";
+  std::string lent;
+  if (known) lent = " What it has lent stays part of the pool.";
+  if (known && !pid) lent = " What the one before has lent stays part of the pool.";
+  if (!known && pid)
+    lent = " It has no journal. What it has lent is not known, and counts as used by others.";
+  if (!journal) lent = " What is lent is not known, and counts as used by others: " + journal.error().message;
+  std::printf("%s%s\n", who.c_str(), lent.c_str());
+  return pid.has_value();
+}
+
+// Says what of the pools others use at present, as far as the driver tells.
+void print_missing(const Machine& machine, const core::Policy& policy) {
+  for (const core::DevicePolicy& device : policy.devices) {
+    const auto facts = std::ranges::find_if(machine.devices, [&](const host::DeviceFacts& one) {
+      return to_string(one.device.uuid) == device.uuid;
+    });
+    if (!machine.nvml) return;
+    const auto memory = machine.nvml->memory(facts->device.uuid);
+    if (!memory) continue;
+    const Bytes there = memory->free.minus(core::kept_for_contexts(device, {})) + facts->lent;
+    const Bytes missing = device.pool.minus(there);
+    if (missing.is_zero()) continue;
+    std::printf(
+        "device %s: %s of the pool are missing at present, because others use the device; the pool "
+        "grows when they free memory. Until then guarantees of more than %s in all are not covered\n",
+        device.uuid.c_str(), to_string(missing).c_str(), to_string(device.pool - missing).c_str());
+  }
 }
 
 // What is kept in the state folder. Only the broker's user may read it.
@@ -126,10 +147,11 @@ Result<void> check_config(const Options& options) {
                 machine.error().message.c_str());
     return {};
   }
-  count_predecessor(*machine, config->runtime_folder);
+  const bool has_predecessor = count_predecessor(*machine, config->runtime_folder);
   const auto policy = host::compile_in_force(*config, machine->devices, *overlay, *claims);
   if (!policy) return policy.error();
   print(*policy);
+  if (!has_predecessor) print_missing(*machine, *policy);
   return {};
 }
 

@@ -40,9 +40,9 @@ Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config);
 /// The folder of the sockets of the broker with these options. Errors  of the configuration.
 Result<std::filesystem::path> runtime_folder_of(const Options& options);
 
-/// Says what the configuration comes to on this machine for a broker that starts now. One that serves the
-/// same runtime folder ends before: what it holds counts as available, as its journal and the driver tell.
-/// Changes nothing. Errors  as Daemon::start(), for what is configured.
+/// Says what the configuration comes to on this machine for a broker that starts now, after the one that
+/// serves the same runtime folder, if there is one. Changes nothing. Errors  as Daemon::start(), for what is
+/// configured.
 Result<void> check_config(const Options& options);
 
 }  // namespace gpumem

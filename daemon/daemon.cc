@@ -73,15 +73,6 @@ std::optional<host::Journal::Content> read_journal(const std::filesystem::path& 
   return std::nullopt;
 }
 
-std::vector<host::Journal::Device> in_journal(const Machine& machine, const core::Policy& policy) {
-  std::vector<host::Journal::Device> devices;
-  for (const core::DevicePolicy& device : policy.devices) {
-    for (const host::DeviceFacts& facts : machine.devices)
-      if (to_string(facts.device.uuid) == device.uuid) devices.push_back({device.uuid, facts.obtainable});
-  }
-  return devices;
-}
-
 void report(const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
     spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
@@ -91,16 +82,18 @@ void report(const core::Policy& policy) {
 
 // How the broker's devices stand, all together, on one line: for `systemctl status`.
 std::string status_line(const std::vector<core::DeviceView>& devices) {
-  Bytes pool, charged;
+  Bytes pool, missing, charged;
   std::size_t waiting = 0;
   for (const core::DeviceView& device : devices) {
     pool += device.policy.pool;
+    missing += device.missing;
     charged += device.charges.total();
     waiting += device.waiting;
   }
   return "lends " + to_string(pool) + " of " + std::to_string(devices.size()) +
-         (devices.size() == 1 ? " GPU; " : " GPUs; ") + to_string(charged) + " charged, " +
-         std::to_string(waiting) + (waiting == 1 ? " request waits" : " requests wait");
+         (devices.size() == 1 ? " GPU; " : " GPUs; ") +
+         (missing.is_zero() ? "" : to_string(missing) + " are missing, ") + to_string(charged) +
+         " charged, " + std::to_string(waiting) + (waiting == 1 ? " request waits" : " requests wait");
 }
 
 void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
@@ -238,16 +231,17 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
     if (!uuid) return uuid.error();
     reconciling.devices.push_back(*uuid);
   }
-  auto in_order = in_journal(machine_, policy);
+  std::vector<std::string> uuids = core::uuids_of(policy);
   auto loop = host::Loop::create({.policy = std::move(policy),
                                   .driver = machine_.driver,
+                                  .nvml = machine_.nvml.get(),
                                   .driver_folder = told,
                                   .lane_socket = std::move(*lane),
                                   .administrators = &administrators_,
                                   .connections = &connections_,
                                   .kernel = options_.kernel,
                                   .journal_folder = folder_.path(),
-                                  .devices = std::move(in_order),
+                                  .devices = std::move(uuids),
                                   .before = std::move(before.journal),
                                   .kept = std::move(before.kept),
                                   .store = store});
@@ -277,7 +271,6 @@ Result<void> Daemon::reload() {
   if (!config) return config.error();
   const auto admins = admin_gid(*config);
   if (!admins) return admins.error();
-  // The pools are what they are: shares are taken of what could be had when the broker started.
   if (auto reloaded = quotas_->reload_now(*config); !reloaded) return reloaded.error();
   administrators_.set_group(*admins);
   reconciler_->set_period(config->reconcile);

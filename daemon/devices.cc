@@ -4,22 +4,9 @@
 
 #include "base/log.h"
 #include "cuda/memory.h"
-#include "cuda/nvml.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem {
-namespace {
-
-// What others use now cannot be reserved. Without the management library nobody tells without a context.
-Bytes obtainable(const cuda::Nvml* nvml, const cuda::Device& device) {
-  if (nvml == nullptr) return device.total;
-  const auto memory = nvml->memory(device.uuid);
-  if (memory) return std::min(memory->free, device.total);
-  spdlog::warn("{}: {}; assuming that nobody else uses it", to_string(device.uuid), memory.error().message);
-  return device.total;
-}
-
-}  // namespace
 
 Result<std::filesystem::path> make_simulated_machine(const std::filesystem::path& folder,
                                                      const std::string& spec) {
@@ -48,26 +35,18 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
   machine.driver = *driver;
   machine.driver_version = "CUDA " + (*driver)->version();
   if (nvml) {
-    if (const auto version = (*nvml)->driver_version()) machine.driver_version += ", driver " + *version;
+    machine.nvml = std::move(*nvml);
+    if (const auto version = machine.nvml->driver_version()) machine.driver_version += ", driver " + *version;
   }
-  for (const cuda::Device& device : (*driver)->devices()) {
-    machine.devices.push_back({device, obtainable(nvml ? nvml->get() : nullptr, device)});
-  }
+  for (const cuda::Device& device : (*driver)->devices()) machine.devices.push_back({.device = device});
   return machine;
 }
 
-// Memory that the previous broker's clients hold, contexts included, does not make the pool smaller: it
-// returns to the pool when the clients release it.
 void count_broker_before(Machine& machine, const host::Journal::Content& before) {
   for (host::DeviceFacts& facts : machine.devices) {
-    const auto place =
-        std::ranges::find(before.devices, to_string(facts.device.uuid), &host::Journal::Device::uuid);
-    Bytes once{};
-    if (place != before.devices.end()) {
-      facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
-      once = place->obtainable;
-    }
-    facts.obtainable = std::min(facts.device.total, std::max(facts.obtainable + facts.lent, once));
+    const auto place = std::ranges::find(before.devices, to_string(facts.device.uuid));
+    if (place == before.devices.end()) continue;
+    facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cuda/nvml.h"
 #include "daemon/host/config/policy_compiler.h"
 #include "daemon/host/state/journal.h"
 #include "gpumem/result.h"
@@ -24,7 +26,8 @@ Result<void> remove_simulated_machine(const std::filesystem::path& folder);
 /// The machine's GPUs as the broker finds them when it starts.
 struct Machine {
   const cuda::Driver* driver = nullptr;
-  std::string driver_version;  ///< for people
+  std::unique_ptr<cuda::Nvml> nvml;  ///< null: there is none
+  std::string driver_version;        ///< for people
   std::vector<host::DeviceFacts> devices;
 };
 
@@ -32,7 +35,7 @@ struct Machine {
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
 Result<Machine> find_machine(const std::filesystem::path& driver_folder);
 
-/// Counts what the broker before has as memory that the next one can have. `before`  its journal.
+/// Counts what the broker before has lent as part of the pools. `before`  its journal.
 void count_broker_before(Machine& machine, const host::Journal::Content& before);
 
 /// Tries which of the devices that the configuration lends can have fabric handles, if it asks for them. The

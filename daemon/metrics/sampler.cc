@@ -89,6 +89,7 @@ bool Sampler::copy_devices(Snapshot& snapshot) {
                                   .reconciliation = {seen.seen,
                                                      seen.used,
                                                      seen.extents,
+                                                     seen.contexts,
                                                      seen.overhead,
                                                      seen.declared,
                                                      seen.past_broker,

@@ -127,6 +127,7 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_limiting_charged(denial.limiting_charged.count);
   message.set_returning(denial.returning.count);
   message.set_asked_back(denial.asked_back.count);
+  message.set_missing(denial.missing.count);
   message.set_request(denial.request.value);
   message.set_session(denial.session.value);
   message.mutable_soonest()->set_known(denial.soonest.within.has_value());

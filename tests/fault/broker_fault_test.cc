@@ -106,6 +106,21 @@ TEST_F(KilledBroker, AtACallOfTheDriverIsFollowedByOneThatLendsEverything) {
   expect_whole_pool_lendable();
 }
 
+using StartedBroker = FaultTest;
+
+TEST_F(StartedBroker, WhoseDriverGivesNothingServesAndHasItsPoolLater) {
+  broker_.kill();
+  const auto added = sim::add_fault(machine(), "cuMemCreate fail OUT_OF_MEMORY");
+  ASSERT_TRUE(added.has_value()) << added.error().message;
+  broker_.start_again();
+  EXPECT_EQ(broker_.device().missing(), kPool.count);
+  const Json refused = client()->grow("a", mebibytes(2));
+  EXPECT_TRUE(failed_with(refused, "RESOURCE_EXHAUSTED"));
+  heal();
+  EXPECT_TRUE(eventually([this] { return broker_.at_rest(); })) << broker_.unrest();
+  expect_whole_pool_lendable();
+}
+
 using BrokersNvml = FaultTest;
 
 TEST_F(BrokersNvml, ThatTellsNothingAtStartIsDoneWithout) {

@@ -19,9 +19,8 @@ std::vector<host::DeviceFacts> machine() {
     devices[i].device.name = "fuzz";
     devices[i].device.granularity = mebibytes(2);
   }
-  devices[0].device.total = devices[0].obtainable = gibibytes(32);
+  devices[0].device.total = gibibytes(32);
   devices[1].device.total = Bytes{gibibytes(16).count + 4096};  // no multiple of the granularity
-  devices[1].obtainable = gibibytes(12);
   devices[1].lent = gibibytes(1);
   require(
       to_string(devices[0].device.uuid) == kFirstDevice && to_string(devices[1].device.uuid) == kSecondDevice,
@@ -85,7 +84,7 @@ void require_devices(const Policy& policy, const std::vector<host::DeviceFacts>&
         facts, [&](const host::DeviceFacts& one) { return to_string(one.device.uuid) == device.uuid; });
     require(known != facts.end(), "a device that is lent is the machine's");
     require(!device.pool.is_zero() && device.pool.count % device.granularity.count == 0, "a pool is whole");
-    require(device.pool <= std::max(known->obtainable, known->lent), "a pool can be had");
+    require(device.pool <= known->device.total, "a pool is part of its device");
     require(device.pool >= known->lent, "a pool has what is lent already");
     require(device.context_overhead <= device.total, "a context fits the device");
   }

@@ -7,15 +7,9 @@ namespace gpumem::core::model {
 
 Reference::Reference(const Policy& start) : policy(start) {
   for (const TenantRule& rule : policy.tenants) tenants[rule.name] = {true, rule.quotas, rule.parent};
+  failed_proofs.resize(policy.devices.size());
   retries.resize(policy.devices.size());
-  for (const DevicePolicy& device : policy.devices) {
-    // A new pool has still to be created, in the fewest pieces.
-    auto& all = failures.emplace_back();
-    Number rest = number(device.pool);
-    for (Number size = number(device.granularity) * 1024; size >= number(device.granularity); size /= 4) {
-      for (; rest >= size; rest -= size) all.push_back({size, {}});
-    }
-  }
+  for (const DevicePolicy& device : policy.devices) missing.push_back(number(device.pool));
 }
 
 // ---- What happens ----
@@ -234,26 +228,23 @@ std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenant
 // ---- What the driver does ----
 
 bool Reference::retried(const Job& job) {
-  std::vector<Failure> expected;
-  for (const bool proofs : {true, false}) {
-    for (const Failure& one : failures[job.device]) {
-      if (static_cast<bool>(one.lease) == proofs) expected.push_back(one);
-    }
+  constexpr std::size_t kMost = 256;  // proofs in one job
+  std::vector<Proof> expected = std::exchange(failed_proofs[job.device], {});
+  if (expected.size() > kMost) {
+    failed_proofs[job.device].assign(expected.begin() + kMost, expected.end());
+    expected.resize(kMost);
   }
-  constexpr std::size_t kMost = 256;  // in one job
-  std::vector<Failure> later;
-  while (expected.size() > kMost) {
-    later.insert(later.begin(), expected.back());
-    expected.pop_back();
+  if (job.steps.size() < expected.size()) return false;
+  Number refill = 0;
+  for (std::size_t i = 0; i < job.steps.size(); ++i) {
+    const Job::Step& step = job.steps[i];
+    const bool refills = i >= expected.size();
+    if (step.create.size() != 1 || step.keep_free.has_value() != refills) return false;
+    if (!refills && number(step.create[0].size) != expected[i].bytes) return false;
+    if (refills) refill += number(step.create[0].size);
   }
-  if (job.steps.size() != expected.size()) return false;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (job.steps[i].create.size() != 1 || number(job.steps[i].create[0].size) != expected[i].bytes)
-      return false;
-  }
-  retries[job.device][job.id] = expected;
-  failures[job.device] = later;
-  return true;
+  retries[job.device][job.id] = std::move(expected);
+  return refill <= missing[job.device];
 }
 
 void Reference::job_done(const Job& job, const JobResult& result) {
@@ -262,41 +253,30 @@ void Reference::job_done(const Job& job, const JobResult& result) {
   };
   const auto retry = retries[job.device].extract(job.id);
   for (std::size_t i = 0; i < job.steps.size(); ++i) {
-    for (const Extent& extent : job.steps[i].create) {
-      Failure attempt{number(extent.size), {}};
-      if (!retry.empty()) attempt = retry.mapped()[i];
-      const LeaseRecord* lent = job.steps[i].destroy.empty() ? nullptr : lease_of(job.steps[i].destroy[0]);
-      if (lent != nullptr) attempt.lease = lent->id;
-      attempt_ended(job.device, attempt, failed(extent));
+    const Job::Step& step = job.steps[i];
+    for (const Extent& extent : step.create) {
+      const LeaseRecord* lent = step.destroy.empty() ? nullptr : lease_of(step.destroy[0]);
+      if (step.keep_free)
+        missing[job.device] -= failed(extent) ? 0 : number(extent.size);
+      else if (!retry.empty())
+        proof_ended(job.device, retry.mapped()[i], failed(extent));
+      else if (lent != nullptr)
+        proof_ended(job.device, {number(extent.size), lent->id}, failed(extent));
+      else
+        missing[job.device] += failed(extent) ? number(extent.size) : 0;
     }
   }
 }
 
-// A size of the pool's in four, any other in as few of those as there can be.
-std::vector<Number> Reference::parts_of(Number bytes, DeviceIndex device) const {
-  const Number smallest = number(policy.devices[device].granularity);
-  std::vector<Number> sizes{smallest};
-  while (sizes.size() < SizeClasses::kCount) sizes.insert(sizes.begin(), sizes.front() * 4);
-  if (bytes == smallest) return {bytes};
-  if (std::ranges::find(sizes, bytes) != sizes.end()) return std::vector<Number>(4, bytes / 4);
-  std::vector<Number> parts;
-  for (const Number size : sizes) {
-    for (; bytes >= size; bytes -= size) parts.push_back(size);
+void Reference::proof_ended(DeviceIndex device, const Proof& proof, bool failed) {
+  if (!failed) {
+    std::erase_if(leases, [&](const LeaseRecord& lease) { return lease.id == proof.lease; });
+    return;
   }
-  return parts;
-}
-
-void Reference::attempt_ended(DeviceIndex device, const Failure& attempt, bool failed) {
-  if (attempt.lease && failed) {
-    for (LeaseRecord& lease : leases) {
-      if (lease.id == attempt.lease) lease.state = Charge::kQuarantined;
-    }
-    failures[device].push_back(attempt);
-  } else if (attempt.lease) {
-    std::erase_if(leases, [&](const LeaseRecord& lease) { return lease.id == attempt.lease; });
-  } else if (failed) {
-    for (const Number part : parts_of(attempt.bytes, device)) failures[device].push_back({part, {}});
+  for (LeaseRecord& lease : leases) {
+    if (lease.id == proof.lease) lease.state = Charge::kQuarantined;
   }
+  failed_proofs[device].push_back(proof);
 }
 
 // ---- Decisions ----
@@ -343,7 +323,7 @@ Reference::Standing Reference::tree_of(const std::map<std::string, Tenant>& tena
 Reference::Standing Reference::standing() const {
   Standing now = tree_of(tenants, policy);
   for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
-    now.books.devices[device].missing = missing(device);
+    now.books.devices[device].missing = missing[device];
     for (const auto& [name, node] : now.nodes) {
       now.books.nodes[node].leases[device] = charged(name, device);
       now.books.nodes[node].outside[device] = outside(name, device);

@@ -57,8 +57,8 @@ class Reference {
     Number granted_of(SliceId slice) const;
     Number granted_on(DeviceIndex device) const;
   };
-  // Something the driver did not create: a lease's proof, or a piece of the pool.
-  struct Failure {
+  // Memory of a lease that the driver did not create again.
+  struct Proof {
     Number bytes = 0;
     LeaseId lease;
   };
@@ -82,7 +82,8 @@ class Reference {
   /// Takes the expired requests out of the line.
   std::vector<std::pair<RequestId, Code>> expire(TimePoint now);
   std::optional<Code> apply(const Policy& policy);
-  /// A job that only tries again was started; it must try what failed so far, proofs first.
+  /// A job that only tries again was started; it must try the proofs that failed, then no more than what is
+  /// missing.
   bool retried(const Job& job);
   void job_done(const Job& job, const JobResult& result);
 
@@ -105,7 +106,6 @@ class Reference {
   Number waiting(SliceId slice) const;
   std::size_t waiting(DeviceIndex device, const std::string* tenant = nullptr) const;
   bool waits(SessionId session) const;
-  Number missing(DeviceIndex device) const;
   /// Negative where more is charged and missing than there is.
   Number free(DeviceIndex device) const;
   Number outside(const std::string& tenant, DeviceIndex device) const;
@@ -133,9 +133,10 @@ class Reference {
   std::vector<SliceRecord> slices;
   std::vector<LeaseRecord> leases;
   std::vector<RequestRecord> requests;  ///< in the order of asking
-  std::vector<std::vector<Failure>> failures;
-  std::vector<std::map<JobId, std::vector<Failure>>> retries;  ///< under way
-  std::set<SessionId> forgotten;                               ///< since the world looked last
+  std::vector<Number> missing;          ///< by device
+  std::vector<std::vector<Proof>> failed_proofs;
+  std::vector<std::map<JobId, std::vector<Proof>>> retries;  ///< under way
+  std::set<SessionId> forgotten;                             ///< since the world looked last
 
  private:
   static std::string owner_under(const Policy& next, const SessionRecord& session);
@@ -146,8 +147,7 @@ class Reference {
   bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
   Duration patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const;
   bool grant_what_may_be();
-  std::vector<Number> parts_of(Number bytes, DeviceIndex device) const;
-  void attempt_ended(DeviceIndex device, const Failure& attempt, bool failed);
+  void proof_ended(DeviceIndex device, const Proof& proof, bool failed);
   bool is_connected(const std::string& tenant) const;
 };
 

@@ -86,16 +86,7 @@ bool Reference::waits(SessionId id) const {
       requests, [&](const RequestRecord& one) { return one.request.session == id && !one.assembling(); });
 }
 
-Number Reference::missing(DeviceIndex device) const {
-  Number sum = 0;
-  for (const Failure& one : failures[device]) sum += one.lease ? 0 : one.bytes;
-  for (const auto& [job, attempts] : retries[device]) {
-    for (const Failure& one : attempts) sum += one.lease ? 0 : one.bytes;
-  }
-  return sum;
-}
-
-Number Reference::free(DeviceIndex device) const { return pool(device) - charged(device) - missing(device); }
+Number Reference::free(DeviceIndex device) const { return pool(device) - charged(device) - missing[device]; }
 
 Number Reference::answers_for(SessionId id, DeviceIndex device) const {
   Number sum = 0;

@@ -40,7 +40,7 @@ void World::before_queueing(const Job& job) {
   const bool retries =
       job.turn == Job::Turn::kInOrder &&
       std::ranges::all_of(job.steps, [](const Job::Step& step) { return step.destroy.empty(); });
-  if (retries) require(reference_.retried(job), "a retry tries something else than what failed");
+  if (retries) require(reference_.retried(job), "a retry tries other memory than what failed");
 }
 
 void World::take(SendOffer& effect) {
@@ -143,7 +143,7 @@ void World::check_devices() {
 
 void World::check_device(const DeviceView& view, DeviceIndex device) {
   const Number charged = reference_.charged(device);
-  const Number missing = reference_.missing(device);
+  const Number missing = reference_.missing[device];
   require(number(view.charges.total()) == charged,
           "charges" + in_words(charged, number(view.charges.total())));
   require(charged <= reference_.pool(device), "more is charged than the pool has");

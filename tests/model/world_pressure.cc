@@ -189,7 +189,7 @@ void World::all_heed() {
   const auto standing = reference_.standing();
   const Moment moment(standing.books, standing.queue);
   for (DeviceIndex device = 0; device < jobs.size() && !hostile; ++device) {
-    if (reference_.missing(device) != 0 || reference_.is_any_stuck(device)) continue;
+    if (reference_.missing[device] != 0 || reference_.is_any_stuck(device)) continue;
     for (const Moment::Place claim : moment.claims(device)) {
       const Waiting& one = standing.queue[claim];
       const Number least = number(one.part_on(device)->min_bytes);

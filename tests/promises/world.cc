@@ -26,6 +26,7 @@ World::World(const Policy& policy, std::uint64_t seed)
       random_(seed),
       books_(policy.devices.size()),
       promises_(broker, books_) {
+  driver.tells_free = false;  // of the device, of which it has a part
   broker.tick(now);
   absorb();
   look_regularly();

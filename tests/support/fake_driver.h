@@ -23,13 +23,20 @@ class FakeDriver {
 
   /// Decides, if set, which creations fail although there is room.
   std::function<bool(const Extent&)> fails;
+  /// Whether it tells how much memory is free.
+  bool tells_free = true;
 
   JobResult run(const Job& job) {
     JobResult result{job.id, job.device, {}};
     for (const Job::Step& step : job.steps) {
       for (const ExtentId id : step.destroy) destroy(id);
       for (const Extent& extent : step.create) {
-        if (!create(job.device, extent)) result.failed.push_back(extent.id);
+        if (step.keep_free && tells_free) result.room = room(job.device).minus(*step.keep_free);
+        const bool has_room = !result.room || extent.size <= *result.room;
+        if (!has_room || !create(job.device, extent))
+          result.failed.push_back(extent.id);
+        else if (result.room)
+          *result.room -= extent.size;
       }
     }
     return result;

@@ -83,6 +83,7 @@ bool check_answers(const std::filesystem::path& folder, Findings& findings) {
          "end what a program has left behind, such as workers that inherited a descriptor of its "
          "memory; see gpumem reconcile --now"});
   }
+  check_missing(*monitor, *status, findings);
   return true;
 }
 

@@ -12,6 +12,8 @@
 
 namespace gpumem::cli {
 
+class Monitor;
+
 /// The text of /proc/PID/NAME. Errors  kNotFound (no such process), kPermissionDenied: says who may look.
 Result<std::string> read_proc_file(pid_t pid, const std::string& name);
 
@@ -56,6 +58,9 @@ Json findings_json(const std::vector<Finding>& findings);
 
 /// The limit of open descriptors of this process.
 Finding check_open_files();
+/// The devices of `status` whose pools are not whole.
+void check_missing(const Monitor& monitor, const v1::GetStatusResponse& status,
+                   std::vector<Finding>& findings);
 /// Sockets, broker, session, and a small loan. Answers the driver folder to look in; nothing: it is not
 /// known, since no session was opened.
 std::optional<std::string> check_broker(const CheckOptions& options, std::vector<Finding>& findings);

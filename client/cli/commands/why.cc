@@ -53,6 +53,7 @@ std::string shortage_words(const v1::Denial& denial) {
   words += and_so(denial.kept_for_others(), "of them kept for others' guarantees");
   words += and_so(denial.charged_to_others(), "charged to other tenants");
   words += and_so(denial.tenant_charged(), "charged to this one");
+  words += and_so(denial.missing(), "missing, because others use the device");
   words += and_so(denial.returning(), "on their way back");
   return words + and_so(denial.asked_back(), "asked back of borrowers");
 }
@@ -212,6 +213,7 @@ Json waiting_json(const v1::Denial& denial) {
           {"free", denial.free()},
           {"kept_for_others", denial.kept_for_others()},
           {"charged_to_others", denial.charged_to_others()},
+          {"missing", denial.missing()},
           {"returning", denial.returning()},
           {"asked_back", denial.asked_back()},
           {"limiting_tenant", denial.limiting_tenant().empty() ? Json() : Json(denial.limiting_tenant())},

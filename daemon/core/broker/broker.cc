@@ -301,6 +301,9 @@ Result<void> Broker::remove_region_of(const std::string& owner, const RemoveRegi
 
 void Broker::observe(const Observation& observation, TimePoint now) {
   unmanaged_.observe(observation, now);
+  const DevicePolicy& device = state_.policy.devices[observation.device];
+  const Bytes contexts = unmanaged_.view(observation.device).contexts;
+  leases_.store(observation.device).keep_free(kept_for_contexts(device, contexts));
   settle(now);
 }
 

@@ -196,8 +196,10 @@ class Broker {
   /// Refuses every new session and growth with these words, until go_on_lending().
   void stop_lending(std::string why) { state_.stopped_lending = std::move(why); }
   void go_on_lending() { state_.stopped_lending.clear(); }
-  /// Every device has its pool and its stock.
+  /// Every device has its pool, as far as the driver gives it, and its stock.
   bool settled() const { return leases_.settled(); }
+  /// As Store::missing().
+  Bytes missing(DeviceIndex device) const { return leases_.store(device).missing(); }
 
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }

@@ -16,6 +16,7 @@ Leases::Leases(State& state, Handles& handles, Regions& regions)
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_,
                          state_.policy.max_extents / devices.size());
+    stores_[i].keep_free(kept_for_contexts(devices[i], {}));
     state_.ledger.set_missing(i, stores_[i].missing());
   }
 }

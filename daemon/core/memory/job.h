@@ -20,6 +20,9 @@ struct Job {
   struct Step {
     std::vector<ExtentId> destroy;
     std::vector<Extent> create;
+    /// Creates only what leaves so many bytes of the device free, if the driver tells. Nothing: creates
+    /// regardless, because the memory takes the place of other memory of the pool.
+    std::optional<Bytes> keep_free{};
   };
   JobId id;
   DeviceIndex device = 0;
@@ -33,6 +36,9 @@ struct JobResult {
   DeviceIndex device = 0;
   std::vector<ExtentId> failed;
   bool lacks_files = false;  ///< extents failed because descriptors ran out, not memory
+  /// The bytes that steps with `keep_free` left beyond that. Nothing: no such step, or the driver does not
+  /// tell.
+  std::optional<Bytes> room{};
 };
 
 /// The order in which a device's jobs run. A job that a request waits for runs first, so that a growth waits

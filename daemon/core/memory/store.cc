@@ -8,13 +8,15 @@
 namespace gpumem::core {
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 // A grant in more pieces than this is put together from larger ones first.
 constexpr std::size_t kMostExtents = 1024;
 // After so many refusals by the driver for one request, it is given up rather than the pool broken up.
 constexpr int kMostFailures = 8;
-// Creations tried again in one job.
+// Proofs tried again in one job.
 constexpr std::size_t kRetries = 256;
+// Beyond this part of all extents, a round of the refill creates one, and splits none that the driver
+// refuses.
+constexpr std::size_t kRefillShare = 2;
 // Requests may have this part of the pool reshaped at a time, and in all while proofs wait; then the waiting
 // jobs come next. Without this bound a client could keep the driver busy by requests that it withdraws.
 constexpr std::uint64_t kReshapedShare = 4;
@@ -30,24 +32,16 @@ Store::Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentI
       extent_ids_(extents),
       job_ids_(jobs),
       most_reshaped_{pool.count / kReshapedShare},
-      pause_(kFirstPause),
+      refill_(pool_.classes()),
       most_extents_(std::min(most_extents, Pool::kAnyNumber)) {
-  plan_pool(pool);
+  refill_.plan(pool);
 }
 
 void Store::adopt(Bytes bytes) {
-  GPUMEM_CHECK(!begun_ && bytes <= missing_,
+  GPUMEM_CHECK(!begun_ && bytes <= missing(),
                "what was lent before is part of a pool that is still to be made");
-  plan_pool(missing_ - bytes);
-  begun_ = made_ = missing_.is_zero();
-}
-
-// The whole pool is created by the first job; until then it is missing.
-void Store::plan_pool(Bytes bytes) {
-  put_off_.clear();
-  for (const Extent& extent : pool_.plan(bytes)) put_off_.push_back({extent, {}, true});
-  extents_ = put_off_.size();
-  missing_ = bytes;
+  refill_.plan(missing() - bytes);
+  begun_ = made_ = missing().is_zero();
 }
 
 void Store::want(RequestId request, Bytes bytes, Bytes largest, bool guaranteed) {
@@ -79,33 +73,36 @@ void Store::finish(const JobResult& result, TimePoint now) {
   if (!result.failed.empty()) lacks_files_ = result.lacks_files;
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
-  const bool reshaped = job.mapped().reshapes;
-  if (reshaped) {
+  const Flight& flight = job.mapped();
+  if (flight.reshapes) {
     --reshapes_;
-    reshaped_ -= bytes_of(job.mapped());
-    forget_coming(job.mapped().attempts.front().extent.size, result.id);
+    reshaped_ -= bytes_of(flight);
+    forget_coming(flight.attempts.front().extent.size, result.id);
   } else {
     overtaking_ = {};
   }
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
-  const bool retry_is_due = !put_off_.empty();
+  const bool proofs_waited = !put_off_.empty();
   std::vector<Extent> created;
-  for (const Attempt& attempt : job.mapped().attempts) {
+  for (const Attempt& attempt : flight.attempts) {
     if (failed.contains(attempt.extent.id)) {
-      put_off(attempt);
+      put_off(attempt, now);
       continue;
     }
     created.push_back(attempt.extent);
-    if (attempt.missing) missing_ -= attempt.extent.size;
     if (attempt.lease) done_.freed.push_back(attempt.lease);
   }
-  const bool progress = !created.empty();
-  hand_over(job.mapped(), std::move(created));
-  made_ = made_ || missing_.is_zero() || (!reshaped && !could_be_smaller(job.mapped().attempts));
+  if (flight.refills) end_refill(flight, result, failed, now);
+  pause_proofs(!created.empty(), proofs_waited, now);
+  hand_over(flight, std::move(created));
+  made_ = made_ || refill_.is_exhausted();
+}
+
+// Jobs that end in the meantime, however many, never postpone a retry.
+void Store::pause_proofs(bool progress, bool were_waiting, TimePoint now) {
   if (put_off_.empty()) return;
-  pause_ = progress ? kFirstPause : std::min(2 * pause_, kLongestPause);
-  // Jobs that end in the meantime, however many, never postpone a retry.
-  retry_at_ = retry_is_due ? std::min(retry_at_, now + pause_) : now + pause_;
+  pause_ = progress ? Refill::kFirstPause : std::min(2 * pause_, kLongestPause);
+  retry_at_ = were_waiting ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
 // A wish gets all of the extents or none: if some failed, it may find others. If it was withdrawn meanwhile,
@@ -120,46 +117,26 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
   let_go(*wish);
 }
 
-// Whether one of the extents might be created in smaller parts.
-bool Store::could_be_smaller(const std::vector<Attempt>& attempts) const {
-  return may_split() && std::ranges::any_of(attempts, [this](const Attempt& attempt) {
-           return !attempt.lease && attempt.extent.size > classes().granularity();
-         });
-}
-
-// Extents that failed are split into half of all extents at most: the others are for what the driver gives.
-bool Store::may_split() const { return !lacks_files_ && extents_ < most_extents_ / 2; }
-
 void Store::retry_now(TimePoint now) {
-  pause_ = kFirstPause;
+  pause_ = Refill::kFirstPause;
   retry_at_ = std::min(retry_at_, now);
+  refill_.hurry(now);
 }
 
-// A large extent is tried again in smaller ones, since part of it may be available. A proof stays whole.
-void Store::put_off(const Attempt& attempt) {
-  const Bytes size = attempt.extent.size;
+// A proof stays whole.
+void Store::put_off(const Attempt& attempt, TimePoint now) {
   if (attempt.lease) {
     done_.quarantined.push_back(attempt.lease);
-    put_off_.push_back({{extent_ids_.next(), size}, attempt.lease, false});
+    put_off_.push_back({{extent_ids_.next(), attempt.extent.size}, attempt.lease});
     return;
   }
-  if (!attempt.missing) missing_ += size;
-  if (!classes().has(size) && !lacks_files_) {
-    const std::vector<Extent> parts = pool_.plan(size);
-    for (const Extent& extent : parts) put_off_.push_back({extent, {}, true});
-    extents_ += parts.size() - 1;
-    return;
-  }
-  const bool splits = size > classes().granularity() && may_split();
-  if (splits) extents_ += SizeClasses::kStep - 1;
-  const Bytes part{splits ? size.count / SizeClasses::kStep : size.count};
-  for (Bytes rest = size; !rest.is_zero(); rest -= part)
-    put_off_.push_back({{extent_ids_.next(), part}, {}, true});
+  --extents_;
+  if (!attempt.refills) refill_.lose(attempt.extent.size, now);
 }
 
 Store::Progress Store::advance(TimePoint now) {
   // Without a change only retries can be due.
-  if (!std::exchange(changed_, false) && (put_off_.empty() || now < retry_at_)) return {};
+  if (!std::exchange(changed_, false) && !is_retry_due(now)) return {};
   Progress progress = std::exchange(done_, {});
   assemble(progress);
   reclaim(progress);
@@ -270,7 +247,7 @@ void Store::let_go(Wish& wish) {
 // One step for each lease, so that memory of one lease cannot pass as the proof of another.
 void Store::reclaim(Progress& progress) {
   if (returned_.empty() || !made_) return;
-  pause_ = kFirstPause;
+  pause_ = Refill::kFirstPause;
   std::vector<Job::Step> steps;
   std::vector<Attempt> attempts;
   for (const Returned& returned : std::exchange(returned_, {})) {
@@ -283,21 +260,50 @@ void Store::reclaim(Progress& progress) {
   start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
 }
 
+bool Store::is_retry_due(TimePoint now) const {
+  return (!put_off_.empty() && retry_at_ <= now) || refill_.is_due(now);
+}
+
+// Proofs first, even if they are not due: memory that a process lets go of late proves its own charge before
+// it serves anything else. The rest of many proofs is tried after these, so that the worker is never busy
+// with failing attempts for long.
 void Store::retry(Progress& progress, TimePoint now) {
-  if (put_off_.empty() || now < retry_at_) return;
+  if (!is_retry_due(now)) return;
   begun_ = true;
-  // Proofs first: memory that a process lets go of late proves its own charge before it serves anything else.
-  std::stable_partition(put_off_.begin(), put_off_.end(),
-                        [](const Attempt& attempt) { return static_cast<bool>(attempt.lease); });
-  // The rest is tried after these, so that the worker is never busy with failing attempts for long.
   const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), kRetries));
-  std::vector<Attempt> attempts(put_off_.begin(), end);
+  Flight flight{.attempts = {put_off_.begin(), end}};
   put_off_.erase(put_off_.begin(), end);
   if (!put_off_.empty()) retry_at_ = now + pause_;
   std::vector<Job::Step> steps;
-  steps.reserve(attempts.size());
-  for (const Attempt& attempt : attempts) steps.push_back({{}, {attempt.extent}});
-  start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
+  for (const Attempt& attempt : flight.attempts) steps.push_back({{}, {attempt.extent}});
+  if (refill_.is_due(now)) begin_refill(flight, steps);
+  start(progress, Job::Turn::kInOrder, std::move(steps), std::move(flight));
+}
+
+void Store::begin_refill(Flight& flight, std::vector<Job::Step>& steps) {
+  const std::size_t most = most_extents_ / kRefillShare;
+  const std::size_t left = std::max<std::size_t>(most - std::min(most, extents_), 1);
+  flight.refills = true;
+  for (const Bytes size : refill_.begin(std::min({left, room(false), Refill::kMostOfARound}))) {
+    const Extent extent{extent_ids_.next(), size};
+    ++extents_;
+    flight.attempts.push_back({extent, {}, true});
+    steps.push_back({{}, {extent}, kept_free_});
+  }
+}
+
+void Store::end_refill(const Flight& flight, const JobResult& result,
+                       const std::unordered_set<ExtentId>& failed, TimePoint now) {
+  Refill::Outcome outcome{.created = {}, .room = result.room};
+  outcome.may_split = !result.lacks_files && extents_ < most_extents_ / kRefillShare;
+  for (const auto& [extent, lease, refills] : flight.attempts) {
+    if (!refills) continue;
+    if (!failed.contains(extent.id))
+      outcome.created += extent.size;
+    else if (!result.room || *result.room >= extent.size)
+      outcome.refused = std::min(outcome.refused.value_or(extent.size), extent.size);
+  }
+  refill_.end(outcome, now);
 }
 
 JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
@@ -329,8 +335,9 @@ JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> st
 }
 
 std::optional<TimePoint> Store::next_deadline() const {
-  if (put_off_.empty()) return std::nullopt;
-  return retry_at_;
+  const auto refill = refill_.next();
+  if (put_off_.empty()) return refill;
+  return std::min(retry_at_, refill.value_or(retry_at_));
 }
 
 }  // namespace gpumem::core

@@ -4,19 +4,21 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "daemon/core/memory/job.h"
+#include "daemon/core/memory/refill.h"
 #include "daemon/core/words/types.h"
 
 namespace gpumem::core {
 
 /// The physical side of one device. Assembles the extents of granted requests, and takes returned extents
-/// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A
-/// creation that fails is repeated, with pauses, until it succeeds.
+/// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A proof
+/// that fails is repeated, with pauses, until it succeeds. The bytes of the pool that the driver does not
+/// give are missing, and created when it does (Refill).
 ///
-/// The number of extents, lent or not, made or still to be made, is bounded. The last quarter is made for
-/// guaranteed memory alone.
+/// The number of extents, lent or not, is bounded. The last quarter is made for guaranteed memory alone.
 class Store {
  public:
   /// The results since the last call of advance().
@@ -34,8 +36,8 @@ class Store {
     std::vector<JobId> hurried;           ///< these or earlier jobs that a request waits for
   };
 
-  /// Between two attempts of a creation that failed. The pauses double, from 5 ms on.
-  static constexpr Duration kLongestPause = std::chrono::seconds(2);
+  /// Between two attempts to prove the same memory free. The pauses double, from Refill::kFirstPause on.
+  static constexpr Duration kLongestPause = Refill::kLongestPause;
 
   /// `most_extents`  on this device.
   Store(DeviceIndex device, Bytes pool, Bytes granularity, IdSource<ExtentId>& extents, IdSource<JobId>& jobs,
@@ -47,6 +49,8 @@ class Store {
   void adopt(Bytes bytes);
   /// One of the extents of these bytes.
   void adopt_extent() { ++extents_; }
+  /// The pool grows only while the device keeps `bytes` free besides, as far as the driver tells. Default: 0.
+  void keep_free(Bytes bytes) { kept_free_ = bytes; }
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
   /// or for one (kOneExtent). `guaranteed`  the tenant has no more than its guarantee with them.
   void want(RequestId request, Bytes bytes, Bytes largest = {}, bool guaranteed = false);
@@ -58,7 +62,7 @@ class Store {
   /// the broker's hands, so there is nothing to destroy.
   void take_back(LeaseId lease, Extent extent);
   void finish(const JobResult& result, TimePoint now);
-  /// Repeats failed creations now: a process that may have pinned the memory is gone.
+  /// Repeats failed creations now: a process that may have used the memory is gone.
   void retry_now(TimePoint now);
 
   Progress advance(TimePoint now);
@@ -66,7 +70,7 @@ class Store {
 
   Bytes warm() const { return pool_.warm() + held_; }
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
-  Bytes missing() const { return missing_; }
+  Bytes missing() const { return refill_.missing(); }
   /// The last extents that failed did so for want of descriptors.
   bool lacks_files() const { return lacks_files_; }
   /// No job is under way, and the stock is as good as it gets.
@@ -77,11 +81,12 @@ class Store {
   struct Attempt {
     Extent extent;
     LeaseId lease;
-    bool missing = false;  ///< counted in missing_ until it succeeds
+    bool refills = false;  ///< the bytes are missing
   };
   struct Flight {
     std::vector<Attempt> attempts;
     bool reshapes = false;  ///< breaks or merges warm extents
+    bool refills = false;   ///< its last attempts are a round of the refill
     RequestId request{};    ///< gets the created extents; none: the pool gets them
   };
   struct Wish {
@@ -111,12 +116,14 @@ class Store {
   void hold(Wish& wish, const std::vector<Extent>& extents);
   void let_go(Wish& wish);
   void hand_over(const Flight& flight, std::vector<Extent> created);
-  void plan_pool(Bytes bytes);
   void reclaim(Progress& progress);
+  bool is_retry_due(TimePoint now) const;
   void retry(Progress& progress, TimePoint now);
-  void put_off(const Attempt& attempt);
-  bool may_split() const;
-  bool could_be_smaller(const std::vector<Attempt>& attempts) const;
+  void begin_refill(Flight& flight, std::vector<Job::Step>& steps);
+  void end_refill(const Flight& flight, const JobResult& result, const std::unordered_set<ExtentId>& failed,
+                  TimePoint now);
+  void put_off(const Attempt& attempt, TimePoint now);
+  void pause_proofs(bool progress, bool were_waiting, TimePoint now);
   JobId start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight);
   /// Destroys, creates `first`, and creates the rest with a job for each, so that it can be used one by one.
   JobId start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
@@ -136,13 +143,14 @@ class Store {
   Bytes overtaking_;              ///< reshaped while jobs in order were in flight, since one of them ended
   Bytes most_reshaped_;           ///< when either reaches this, no reshape begins before some have ended
   Bytes held_;                    ///< by all wishes
-  std::vector<Attempt> put_off_;  ///< failed; to be tried again at retry_at_
+  std::vector<Attempt> put_off_;  ///< proofs that failed; to be tried again at retry_at_
   Progress done_;                 ///< freed and quarantined since the last advance
-  Duration pause_;
+  Duration pause_ = Refill::kFirstPause;  ///< of the proofs
   TimePoint retry_at_{};
-  Bytes missing_;
+  Refill refill_;
+  Bytes kept_free_;
   std::size_t most_extents_;
-  std::size_t extents_ = 0;  ///< lent, warm, in flight and put off
+  std::size_t extents_ = 0;  ///< lent, warm, in flight, and to be proved
   bool lacks_files_ = false;
   bool changed_ = true;  ///< since the last advance()
   bool begun_ = false;   ///< the pool's first creation has been started

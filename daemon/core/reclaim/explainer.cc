@@ -94,6 +94,7 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.limiting_charged = ledger.used(limiting, device);
   denial.pool = ledger.pool(device);
   denial.free = ledger.free(device);
+  denial.missing = ledger.missing(device);
   denial.returning = ledger.charges(device)[Charge::kReturning];
   denial.asked_back = reclaimer_.asked_back(device);
   denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
@@ -162,6 +163,9 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
   const auto asked = asked_until(device, {});
   const bool is_claim = state_.arbiter.is_claim(request.id, device);
   if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
+    if (lack <= state_.ledger.missing(device))
+      return {std::nullopt, "when processes past the broker free " + to_string(lack) +
+                                " of the device; see `gpumem reconcile`"};
     return {std::nullopt,
             "when others give back " + to_string(lack) +
                 "; they are not asked to, since none would still have more than this tenant then"};

@@ -67,6 +67,7 @@ class Unmanaged::Look {
   std::map<std::int64_t, Client> clients_;
   std::map<std::int64_t, ForeignProcess> foreign_processes_;  // as they are now
   Bytes foreign_;                                             // held by them, charged or not
+  Bytes contexts_;                                            // of clients, as the driver says
 };
 
 void Unmanaged::Look::run() {
@@ -142,6 +143,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
 
 // What was declared beyond what limits have room for is charged, and yet it was taken past the broker.
 void Unmanaged::Look::see_client(const Process& process, Client& client, Bytes own) {
+  contexts_ += std::min(own, rules().allowance);
   const Bytes besides = own.minus(client.declared);
   const Bytes overhead = std::min(besides, rules().allowance);
   charge_client(client, overhead, besides - overhead, true);
@@ -264,6 +266,7 @@ void Unmanaged::Look::sum_up() {
   view.seen = now_;
   view.used = std::min(seen_.used, total());
   view.extents = extents();
+  view.contexts = contexts_;
   view.overhead = view.declared = {};
   view.past_broker = foreign_;
   for (const auto& [id, session] : state_.sessions) {

@@ -86,7 +86,8 @@ struct Reconciliation {
   std::optional<TimePoint> seen;
   Bytes used;  ///< as the driver says
   Bytes extents;
-  Bytes overhead;
+  Bytes contexts;  ///< of sessions' processes: their memory besides leases, up to the allowance of each
+  Bytes overhead;  ///< charged to sessions for contexts: measured, else estimated
   Bytes declared;
   Bytes past_broker;
   Bytes unexplained;

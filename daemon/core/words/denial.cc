@@ -33,6 +33,8 @@ std::string shortage_in_words(const Denial& denial) {
   if (!denial.kept_for_others.is_zero()) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
+  if (!denial.missing.is_zero())
+    words += "; " + to_string(denial.missing) + " are missing at present, because others use the device";
   if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";
   if (!denial.asked_back.is_zero())
     words += "; borrowers are asked to give back " + to_string(denial.asked_back);

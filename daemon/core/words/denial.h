@@ -48,6 +48,7 @@ struct Denial {
   Bytes limiting_charged;
   Bytes pool;
   Bytes free;
+  Bytes missing;               ///< of `pool`: the driver does not give it, because others use the device
   Bytes returning;             ///< on its way back
   Bytes asked_back;            ///< of borrowers
   Bytes kept_for_others;       ///< of `free`: what others' guarantees still need

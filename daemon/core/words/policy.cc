@@ -187,6 +187,11 @@ Result<void> check(const Policy& policy) {
   return {};
 }
 
+Bytes kept_for_contexts(const DevicePolicy& device, Bytes contexts) {
+  const Bytes remainder = device.total.minus(device.pool);
+  return std::min({remainder.minus(contexts), {remainder.count / 2}, {device.total.count / 20}});
+}
+
 std::vector<std::string> uuids_of(const Policy& policy) {
   std::vector<std::string> uuids;
   uuids.reserve(policy.devices.size());

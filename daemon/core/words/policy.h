@@ -71,6 +71,11 @@ struct DevicePolicy {
   std::string no_fabric = kFabricOff;
 };
 
+/// The bytes that the pool leaves free when it grows: half of the memory that is not reserved, at most a
+/// twentieth of the device. So programs can make their contexts even if others use most of the device. The
+/// `contexts` that clients have already count as room that was kept for them.
+Bytes kept_for_contexts(const DevicePolicy& device, Bytes contexts);
+
 /// A tenant by name: the processes of a user or of a group, or the parent of other tenants.
 struct TenantRule {
   std::string name;

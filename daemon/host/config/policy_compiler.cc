@@ -123,13 +123,10 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   const auto own = config.devices.find(device.uuid);
   const DeviceConfig& how = own == config.devices.end() ? config.any_device : own->second;
   const Amount& reserve = how.reserve;
-  // An absolute amount is a demand; a share is taken of what can be had.
-  const bool demanded = reserve.kind() == Amount::Kind::kAbsolute;
-  device.pool = reserve.of(demanded ? facts.device.total : facts.obtainable).rounded_down(device.granularity);
-  if (device.pool > facts.obtainable)
+  device.pool = reserve.of(device.total).rounded_down(device.granularity);
+  if (device.pool > device.total)
     return Error{Code::kInvalidArgument, "cannot reserve " + reserve.text() + " of " + device.uuid +
-                                             ": it has " + to_string(facts.device.total) + ", of which " +
-                                             to_string(facts.obtainable) + " can be had"};
+                                             ": it has " + to_string(device.total)};
   device.pool = std::max(device.pool, facts.lent);
   if (device.pool.is_zero())
     return Error{Code::kInvalidArgument,

@@ -10,11 +10,10 @@
 
 namespace gpumem::host {
 
-/// The driver's data of a device, and the bytes of it that can be reserved now.
+/// The driver's data of a device, and what the previous broker has left there.
 struct DeviceFacts {
   cuda::Device device;
-  Bytes obtainable;  ///< total minus the memory that others use; total where that is unknown
-  Bytes lent{};      ///< part of it that the previous broker lent to clients that may still use it
+  Bytes lent{};                              ///< to clients of the previous broker that may still use it
   std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
 };
 

@@ -8,14 +8,8 @@
 
 namespace gpumem::host {
 
-DeviceWorker::DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types,
-                           const DescriptorStore* store, Done done)
-    : driver_(driver),
-      ordinal_(ordinal),
-      types_(types),
-      store_(store),
-      done_(std::move(done)),
-      thread_([this] { work(); }) {}
+DeviceWorker::DeviceWorker(const cuda::Driver& driver, Options options)
+    : driver_(driver), options_(std::move(options)), thread_([this] { work(); }) {}
 
 DeviceWorker::~DeviceWorker() {
   {
@@ -73,12 +67,12 @@ std::optional<DeviceWorker::Task> DeviceWorker::next_task() {
 
 void DeviceWorker::carry_out(const Keep& keep) const {
   if (fails_at(CrashPoint::kStoreKeep)) return;
-  store_->keep(keep.lease, keep.descriptor.get());
+  options_.store->keep(keep.lease, keep.descriptor.get());
   crash_at(CrashPoint::kStoreKept);
 }
 
 void DeviceWorker::carry_out(std::vector<LeaseId> leases) {
-  const bool told = !fails_at(CrashPoint::kStoreForget) && store_->forget(leases);
+  const bool told = !fails_at(CrashPoint::kStoreForget) && options_.store->forget(leases);
   if (told) return crash_at(CrashPoint::kStoreForgotten);
   spdlog::warn("the service manager could not be told to let go of {} descriptors; it is told again",
                leases.size());
@@ -117,13 +111,21 @@ void DeviceWorker::carry_out(DriverJob job) {
     for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();
     job.destroy[i].clear();
     if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
-    for (const core::Extent& extent : job.job.steps[i].create) {
+    const core::Job::Step& step = job.job.steps[i];
+    for (const core::Extent& extent : step.create) {
+      std::optional<Bytes>& room = result.result.room;
+      if (step.keep_free) room = room_beside(*step.keep_free);
+      if (step.keep_free && room && *room < extent.size) {  // without a last_error: the driver was not asked
+        result.result.failed.push_back(extent.id);
+        continue;
+      }
       auto created = create(extent);
       if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
         created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
         result.result.lacks_files = true;
       }
       if (created) {
+        if (step.keep_free && room) *room -= extent.size;
         result.created.push_back(std::move(*created));
       } else {
         result.result.failed.push_back(extent.id);
@@ -131,7 +133,16 @@ void DeviceWorker::carry_out(DriverJob job) {
       }
     }
   }
-  done_(std::move(result));
+  options_.done(std::move(result));
+}
+
+std::optional<Bytes> DeviceWorker::room_beside(Bytes kept_free) {
+  if (options_.nvml == nullptr) return std::nullopt;
+  const auto memory = options_.nvml->memory(options_.device.uuid);
+  if (!std::exchange(has_warned_, !memory.has_value()) && !memory)
+    spdlog::warn("{}: {}; assuming that nobody else uses it", to_string(options_.device.uuid),
+                 memory.error().message);
+  return memory ? std::optional(memory->free.minus(kept_free)) : std::nullopt;
 }
 
 Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
@@ -142,7 +153,7 @@ Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
   if (!descriptor) return descriptor.error();
   crash_at(CrashPoint::kExtentCreated);
   HeldExtent held{extent, std::move(*allocation), std::move(*descriptor)};
-  if (types_ == cuda::HandleTypes::kDescriptorAndFabric) {
+  if (options_.types == cuda::HandleTypes::kDescriptorAndFabric) {
     if (auto handle = held.allocation.export_fabric()) held.fabric = *handle;
   }
   return held;
@@ -151,10 +162,11 @@ Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
 // An IMEX channel may go away while the broker runs: then the pool goes on without fabric handles.
 Result<cuda::Allocation> DeviceWorker::allocate(Bytes size) const {
   if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "cuMemCreate");
-  auto made = cuda::Allocation::create(driver_, ordinal_, size, types_);
-  if (made || types_ == cuda::HandleTypes::kDescriptor || made.error().code == Code::kResourceExhausted)
+  auto made = cuda::Allocation::create(driver_, options_.device.ordinal, size, options_.types);
+  if (made || options_.types == cuda::HandleTypes::kDescriptor ||
+      made.error().code == Code::kResourceExhausted)
     return made;
-  return cuda::Allocation::create(driver_, ordinal_, size);
+  return cuda::Allocation::create(driver_, options_.device.ordinal, size);
 }
 
 }  // namespace gpumem::host

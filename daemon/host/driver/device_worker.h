@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "cuda/memory.h"
+#include "cuda/nvml.h"
 #include "daemon/core/memory/job.h"
 #include "daemon/host/limits/connection_limits.h"
 #include "daemon/host/state/passed_descriptors.h"
@@ -40,10 +41,15 @@ struct DriverResult {
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
+  struct Options {
+    cuda::Device device;
+    cuda::HandleTypes types = cuda::HandleTypes::kDescriptor;
+    const cuda::Nvml* nvml = nullptr;  ///< tells how much is free; outlives the worker; null: it is not known
+    const DescriptorStore* store = nullptr;  ///< outlives the worker; null: there is none
+    Done done;                               ///< is called on the worker's thread
+  };
 
-  /// `store`  outlives it; null: there is none. `done`  is called on the worker's thread.
-  DeviceWorker(const cuda::Driver& driver, int ordinal, cuda::HandleTypes types, const DescriptorStore* store,
-               Done done);
+  DeviceWorker(const cuda::Driver& driver, Options options);
   /// Finishes the job under way; drops the rest.
   ~DeviceWorker();
   DeviceWorker(const DeviceWorker&) = delete;
@@ -74,15 +80,14 @@ class DeviceWorker {
   void carry_out(const Keep& keep) const;
   void carry_out(std::vector<LeaseId> leases);
   void forget_stored(const DriverJob& job);
+  std::optional<Bytes> room_beside(Bytes kept_free);
   Result<HeldExtent> create(const core::Extent& extent) const;
   Result<cuda::Allocation> allocate(Bytes size) const;
 
   const cuda::Driver& driver_;
-  int ordinal_;
-  cuda::HandleTypes types_;
-  const DescriptorStore* store_;
+  const Options options_;
   const DescriptorBudget budget_ = DescriptorBudget::of_process();
-  Done done_;
+  bool has_warned_ = false;  ///< of the management library, since it last told
   Mutex mutex_;
   Condition wake_;
   core::JobQueue<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);

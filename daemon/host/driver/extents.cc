@@ -17,22 +17,21 @@ constexpr std::size_t kMostStored = 2000;
 
 }  // namespace
 
-Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, const cuda::Driver& driver,
-                                                 const std::vector<core::DevicePolicy>& devices,
-                                                 const DescriptorStore* store, Done done) {
-  std::unique_ptr<Extents> extents(new Extents(loop, store, std::move(done)));
-  for (const core::DevicePolicy& policy : devices) {
+Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, Options options) {
+  std::unique_ptr<Extents> extents(new Extents(loop, options.store, std::move(options.done)));
+  for (const core::DevicePolicy& policy : options.devices) {
     auto uuid = cuda::parse_device_uuid(policy.uuid);
     if (!uuid) return uuid.error();
-    auto device = driver.find(*uuid);
+    auto device = options.driver->find(*uuid);
     if (!device) return device.error();
-    extents->workers_.push_back(std::make_unique<DeviceWorker>(
-        driver, (*device)->ordinal,
-        policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor,
-        store, [self = extents.get()](DriverResult result) {
-          auto shared = std::make_shared<DriverResult>(std::move(result));
-          boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
-        }));
+    DeviceWorker::Options of_worker{
+        .device = **device, .nvml = options.nvml, .store = options.store, .done = {}};
+    if (policy.no_fabric.empty()) of_worker.types = cuda::HandleTypes::kDescriptorAndFabric;
+    of_worker.done = [self = extents.get()](DriverResult result) {
+      auto shared = std::make_shared<DriverResult>(std::move(result));
+      boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
+    };
+    extents->workers_.push_back(std::make_unique<DeviceWorker>(*options.driver, std::move(of_worker)));
   }
   return extents;
 }

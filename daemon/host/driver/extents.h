@@ -20,11 +20,16 @@ class Extents {
  public:
   using Done = std::function<void(const core::JobResult&)>;
 
-  /// `devices`  those of the policy, in its order. `store`  outlives it; null: there is none. `done` is
-  /// called on the loop's thread. Errors  kNotFound: a device of the policy that the driver does not show.
-  static Result<std::unique_ptr<Extents>> create(boost::asio::io_context& loop, const cuda::Driver& driver,
-                                                 const std::vector<core::DevicePolicy>& devices,
-                                                 const DescriptorStore* store, Done done);
+  struct Options {
+    const cuda::Driver* driver = nullptr;
+    const cuda::Nvml* nvml = nullptr;         ///< outlives it; null: there is none
+    std::vector<core::DevicePolicy> devices;  ///< of the policy, in its order
+    const DescriptorStore* store = nullptr;   ///< outlives it; null: there is none
+    Done done;                                ///< is called on the loop's thread
+  };
+
+  /// Errors  kNotFound: a device of the policy that the driver does not show.
+  static Result<std::unique_ptr<Extents>> create(boost::asio::io_context& loop, Options options);
 
   void run(core::DeviceIndex device, std::vector<core::Job> jobs);
   void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }

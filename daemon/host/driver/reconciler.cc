@@ -64,8 +64,7 @@ Reconciler::Reconciler(core::Executor& executor, Options options)
       started_(start_time(::getpid()).value_or(0)),
       problems_(devices_.size()),
       period_(options.period),
-      last_(Clock::now() - kLeastPause),
-      last_regular_(last_) {
+      last_(Clock::now() - kLeastPause) {
   static_cast<void>(open());  // by now, so that what the process uses does not grow once it serves
   thread_ = std::thread([this] { work(); });
 }
@@ -101,7 +100,8 @@ void Reconciler::work() {
 }
 
 std::optional<Reconciler::Clock::time_point> Reconciler::next_regular() const {
-  return period_ > std::chrono::seconds::zero() ? std::optional(last_regular_ + period_) : std::nullopt;
+  if (period_ == std::chrono::seconds::zero()) return std::nullopt;
+  return last_regular_ ? *last_regular_ + period_ : last_;
 }
 
 std::optional<Reconciler::Clock::time_point> Reconciler::next_asked() const {

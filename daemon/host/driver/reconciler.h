@@ -44,8 +44,8 @@ class LookQueue {
   std::size_t waiting_ = 0;
 };
 
-/// Asks the management library, every so often and on demand, who uses how much of each device, and the
-/// kernel who they are; the core observes the answers. On a thread of its own: the library's calls block.
+/// Asks the management library, at once, every so often and on demand, who uses how much of each device, and
+/// the kernel who they are; the core observes the answers. On a thread of its own: the library's calls block.
 /// Looks on demand neither delay nor replace the regular ones.
 class Reconciler final : public core::Observer {
  public:
@@ -101,8 +101,8 @@ class Reconciler final : public core::Observer {
   std::chrono::seconds period_ GPUMEM_GUARDED_BY(mutex_);
   LookQueue asked_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
-  Clock::time_point last_ GPUMEM_GUARDED_BY(mutex_);          ///< look
-  Clock::time_point last_regular_ GPUMEM_GUARDED_BY(mutex_);  ///< one
+  Clock::time_point last_ GPUMEM_GUARDED_BY(mutex_);                         ///< look
+  std::optional<Clock::time_point> last_regular_ GPUMEM_GUARDED_BY(mutex_);  ///< one
   std::thread thread_;
 };
 

@@ -41,16 +41,21 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   const cuda::Driver& driver = *options.driver;
   std::optional<Journal::Content> before = std::move(options.before);
   const std::filesystem::path folder = options.journal_folder;
-  const std::vector<Journal::Device> devices = options.devices;
+  const std::vector<std::string> devices = options.devices;
   std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
   const DescriptorStore* const store = options.store;
+  const cuda::Nvml* const nvml = options.nvml;
   options.policy.max_extents = options.budget.extents();
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
-      loop->io_, driver, loop->broker_.policy().devices, store,
-      [self = loop.get()](const core::JobResult& result) {
-        self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
-      });
+      loop->io_, {.driver = &driver,
+                  .nvml = nvml,
+                  .devices = loop->broker_.policy().devices,
+                  .store = store,
+                  .done = [self = loop.get()](const core::JobResult& result) {
+                    self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
+                    self->note_missing();
+                  }});
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
   if (!kept.empty()) {
@@ -321,6 +326,25 @@ void Loop::try_journal_again() {
   journal_retry_.async_wait([this](const boost::system::error_code& error) {
     if (!error) run([](core::Broker&, core::TimePoint) {});
   });
+}
+
+// The log says when a pool begins to lack memory, and when it is whole.
+void Loop::note_missing() {
+  if (settled_ != nullptr) return;  // the pools are being created
+  const std::vector<core::DevicePolicy>& devices = broker_.policy().devices;
+  lacks_memory_.resize(devices.size());
+  for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
+    const Bytes missing = broker_.missing(i);
+    const bool lacks = !missing.is_zero();
+    if (lacks == lacks_memory_[i]) continue;
+    lacks_memory_[i] = lacks;
+    if (lacks)
+      warnings_.warn(devices[i].uuid + ": " + to_string(missing) + " of the pool of " +
+                     to_string(devices[i].pool) +
+                     " are missing, because others use the device; the pool grows when they free memory");
+    else
+      spdlog::info("{}: the pool of {} is whole", devices[i].uuid, to_string(devices[i].pool));
+  }
 }
 
 void Loop::publish_soon() {

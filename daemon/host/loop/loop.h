@@ -35,7 +35,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   struct Options {
     core::Policy policy;
     const cuda::Driver* driver = nullptr;
-    std::string driver_folder;  ///< told to clients, so that they open the same driver
+    const cuda::Nvml* nvml = nullptr;  ///< outlives the loop; null: there is none
+    std::string driver_folder;         ///< told to clients, so that they open the same driver
     ListeningSocket lane_socket;
     const Administrators* administrators = nullptr;  ///< outlives the loop
     const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
@@ -43,7 +44,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     KernelFeatures kernel;
     /// Where the journal is; empty: nothing is written down.
     std::filesystem::path journal_folder{};
-    std::vector<Journal::Device> devices{};    ///< of the policy, for the journal
+    std::vector<std::string> devices{};        ///< UUIDs of the policy's, for the journal
     std::optional<Journal::Content> before{};  ///< the previous broker's journal
     std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of its loans
     const DescriptorStore* store = nullptr;    ///< for descriptors of loans; outlives the loop
@@ -143,6 +144,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void end_requests_of(SessionId session);
   void publish(SessionId session);
   void publish_soon();
+  void note_missing();
 
   std::string driver_folder_;
   const Administrators& administrators_;
@@ -168,7 +170,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
   bool running_ = false;
   std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
-  std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are full
+  std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are as full as they get
+  std::vector<bool> lacks_memory_;            ///< by device: the log says that its pool is not whole
   IdSource<RequestId> request_ids_;
   std::unordered_map<SessionId, Client> clients_;
   PendingGrowths pending_;

@@ -25,11 +25,9 @@ Error not_awaited() {
 void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept) {
   const auto now = std::chrono::steady_clock::now();
   std::size_t awaited = 0;
-  std::vector<std::string> uuids;
-  for (const Journal::Device& device : before.devices) uuids.push_back(device.uuid);
   std::set<LeaseId> leases;
   for (const auto& [lease, descriptor] : kept) leases.insert(lease);
-  const core::Restored restored = broker_.restore(before.checkpoint, uuids, leases, now);
+  const core::Restored restored = broker_.restore(before.checkpoint, before.devices, leases, now);
   request_ids_.skip(restored.last_request);
   for (const core::RestoredExtent& one : restored.extents)
     extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));

@@ -31,7 +31,7 @@ struct FileHeader {
 };
 struct DeviceEntry {
   std::array<char, 48> uuid;  // padded with zeros
-  std::uint64_t obtainable;
+  std::uint64_t unused;
 };
 static_assert(sizeof(FileHeader) == 56 && sizeof(DeviceEntry) == 56);
 
@@ -43,13 +43,13 @@ std::array<char, kBootIdBytes> boot_id() {
   return id;
 }
 
-std::string header_of(const std::vector<Journal::Device>& devices) {
+std::string header_of(const std::vector<std::string>& devices) {
   FileHeader header{{}, kJournalVersion, static_cast<std::uint32_t>(devices.size()), boot_id(), 0};
   std::memcpy(header.magic.data(), kJournalMagic.data(), kJournalMagic.size());
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  for (const Journal::Device& device : devices) {
-    DeviceEntry entry{{}, device.obtainable.count};
-    std::memcpy(entry.uuid.data(), device.uuid.data(), std::min(device.uuid.size(), entry.uuid.size()));
+  for (const std::string& uuid : devices) {
+    DeviceEntry entry{};
+    std::memcpy(entry.uuid.data(), uuid.data(), std::min(uuid.size(), entry.uuid.size()));
     bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
   }
   return bytes;
@@ -58,7 +58,7 @@ std::string header_of(const std::vector<Journal::Device>& devices) {
 Error no_journal(const std::string& why) { return {Code::kInvalidArgument, "it is no journal: " + why}; }
 
 // The header, which `bytes` loses with the devices. Nothing: of another run of the machine.
-Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view& bytes) {
+Result<std::optional<std::vector<std::string>>> take_header(std::string_view& bytes) {
   FileHeader header{};
   if (bytes.size() < sizeof header) return no_journal("it is too short");
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -75,15 +75,14 @@ Result<std::optional<std::vector<Journal::Device>>> take_header(std::string_view
   bytes.remove_prefix(sizeof header);
   if (header.devices > kMostDevices || bytes.size() < header.devices * sizeof(DeviceEntry))
     return no_journal("its devices are missing");
-  std::vector<Journal::Device> devices;
+  std::vector<std::string> devices;
   for (std::uint32_t i = 0; i < header.devices; ++i) {
     DeviceEntry entry{};
     std::memcpy(&entry, bytes.data(), sizeof entry);
-    devices.push_back(
-        {{entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size())}, {entry.obtainable}});
+    devices.emplace_back(entry.uuid.data(), ::strnlen(entry.uuid.data(), entry.uuid.size()));
     bytes.remove_prefix(sizeof entry);
   }
-  if (header.boot != boot_id()) return std::optional<std::vector<Journal::Device>>();
+  if (header.boot != boot_id()) return std::optional<std::vector<std::string>>();
   return std::optional(std::move(devices));
 }
 
@@ -103,7 +102,7 @@ bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
 }
 
 /// Errors  kFailedPrecondition: another version has written a record.
-Result<Journal::Content> parse(std::string_view bytes, std::vector<Journal::Device> devices) {
+Result<Journal::Content> parse(std::string_view bytes, std::vector<std::string> devices) {
   Journal::Content content{{}, std::move(devices), {}};
   while (!bytes.empty()) {
     const std::size_t left = bytes.size();
@@ -175,7 +174,7 @@ void Journal::take_attempt_back(const std::filesystem::path& folder) {
     static_cast<void>(count_attempts(file, *text, -1));
 }
 
-Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<Device> devices,
+Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<std::string> devices,
                                const core::Checkpoint& checkpoint) {
   Journal journal(folder, std::move(devices));
   const auto written = journal.rewrite(checkpoint);
@@ -220,7 +219,7 @@ Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
   return {};
 }
 
-Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<std::string> devices,
                                   core::Broker& broker) {
   if (folder.empty()) return {};
   broker.outbox().keep_changes();

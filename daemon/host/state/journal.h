@@ -21,15 +21,10 @@ namespace gpumem::host {
 class Journal {
  public:
   static constexpr std::uint32_t kMostAttempts = 8;
-  struct Device {
-    std::string uuid;
-    Bytes obtainable;  ///< obtainable when the first of these brokers started
-    bool operator==(const Device&) const = default;
-  };
   struct Content {
     core::Checkpoint checkpoint;
-    std::vector<Device> devices;  ///< by the checkpoint's places
-    std::string damage;           ///< why the end of the file was left out; empty: it was not
+    std::vector<std::string> devices;  ///< UUIDs, by the checkpoint's places
+    std::string damage;                ///< why the end of the file was left out; empty: it was not
   };
   /// Reads the journal that the previous broker left in `folder`. Nothing: no broker ran since the machine
   /// started. Counts the attempt; begin() takes it back.
@@ -43,7 +38,7 @@ class Journal {
   static void take_attempt_back(const std::filesystem::path& folder);
   /// Begins a journal in `folder` in place of the one that is there.
   /// Errors  kResourceExhausted (no room), and those of writing.
-  static Result<Journal> begin(const std::filesystem::path& folder, std::vector<Device> devices,
+  static Result<Journal> begin(const std::filesystem::path& folder, std::vector<std::string> devices,
                                const core::Checkpoint& checkpoint);
 
   /// Adds changes: once this returns, the next broker knows of them. Errors  as begin(); nothing was added.
@@ -57,11 +52,11 @@ class Journal {
   static constexpr std::size_t kShortest = std::size_t{1} << 20;
   static constexpr std::size_t kGrowth = 4;
 
-  Journal(std::filesystem::path folder, std::vector<Device> devices)
+  Journal(std::filesystem::path folder, std::vector<std::string> devices)
       : folder_(std::move(folder)), devices_(std::move(devices)) {}
 
   std::filesystem::path folder_;
-  std::vector<Device> devices_;
+  std::vector<std::string> devices_;
   UniqueFd file_;
   std::size_t size_ = 0;             ///< bytes of complete records
   std::size_t checkpoint_size_ = 0;  ///< bytes of its checkpoint
@@ -74,7 +69,7 @@ class Journal {
 class JournalWriter {
  public:
   /// Without a folder nothing is written. `devices`  of the policy. Errors  as Journal::begin().
-  Result<void> begin(const std::filesystem::path& folder, std::vector<Journal::Device> devices,
+  Result<void> begin(const std::filesystem::path& folder, std::vector<std::string> devices,
                      core::Broker& broker);
   /// Nothing is written any more.
   void close() { journal_.reset(); }

@@ -21,7 +21,7 @@ void RateLimitedLog::begin_second() {
   second_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     counting_ = false;
-    if (unsaid_ != 0) spdlog::warn("{} more warnings about connections in that second", unsaid_);
+    if (unsaid_ != 0) spdlog::warn("{} more warnings in that second", unsaid_);
     unsaid_ = 0;
   });
 }

@@ -5,7 +5,7 @@
 
 namespace gpumem::host {
 
-/// Warnings that anyone who may connect can cause: so many a second are logged, of the others only the
+/// Warnings that clients and other processes can cause: so many a second are logged, of the others only the
 /// number. Threads  the loop's.
 class RateLimitedLog {
  public:

@@ -14,10 +14,11 @@ inline Bytes total(const std::vector<Extent>& extents) {
   return sum;
 }
 
-/// A store of `pool` in pieces of 2 MiB, and its driver.
+/// A store of `pool` in pieces of 2 MiB, and its driver of a device of `total` (zero: of the pool's size).
 class StoreWorld {
  public:
-  explicit StoreWorld(Bytes pool) : store(0, pool, mebibytes(2), extent_ids, job_ids), driver({pool}) {}
+  explicit StoreWorld(Bytes pool, Bytes total = {})
+      : store(0, pool, mebibytes(2), extent_ids, job_ids), driver({total.is_zero() ? pool : total}) {}
 
   void advance() {
     Store::Progress progress = store.advance(now);

@@ -119,8 +119,7 @@ class LargeStoreTest : public StoreOf {
   static constexpr Bytes kSize = gibibytes(192);
 
   LargeStoreTest() : StoreOf(kSize) {
-    auto progress = store.advance(now);
-    store.finish(driver.run(progress.jobs.front()), now);
+    while (!store.missing().is_zero()) store.finish(driver.run(store.advance(now).jobs.front()), now);
   }
   // Runs jobs until the wish is served; answers how many extents were created for that.
   std::uint64_t creations_until(RequestId wanted) {
@@ -280,11 +279,14 @@ TEST_F(StoreTest, CallsMemoryUnobtainableThatWasTakenPastTheBrokerDuringAReshape
   EXPECT_EQ(store.warm(), kPool);
 }
 
-TEST_F(StoreTest, FindsTheRestOfThePoolInSmallerPiecesAndTheMemoryTakenPastTheBrokerLater) {
+// Whether the driver tells how much memory is free.
+struct StoreThatLacksMemory : StoreTest, testing::WithParamInterface<bool> {
+  StoreThatLacksMemory() { driver.tells_free = GetParam(); }
+};
+
+TEST_P(StoreThatLacksMemory, HasAtOnceWhatThereIsAndTheRestOnceOthersFreeIt) {
   ASSERT_EQ(driver.steal(0, mebibytes(6)), mebibytes(6));
   run();
-  EXPECT_LT(store.warm(), kPool);
-  pass_in_steps(kLong);
   EXPECT_EQ(store.warm(), mebibytes(58)) << "pieces of the granularity fill what is left";
   EXPECT_EQ(store.missing(), mebibytes(6));
   EXPECT_TRUE(store.settled());
@@ -295,7 +297,7 @@ TEST_F(StoreTest, FindsTheRestOfThePoolInSmallerPiecesAndTheMemoryTakenPastTheBr
   EXPECT_EQ(store.next_deadline(), std::nullopt);
 }
 
-TEST_F(StoreTest, PausesLongerAndLongerWhileNothingCanBeCreated) {
+TEST_P(StoreThatLacksMemory, PausesLongerAndLongerWhileNothingCanBeCreated) {
   driver.steal(0, kPool);
   run();
   const std::size_t first = pass_in_steps(std::chrono::seconds(1));
@@ -304,6 +306,27 @@ TEST_F(StoreTest, PausesLongerAndLongerWhileNothingCanBeCreated) {
   EXPECT_LT(first, 12u);
   EXPECT_GE(later, 29u) << "every two seconds, for ever";
   EXPECT_LE(later, 32u);
+}
+
+INSTANTIATE_TEST_SUITE_P(, StoreThatLacksMemory, testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "WithFigures" : "WithoutFigures");
+});
+
+TEST(StoreOfALargeDevice, GrowsInFewLargeExtentsAndLeavesMemoryFree) {
+  StoreWorld at(gibibytes(20), gibibytes(24));
+  at.store.keep_free(gibibytes(1));
+  at.driver.steal(0, gibibytes(18));
+  at.run();
+  EXPECT_EQ(at.store.warm(), gibibytes(5));
+  EXPECT_EQ(at.driver.room(0), gibibytes(1));
+  at.driver.steal(0, gibibytes(1));
+  at.pass_in_steps(std::chrono::seconds(10));
+  EXPECT_EQ(at.store.warm(), gibibytes(5)) << "it keeps what it has";
+  const std::uint64_t created = at.driver.creations();
+  at.driver.restore(0);
+  at.pass(at.store.next_deadline().value() - at.now);
+  EXPECT_EQ(at.store.warm(), gibibytes(20));
+  EXPECT_LE(at.driver.creations() - created, 32u);
 }
 
 TEST_F(StoreTest, ServesAWishThoughOthersReturnMemoryAllTheTime) {

@@ -17,20 +17,26 @@ using core::Job;
 using Turn = core::Job::Turn;
 using namespace std::chrono_literals;
 
-/// The driver of a machine with a device of 64 MiB, on which each creation takes 20 ms.
-const cuda::Driver& slow_driver() {
+/// A machine with a device of 64 MiB, on which each creation takes 20 ms: its driver and management library.
+struct Slow {
+  const cuda::Driver& driver;
+  const cuda::Nvml& nvml;
+};
+Slow slow_machine() {
   struct Made {
     Made() {
       EXPECT_TRUE(sim::create_machine(folder.path(), "1x64MiB", SIM_LIBRARIES));
       EXPECT_TRUE(sim::set_costs(*sim::load_machine(folder.path()), {{"cuMemCreate", 20ms, {}}}));
       driver = *cuda::Driver::open(folder.path());
+      nvml = *cuda::Nvml::open(folder.path());
     }
     ~Made() { (void)sim::remove_machine(folder.path()); }
     gpumem::test::TemporaryFolder folder;
     const cuda::Driver* driver = nullptr;
+    std::unique_ptr<cuda::Nvml> nvml;
   };
   static const Made kMade;
-  return *kMade.driver;
+  return {*kMade.driver, *kMade.nvml};
 }
 
 /// A worker that takes so long for a step that what is given to it meanwhile comes before its job's end.
@@ -60,6 +66,10 @@ class DeviceWorkerTest : public testing::Test {
     const std::scoped_lock lock(mutex_);
     return std::exchange(held_, {});
   }
+  std::optional<Bytes> room() {
+    const std::scoped_lock lock(mutex_);
+    return room_;
+  }
   std::size_t failed() {
     const std::scoped_lock lock(mutex_);
     return failed_;
@@ -70,6 +80,7 @@ class DeviceWorkerTest : public testing::Test {
     const std::scoped_lock lock(mutex_);
     ended_.push_back(result.result.id.value);
     failed_ += result.result.failed.size();
+    room_ = result.result.room;
     for (HeldExtent& extent : result.created) held_.push_back(std::move(extent));
     changed_.notify_all();
   }
@@ -80,11 +91,15 @@ class DeviceWorkerTest : public testing::Test {
   std::vector<std::uint64_t> ended_;
   std::vector<HeldExtent> held_;
   std::size_t failed_ = 0;
+  std::optional<Bytes> room_;
 
  protected:
   std::unique_ptr<DeviceWorker> worker_ = std::make_unique<DeviceWorker>(
-      slow_driver(), 0, cuda::HandleTypes::kDescriptor, nullptr,
-      [this](DriverResult result) { note(std::move(result)); });  // last: it ends before what it notes in
+      slow_machine().driver,
+      DeviceWorker::Options{.device = slow_machine().driver.devices().front(),
+                            .nvml = &slow_machine().nvml,
+                            .done = [this](DriverResult result) { note(std::move(result)); }});
+  // Last: it ends before what it notes in.
 };
 
 TEST_F(DeviceWorkerTest, DoesHurriedJobsBetweenTheStepsOfALongJob) {
@@ -127,6 +142,17 @@ TEST_F(DeviceWorkerTest, ReportsAFailureAndGoesOn) {
   run(creates(2, Turn::kInOrder, 1));
   EXPECT_EQ(await(2), (std::vector<std::uint64_t>{1, 2}));
   EXPECT_EQ(failed(), 1u) << "two of 24 MiB are all that fits";
+}
+
+TEST_F(DeviceWorkerTest, CreatesOnlyWhatLeavesEnoughFreeAndTellsTheRoom) {
+  DriverJob job = creates(1, Turn::kInOrder, 3, mebibytes(24));
+  job.job.steps[2].create.front().size = mebibytes(6);
+  for (Job::Step& step : job.job.steps) step.keep_free = mebibytes(30);
+  run(std::move(job));
+  await(1);
+  EXPECT_EQ(failed(), 1u) << "10 MiB were left for the second";
+  EXPECT_EQ(room(), mebibytes(4));
+  EXPECT_EQ(take_held().size(), 2u);
 }
 
 TEST_F(DeviceWorkerTest, EndsBetweenTwoJobs) {

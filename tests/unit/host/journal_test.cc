@@ -20,7 +20,7 @@ using test::read_file;
 using test::write_file;
 using testing::HasSubstr;
 
-const std::vector<Journal::Device> kDevices{{"GPU-a", gibibytes(23)}, {"GPU-b", gibibytes(7)}};
+const std::vector<std::string> kDevices{"GPU-a", "GPU-b"};
 
 // One of each kind, which do not take each other back.
 std::vector<Checkpoint::Change> some_changes() {

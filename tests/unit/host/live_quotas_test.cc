@@ -65,7 +65,7 @@ struct LiveQuotasTest : testing::Test {
   void start() {
     DeviceFacts facts;
     facts.device.uuid.bytes.fill(1);
-    facts.device.total = facts.obtainable = gibibytes(16);
+    facts.device.total = gibibytes(16);
     facts.device.granularity = mebibytes(2);
     uuid = to_string(facts.device.uuid);
     quotas.reset();  // the folder has one owner

@@ -14,13 +14,12 @@ using testing::HasSubstr;
 
 constexpr Bytes kTotal = gibibytes(16);
 
-DeviceFacts device(std::uint8_t number, Bytes obtainable = kTotal) {
+DeviceFacts device(std::uint8_t number) {
   DeviceFacts facts;
   facts.device.uuid.bytes.fill(number);
   facts.device.name = "Test GPU";
   facts.device.total = kTotal;
   facts.device.granularity = mebibytes(2);
-  facts.obtainable = obtainable;
   return facts;
 }
 
@@ -45,23 +44,17 @@ std::string wrong_policy(const std::string& text, const std::vector<DeviceFacts>
   return policy ? "" : policy.error().message;
 }
 
-Bytes pool(const std::string& reserve, Bytes obtainable = kTotal) {
-  return good_policy("[broker]\nreserve = " + reserve, {device(1, obtainable)}).devices.at(0).pool;
+Bytes pool(const std::string& reserve) {
+  return good_policy("[broker]\nreserve = " + reserve).devices.at(0).pool;
 }
 
-TEST(PolicyCompiler, TakesSharesOfObtainableMemory) {
+TEST(PolicyCompiler, TakesSharesOfTheWholeDevice) {
   EXPECT_EQ(pool("\"100%\""), kTotal);
   EXPECT_EQ(pool("\"50%\""), gibibytes(8));
-  EXPECT_EQ(pool("\"50%\"", gibibytes(10)), gibibytes(5));
   EXPECT_EQ(pool("\"all-but 2GiB\""), gibibytes(14));
-  EXPECT_EQ(pool("\"all-but 2GiB\"", gibibytes(10)), gibibytes(8));
-}
-
-TEST(PolicyCompiler, TakesAbsoluteAmountsAsDemands) {
-  EXPECT_EQ(pool("\"4GiB\"", gibibytes(4)), gibibytes(4));
-  const std::string words = wrong_policy("[broker]\nreserve = \"12GiB\"", {device(1, gibibytes(10))});
-  EXPECT_THAT(words, HasSubstr("cannot reserve 12GiB of " + uuid(1)));
-  EXPECT_THAT(words, HasSubstr("it has 16GiB, of which 10GiB can be had"));
+  EXPECT_EQ(pool("\"4GiB\""), gibibytes(4));
+  EXPECT_THAT(wrong_policy("[broker]\nreserve = \"20GiB\""),
+              HasSubstr("cannot reserve 20GiB of " + uuid(1) + ": it has 16GiB"));
 }
 
 TEST(PolicyCompiler, RoundsPoolsAndLimitsDownToTheGranularity) {

@@ -24,7 +24,7 @@ TEST(RateLimitedLog, SaysTenLinesASecondAndHowManyItLeftOut) {
   loop.run();  // until the second is over
   spdlog::set_default_logger(before);
   EXPECT_EQ(std::count(at_once.begin(), at_once.end(), '\n'), RateLimitedLog::kPerSecond);
-  EXPECT_EQ(said.str(), at_once + "190 more warnings about connections in that second\n");
+  EXPECT_EQ(said.str(), at_once + "190 more warnings in that second\n");
 }
 
 }  // namespace

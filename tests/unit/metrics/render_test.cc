@@ -50,6 +50,7 @@ Snapshot everything() {
   first.reconciliation = {snapshot.now - seconds(2),
                           mebibytes(70),
                           mebibytes(60),
+                          {},
                           mebibytes(1),
                           mebibytes(2),
                           mebibytes(3),

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 struct Machine {
   Machine() {
     facts.device.uuid.bytes.fill(1);
-    facts.device.total = facts.obtainable = mebibytes(64);
+    facts.device.total = mebibytes(64);
     facts.device.granularity = mebibytes(2);
     uuid = to_string(facts.device.uuid);
   }

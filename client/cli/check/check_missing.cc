@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "client/cli/check/check.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/views/text.h"
+
+// The memory of pools that the driver does not give at present: who uses it, and whose guarantee lacks it.
+
+namespace gpumem::cli {
+namespace {
+
+using State = Finding::State;
+
+constexpr int kNamed = 3;
+
+// `one, two, three and 4 more`.
+std::string enumeration(const std::vector<std::string>& all) {
+  std::string text;
+  for (std::size_t i = 0; i < all.size() && i < kNamed; ++i) text += (i == 0 ? "" : ", ") + all[i];
+  if (all.size() > kNamed) text += " and " + std::to_string(all.size() - kNamed) + " more";
+  return text;
+}
+
+// The processes that hold memory past the broker, by the broker's last look; empty: none is known.
+std::string users_of(const v1::DeviceStatus& device, const Result<v1::ReconcileResponse>& seen) {
+  if (!seen) return "";
+  std::vector<std::string> users;
+  for (const v1::Reconciliation& one : seen->devices()) {
+    if (one.device() != device.uuid()) continue;
+    for (const v1::ForeignProcess& process : one.processes())
+      users.push_back(printable(process.command()) + " (pid " + std::to_string(process.pid()) + ", " +
+                      user_name(process.uid()) + ") " + to_string(Bytes{process.bytes()}));
+  }
+  return enumeration(users);
+}
+
+Finding missing_of(const v1::DeviceStatus& device, const Result<v1::ReconcileResponse>& seen) {
+  const std::string users = users_of(device, seen);
+  return {"missing", State::kWarn,
+          printable(device.uuid()) + ": " + to_string(Bytes{device.missing()}) + " of the pool of " +
+              to_string(Bytes{device.pool()}) + " are missing, because others use the device" +
+              (users.empty() ? "" : ": " + users) + ". The pool grows when they free memory",
+          "end programs that take memory past the broker, or start them by gpumem run; see gpumem reconcile "
+          "--now"};
+}
+
+// Guarantees beyond the memory that is there lack it even if all borrowers give theirs back.
+void check_guarantees(const v1::DeviceStatus& device, const Result<v1::ListTenantsResponse>& tenants,
+                      std::vector<Finding>& findings) {
+  const Bytes guaranteed{device.guaranteed()};
+  const Bytes uncovered = guaranteed.minus(Bytes{device.pool()}.minus({device.missing()}));
+  if (uncovered.is_zero()) return;
+  std::vector<std::string> lacking;
+  const auto note = [&](const v1::TenantUsage& one) {
+    if (one.device() != device.uuid() || one.charged() >= one.guarantee()) return;
+    lacking.push_back("tenant '" + printable(one.tenant()) + "' has " + to_string(Bytes{one.charged()}) +
+                      " of " + to_string(Bytes{one.guarantee()}));
+  };
+  if (tenants) std::ranges::for_each(tenants->tenants(), note);
+  findings.push_back({"guarantees", State::kWarn,
+                      printable(device.uuid()) + ": of the " + to_string(guaranteed) +
+                          " that are guaranteed, " + to_string(uncovered) + " are not covered until then" +
+                          (lacking.empty() ? "" : ": " + enumeration(lacking)),
+                      ""});
+}
+
+}  // namespace
+
+void check_missing(const Monitor& monitor, const v1::GetStatusResponse& status,
+                   std::vector<Finding>& findings) {
+  for (const v1::DeviceStatus& device : status.devices()) {
+    if (device.missing() == 0) continue;
+    findings.push_back(missing_of(device, monitor.reconcile(false)));
+    check_guarantees(device, monitor.tenants(), findings);
+  }
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,62 @@
+#include "daemon/core/memory/refill.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace gpumem::core {
+
+void Refill::lose(Bytes bytes, TimePoint now) {
+  const bool was_whole = missing_.is_zero();
+  missing_ += bytes;
+  next_ = was_whole ? now + kFirstPause : std::min(next_, now + kFirstPause);
+}
+
+std::optional<TimePoint> Refill::next() const {
+  return missing_.is_zero() || under_way_ ? std::nullopt : std::optional(next_);
+}
+
+void Refill::hurry(TimePoint now) {
+  pause_ = kFirstPause;
+  next_ = std::min(next_, now);
+}
+
+std::vector<Bytes> Refill::begin(std::size_t most_extents) {
+  GPUMEM_CHECK(!under_way_ && !missing_.is_zero(), "one round at a time, of what is missing");
+  under_way_ = true;
+  std::vector<Bytes> sizes;
+  const Bytes bytes = std::min({missing_, most_, room_.value_or(missing_)});
+  for (Bytes rest = bytes; rest >= classes_.granularity() && sizes.size() < most_extents;) {
+    sizes.push_back(std::min(classes_.largest_within(rest), largest_));
+    rest -= sizes.back();
+  }
+  return sizes;
+}
+
+void Refill::end(const Outcome& outcome, TimePoint now) {
+  under_way_ = false;
+  missing_ -= outcome.created;
+  room_ = outcome.room;
+  const bool is_smaller_possible =
+      outcome.refused && outcome.may_split && *outcome.refused > classes_.granularity();
+  const bool has_room = !room_ || *room_ >= classes_.granularity();
+  if (is_smaller_possible) {
+    most_ = *outcome.refused;
+    largest_ = {most_.count / SizeClasses::kStep};
+  } else if (!outcome.refused && has_room && (room_ || !outcome.created.is_zero())) {
+    most_ = largest_ = classes_.largest();
+  } else {
+    most_ = largest_ = classes_.granularity();
+    room_.reset();  // of now, not of then
+  }
+  probes_ = most_ == classes_.granularity();
+  pause_ = outcome.created.is_zero() && probes_ ? std::min(2 * pause_, kLongestPause) : kFirstPause;
+  next_ = probes_ ? now + pause_ : now;
+  if (!missing_.is_zero()) return;
+  most_ = largest_ = classes_.largest();
+  room_.reset();
+  probes_ = false;
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "daemon/core/memory/size_classes.h"
+#include "daemon/core/words/types.h"
+
+namespace gpumem::core {
+
+/// The bytes of a pool that the driver does not give at present, and the plan to create them. A round creates
+/// one extent of the largest class at most, so that requests are served between two rounds.
+///
+/// A round asks for no more than the driver was last seen to have to spare. If the driver refuses an extent
+/// all the same, the next round tries its bytes in extents of the next smaller class. Once the driver gives
+/// nothing, one extent of the smallest class is tried after pauses that double.
+class Refill {
+ public:
+  static constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+  static constexpr Duration kLongestPause = std::chrono::seconds(2);
+  /// Extents that one round tries.
+  static constexpr std::size_t kMostOfARound = 256;
+
+  explicit Refill(const SizeClasses& classes)
+      : classes_(classes), most_(classes.largest()), largest_(classes.largest()) {}
+
+  Bytes missing() const { return missing_; }
+  /// Sets the missing bytes of a pool that is still to be created. The first round is due at once.
+  void plan(Bytes missing) { missing_ = missing; }
+  /// Warm extents of `bytes` were to be created anew, and the driver refused.
+  void lose(Bytes bytes, TimePoint now);
+
+  bool is_due(TimePoint now) const { return !missing_.is_zero() && !under_way_ && next_ <= now; }
+  /// When the next round is due; nothing: no bytes are missing, or a round is under way.
+  std::optional<TimePoint> next() const;
+  void hurry(TimePoint now);
+
+  /// Begins a round. Returns the sizes to create, the largest first: `most_extents` of them at most.
+  std::vector<Bytes> begin(std::size_t most_extents);
+  struct Outcome {
+    Bytes created{};
+    std::optional<Bytes> refused{};  ///< the smallest extent that the driver refused
+    std::optional<Bytes> room{};     ///< the memory that the driver has to spare; nothing: it does not tell
+    bool may_split = true;           ///< `refused` may be tried again in smaller extents
+  };
+  void end(const Outcome& outcome, TimePoint now);
+
+  /// Whether the pool has got all that the driver gives.
+  bool is_exhausted() const { return missing_.is_zero() || probes_; }
+
+ private:
+  SizeClasses classes_;
+  Bytes missing_;
+  Bytes most_;     ///< of the next round
+  Bytes largest_;  ///< extent of the next round
+  std::optional<Bytes> room_;
+  bool under_way_ = false;
+  bool probes_ = false;  ///< the next round is one extent of the smallest class
+  Duration pause_ = kFirstPause;
+  TimePoint next_{};
+};
+
+}  // namespace gpumem::core
