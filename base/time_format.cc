@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 #include <string>
 
 namespace gpumem {
@@ -88,6 +89,23 @@ Result<milliseconds> parse_duration(std::string_view text) {
   }
   return Error{Code::kInvalidArgument,
                "'" + std::string(text) + "' is no span of time (500ms, 90s, 10m, 2h, 3d)"};
+}
+
+std::string span_text(milliseconds span) {
+  using std::chrono::seconds;
+  if (span < seconds(1)) return std::to_string(span.count()) + "ms";
+  if (span < seconds(10)) {
+    std::array<char, 16> text{};
+    std::snprintf(text.data(), text.size(), "%.1fs", std::chrono::duration<double>(span).count());
+    return text.data();
+  }
+  for (auto unit = kUnits.rbegin(); unit->length > seconds(1); ++unit) {
+    if (span < unit->length) continue;
+    const Unit& smaller = unit->length == std::chrono::minutes(1) ? kUnits[1] : *std::next(unit);
+    return std::to_string(span / unit->length) + std::string(unit->name) + " " +
+           std::to_string(span % unit->length / smaller.length) + std::string(smaller.name);
+  }
+  return std::to_string(span / seconds(1)) + "s";
 }
 
 std::optional<system_clock::time_point> parse_rfc3339(std::string_view text) {

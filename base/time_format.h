@@ -12,6 +12,9 @@ namespace gpumem {
 /// Errors  kInvalidArgument: something else, or over a year.
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
+/// A span of time in its two largest units: `3d 4h`, `12m 5s`; under ten seconds `1.5s`, under one `20ms`.
+std::string span_text(std::chrono::milliseconds span);
+
 /// The instant that RFC 3339 `text` names, to the microsecond; nothing if it names none, or one before 1970
 /// or after 2199.
 std::optional<std::chrono::system_clock::time_point> parse_rfc3339(std::string_view text);

@@ -76,7 +76,8 @@ typedef void* gpumem_stream;
 
 /* For gpumem_deallocate: the caller does not know the size. For gpumem_allocator_trim: everything. */
 #define GPUMEM_UNKNOWN_SIZE UINT64_MAX
-/* For gpumem_allocator_options.idle_ms: memory that is not needed is returned at once. */
+/* For gpumem_allocator_options.idle_ms: memory that is not needed is returned at once. For the wait of a
+   growth or an allocation: it does not wait. */
 #define GPUMEM_AT_ONCE (-1)
 
 /* The version of the loaded library, such as `0.1.0`. */
@@ -154,14 +155,17 @@ void gpumem_last_denial_holders(gpumem_holder_visitor visitor, void* context) GP
 typedef struct gpumem_session_options {
   size_t struct_size;
   const char* runtime_folder; /* of the broker's sockets; NULL: GPUMEM_RUNTIME_DIR, else /run/gpumemd */
-  const char* label;          /* for people, shown by `gpumem ps`; NULL: none */
+  const char* label;          /* for people, shown by `gpumem ps`; NULL: GPUMEM_NAME, else none */
   int64_t timeout_ms; /* of connecting and of each call, after its wait for memory, for all that it asks
                          the broker; 0: 1 s */
+  bool no_job;        /* it neither joins the job of GPUMEM_JOB nor takes GPUMEM_LIMIT for its slices */
 } gpumem_session_options;
 #define GPUMEM_SESSION_OPTIONS_INIT \
-  { sizeof(gpumem_session_options), NULL, NULL, 0 }
+  { sizeof(gpumem_session_options), NULL, NULL, 0, false }
 
-/* Stores a new session. `options`: NULL for the defaults.
+/* Stores a new session. `options`: NULL for the defaults. It joins the job of the environment's GPUMEM_JOB.
+   If that has ended, or is another user's, the session is in no job, and a line on standard error says so,
+   once for the process. GPUMEM_LIMIT bounds each slice of a session that is in no job.
    Errors  GPUMEM_UNAVAILABLE (no broker there, or it does not answer; the words say what to do),
            GPUMEM_PERMISSION_DENIED (the socket's group, or refused by the broker),
            GPUMEM_FAILED_PRECONDITION (a broker of another version), GPUMEM_INVALID_ARGUMENT (a label over 128
@@ -183,7 +187,7 @@ void gpumem_session_free(gpumem_session* session) GPUMEM_NOEXCEPT;
            session). */
 gpumem_status gpumem_session_ping(gpumem_session* session) GPUMEM_NOEXCEPT;
 
-/* The figures of a device for this session's tenant, in bytes. */
+/* The figures of a device for this session's job if it is in one, else for its tenant, in bytes. */
 typedef struct gpumem_usage {
   size_t struct_size;
   const char* device; /* UUID; until the visitor returns */
@@ -191,8 +195,8 @@ typedef struct gpumem_usage {
   uint64_t free; /* charged to nobody */
   uint64_t guarantee;
   uint64_t limit;
-  uint64_t charged;   /* to the tenant, all its sessions together */
-  uint64_t available; /* what the tenant could be granted without waiting */
+  uint64_t charged;   /* to the tenant or job, all its sessions together */
+  uint64_t available; /* what the tenant or job could be granted without waiting */
   uint64_t pressure;  /* what the broker asks this session to give back */
   int64_t
       pressure_deadline_ms; /* how long it has for that, from now; 0 without pressure or when it is over */
@@ -250,6 +254,9 @@ const char* gpumem_session_tenant(const gpumem_session* session) GPUMEM_NOEXCEPT
    system's search path. As gpumem_session_tenant otherwise. */
 const char* gpumem_session_driver_folder(const gpumem_session* session) GPUMEM_NOEXCEPT;
 
+/* The job that the session has joined; 0: none. As gpumem_session_id otherwise. */
+uint64_t gpumem_session_job(const gpumem_session* session) GPUMEM_NOEXCEPT;
+
 /* ---- Slices: a range of device addresses, backed as it grows. -------------------------------------------
  */
 
@@ -265,7 +272,7 @@ typedef struct gpumem_slice_options {
 
 typedef struct gpumem_grow_options {
   size_t struct_size;
-  int64_t wait_ms; /* for memory that others hold now; 0: not at all */
+  int64_t wait_ms; /* for memory that others hold now; 0: GPUMEM_WAIT, else not at all; GPUMEM_AT_ONCE */
   uint64_t least;  /* the committed size that is enough where the target cannot be had; 0: the target */
   gpumem_canceller* canceller; /* calls the growth off; NULL: none */
 } gpumem_grow_options;
@@ -350,6 +357,51 @@ uint64_t gpumem_slice_committed(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_slice_close(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 /* As gpumem_session_free. */
 void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
+
+/* ---- Jobs: the memory of a command, for all its processes together. --------------------------------------
+ */
+
+typedef struct gpumem_job_options {
+  size_t struct_size;
+  const char* label;     /* for people; NULL: none */
+  uint64_t limit;        /* bytes on each device; 0: none but the tenant's */
+  uint64_t limit_points; /* instead: hundredths of a percent of what the tenant can have; 0: none */
+} gpumem_job_options;
+#define GPUMEM_JOB_OPTIONS_INIT \
+  { sizeof(gpumem_job_options), NULL, 0, 0 }
+
+/* Makes a job, which the session owns and is not in, and stores its number. Sessions of the same user and
+   tenant join it if GPUMEM_JOB is that number in their environment. It lives as long as this session and
+   those that have joined. `options`: NULL for the defaults.
+   Errors  GPUMEM_FAILED_PRECONDITION (the session owns a job, or is in one), GPUMEM_INVALID_ARGUMENT (a label
+           over 128 bytes, two limits), GPUMEM_RESOURCE_EXHAUSTED (no thread), GPUMEM_UNAVAILABLE,
+           GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_session_begin_job(gpumem_session* session, const gpumem_job_options* options,
+                                       uint64_t* job) GPUMEM_NOEXCEPT;
+
+/* Reserves `bytes` of `device` (a UUID) for the job that the session owns; less, if the job can never have as
+   much. They are charged to the tenant, and growths of the job's sessions come from them first. The
+   reservation ends with this session. Others get the unused part of it: for guarantees at once, else once the
+   job has not used it for two minutes. `options->least` is zero.
+   Errors  as gpumem_slice_grow; GPUMEM_NOT_FOUND (the session owns no job; no such device).
+   Blocks  up to `options->wait_ms`. */
+gpumem_status gpumem_session_reserve_for_job(gpumem_session* session, const char* device, uint64_t bytes,
+                                             const gpumem_grow_options* options) GPUMEM_NOEXCEPT;
+
+/* The use of memory by all sessions of a job since it began. */
+typedef struct gpumem_job_account {
+  size_t struct_size;
+  uint64_t peak;     /* bytes that they had at one time, the most of any device */
+  int64_t waited_ms; /* for memory, all requests together */
+  uint64_t denied;   /* requests */
+} gpumem_job_account;
+#define GPUMEM_JOB_ACCOUNT_INIT \
+  { sizeof(gpumem_job_account), 0, 0, 0 }
+
+/* Fills `account`, whose struct_size is set, for the job that the session owns.
+   Errors  GPUMEM_NOT_FOUND (it owns none), GPUMEM_UNAVAILABLE, GPUMEM_UNAUTHENTICATED. */
+gpumem_status gpumem_session_job_account(gpumem_session* session,
+                                         gpumem_job_account* account) GPUMEM_NOEXCEPT;
 
 /* ---- Handles: memory that several processes of a tenant use. ---------------------------------------------
  */
@@ -544,7 +596,7 @@ typedef struct gpumem_allocator_options {
   const char* device; /* UUID; NULL: the first device that both the broker and this process see */
   uint64_t limit;     /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
-  int64_t wait_ms;    /* how long an allocation may wait for memory that others hold now; 0: not at all */
+  int64_t wait_ms;    /* how long an allocation may wait for memory, as in gpumem_grow_options */
   int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */
 } gpumem_allocator_options;
 #define GPUMEM_ALLOCATOR_OPTIONS_INIT \

@@ -24,16 +24,20 @@ struct PageHeader {
   std::uint32_t size;  ///< of the whole page, in bytes
 };
 
-/// The broker's figures of one device, from the side of the session's tenant. Bytes.
+/// The broker's figures of one device, from the side of the session's job if it is in one, else of its
+/// tenant. Bytes.
 struct DeviceFigures {
   std::uint64_t pool;
   std::uint64_t free;  ///< in the pool and charged to nobody; at most a moment old
   std::uint64_t guarantee;
   std::uint64_t limit;
-  std::uint64_t charged;            ///< to the tenant, all sessions together
-  std::uint64_t available;          ///< what the tenant could be granted without waiting
+  std::uint64_t charged;            ///< to the tenant or job, all sessions together
+  std::uint64_t available;          ///< what the tenant or job could be granted without waiting
   std::uint64_t pressure;           ///< bytes that the broker asks the session to give back; 0: none
   std::uint64_t pressure_deadline;  ///< until when: nanoseconds of CLOCK_MONOTONIC; 0 without pressure
+  std::uint64_t held;               ///< of `charged`: lent to this session
+  std::uint64_t tenant_limit;       ///< of the tenant, whether the session is in a job or not
+  std::uint64_t tenant_charged;  ///< likewise, without what the session's job has reserved and does not use
 };
 
 struct BrokerFigures {
@@ -71,7 +75,8 @@ static_assert(offsetof(DeviceFigures, pool) == 0 && offsetof(DeviceFigures, free
               offsetof(DeviceFigures, guarantee) == 16 && offsetof(DeviceFigures, limit) == 24 &&
               offsetof(DeviceFigures, charged) == 32 && offsetof(DeviceFigures, available) == 40 &&
               offsetof(DeviceFigures, pressure) == 48 && offsetof(DeviceFigures, pressure_deadline) == 56 &&
-              sizeof(DeviceFigures) == 64);
+              offsetof(DeviceFigures, held) == 64 && offsetof(DeviceFigures, tenant_limit) == 72 &&
+              offsetof(DeviceFigures, tenant_charged) == 80 && sizeof(DeviceFigures) == 88);
 static_assert(offsetof(BrokerFigures, session) == 0 && offsetof(BrokerFigures, generation) == 8 &&
               offsetof(BrokerFigures, device_count) == 16 && offsetof(BrokerFigures, devices) == 24);
 static_assert(offsetof(BrokerPage, header) == 0 && offsetof(BrokerPage, sequence) == 16 &&

@@ -111,12 +111,14 @@ Result<gpumem_allocator*> open_allocator(gpumem_session& session, const Allocato
 struct gpumem_session final : gpumem::c_abi::Lasting {
   gpumem_session(std::shared_ptr<gpumem::c_abi::Session> opened, gpumem::c_abi::Owner whose)
       : id(opened->id()),
+        job(opened->job()),
         tenant(opened->tenant()),
         driver_folder(opened->driver_folder()),
         owner(whose),
         session("session", std::move(opened)) {}
 
   const std::uint64_t id;
+  const std::uint64_t job;
   const std::string tenant;
   const std::string driver_folder;
   const gpumem::c_abi::Owner owner;

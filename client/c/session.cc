@@ -109,6 +109,29 @@ Result<void, GrowError> grow_all(Session& session, gpumem_grow_step* steps, std:
   return {};
 }
 
+Result<std::uint64_t> begin_job(Session& session, const gpumem_job_options* given) {
+  const auto options = read_options(given);
+  if (!options) return options.error();
+  return session.begin_job(*options);
+}
+
+Result<void, GrowError> reserve_for_job(Session& session, const char* device, Bytes bytes,
+                                        const gpumem_grow_options* given) {
+  if (auto named = not_null(device, "device"); !named) return GrowError(named.error());
+  Stopping stopping;
+  const auto options = read_options(given, stopping);
+  if (!options) return GrowError(options.error());
+  return session.reserve_for_job(device, bytes, *options);
+}
+
+Result<void> describe_job(Session& session, gpumem_job_account* out) {
+  const auto account = session.job_account();
+  if (!account) return account.error();
+  return write_struct(gpumem_job_account{sizeof(gpumem_job_account), account->peak.count,
+                                         account->waited.count(), account->denied},
+                      out, "gpumem_job_account");
+}
+
 // The handler may call the session until it has returned, so it is removed before the session closes.
 void free(gpumem_session& handle) {
   if (const auto open = handle.session.use()) (void)(*open)->on_pressure({});
@@ -201,8 +224,36 @@ gpumem_status gpumem_session_grow_all(gpumem_session* session, gpumem_grow_step*
   });
 }
 
+gpumem_status gpumem_session_begin_job(gpumem_session* session, const gpumem_job_options* options,
+                                       uint64_t* job) noexcept {
+  return with_session(session, [&](gpumem::c_abi::Session& open) -> gpumem::Result<void> {
+    if (auto given = not_null(job, "where to store the job"); !given) return given;
+    const auto begun = gpumem::c_abi::begin_job(open, options);
+    if (!begun) return begun.error();
+    *job = *begun;
+    return {};
+  });
+}
+
+gpumem_status gpumem_session_reserve_for_job(gpumem_session* session, const char* device, uint64_t bytes,
+                                             const gpumem_grow_options* options) noexcept {
+  return with_session(session, [&](gpumem::c_abi::Session& open) {
+    return gpumem::c_abi::reserve_for_job(open, device, {bytes}, options);
+  });
+}
+
+gpumem_status gpumem_session_job_account(gpumem_session* session, gpumem_job_account* account) noexcept {
+  return with_session(
+      session, [&](gpumem::c_abi::Session& open) { return gpumem::c_abi::describe_job(open, account); });
+}
+
 uint64_t gpumem_session_id(const gpumem_session* session) noexcept {
   if (session != nullptr) return session->id;
+  return fail(gpumem::Code::kInvalidArgument, "session is NULL"), 0;
+}
+
+uint64_t gpumem_session_job(const gpumem_session* session) noexcept {
+  if (session != nullptr) return session->job;
   return fail(gpumem::Code::kInvalidArgument, "session is NULL"), 0;
 }
 

@@ -4,7 +4,17 @@
 namespace gpumem::c_abi {
 namespace {
 
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
+
+/// Of a growth or an allocation. Nothing: the default. Errors  kInvalidArgument: negative.
+Result<std::optional<milliseconds>> read_wait(std::int64_t given) {
+  if (given == 0) return std::optional<milliseconds>();
+  const auto wait = read_duration(given == GPUMEM_AT_ONCE ? 0 : given, "wait_ms");
+  if (!wait) return wait.error();
+  return std::optional(*wait);
+}
 
 }  // namespace
 
@@ -23,7 +33,14 @@ Result<SessionOptions> read_options(const gpumem_session_options* given) {
   const auto timeout = read_duration(known->timeout_ms, "timeout_ms");
   if (!timeout) return timeout.error();
   if (timeout->count() != 0) options.timeout = *timeout;
+  options.join_job = !known->no_job;
   return options;
+}
+
+Result<JobOptions> read_options(const gpumem_job_options* given) {
+  const auto known = read_struct(given, "gpumem_job_options");
+  if (!known) return known.error();
+  return JobOptions{text(known->label), {known->limit}, known->limit_points};
 }
 
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {
@@ -31,7 +48,7 @@ Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {
   if (!known) return known.error();
   AllocatorOptions options{
       .device = text(known->device), .limit = {known->limit}, .label = text(known->label)};
-  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  const auto wait = read_wait(known->wait_ms);
   if (!wait) return wait.error();
   options.wait = *wait;
   const auto idle = read_duration(known->idle_ms == GPUMEM_AT_ONCE ? 0 : known->idle_ms, "idle_ms");
@@ -43,7 +60,7 @@ Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {
 Result<GrowOptions> read_options(const gpumem_grow_options* given, Stopping& stopping) {
   const auto known = read_struct(given, "gpumem_grow_options");
   if (!known) return known.error();
-  const auto wait = read_duration(known->wait_ms, "wait_ms");
+  const auto wait = read_wait(known->wait_ms);
   if (!wait) return wait.error();
   if (known->canceller != nullptr) stopping.add(known->canceller->source.get_token());
   return GrowOptions{*wait, {known->least}, stopping.token()};

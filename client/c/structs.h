@@ -75,6 +75,7 @@ inline std::string text(const char* given) { return given != nullptr ? given : "
 Result<std::chrono::milliseconds> read_duration(std::int64_t milliseconds, const char* what);
 
 Result<SessionOptions> read_options(const gpumem_session_options* given);
+Result<JobOptions> read_options(const gpumem_job_options* given);
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given);
 
 /// Joins several reasons to call one growth off: its caller's canceller, the closing of its slices.

@@ -13,8 +13,8 @@ namespace {
 
 using Clock = Exchange::Clock;
 
-/// The growth in `frame`, or the region that is waited for, after it has waited for `waited`, to be decided
-/// until `deadline`.
+/// The growth or reservation in `frame`, or the region that is waited for, after it has waited for `waited`,
+/// to be decided until `deadline`.
 lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Clock::time_point deadline) {
   const auto count = [](Clock::duration time) {
     return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
@@ -28,6 +28,7 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   if (auto map = lane::body_of<lane::MapRegion>(*parsed)) return shortened(*map, 1);
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
+  if (auto job = lane::body_of<lane::ReserveForJob>(*parsed)) return shortened(*job, 0);
   return frame;
 }
 

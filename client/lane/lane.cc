@@ -91,6 +91,8 @@ template Result<lane::SliceOpened> Lane::body_in(const LanePacket&);
 template Result<lane::HandleExported> Lane::body_in(const LanePacket&);
 template Result<lane::Published> Lane::body_in(const LanePacket&);
 template Result<lane::RegionMapped> Lane::body_in(const LanePacket&);
+template Result<lane::JobBegun> Lane::body_in(const LanePacket&);
+template Result<lane::JobDescribed> Lane::body_in(const LanePacket&);
 
 template <class Answer, class Body>
 Result<Answer> Lane::ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer) {
@@ -155,10 +157,11 @@ Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const 
   return Outcome(part_of(*mapped, answer));
 }
 
-Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline) {
+Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline, std::uint64_t job) {
   lane::Hello hello{};
   hello.oldest = lane::kVersion;
   hello.newest = lane::kVersion;
+  hello.job = job;
   hello.label = decltype(hello.label)::of(label);
   hello_ = std::make_unique<Exchange::Call>(exchange_, deadline);
   auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline)));
@@ -222,6 +225,18 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
     if (last) return {};
     call.go_on();
   }
+}
+
+Result<void, GrowError> Lane::reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms) {
+  Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
+  if (!sent) return GrowError(sent.error());
+  const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
+  LanePacket answer;
+  if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
+  const auto reserved = answer_in<lane::Done>(answer, terms.stop.stop_requested());
+  if (!reserved) return reserved.error();
+  return {};
 }
 
 Result<void> Lane::accept(std::uint64_t grant) {

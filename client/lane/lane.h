@@ -67,9 +67,10 @@ class Lane {
     return connect(socket, timeout, deadline_in(timeout));
   }
 
-  /// Introduces this process; once, before anything else.
-  /// Errors  kFailedPrecondition, too: the broker speaks another protocol.
-  Result<Greeting> greet(const std::string& label, Clock::time_point deadline);
+  /// Introduces this process; once, before anything else. The session joins `job`, if the broker has a job of
+  /// that number for it; the greeting says so. Errors  kFailedPrecondition, too: the broker speaks another
+  /// protocol.
+  Result<Greeting> greet(const std::string& label, Clock::time_point deadline, std::uint64_t job = 0);
   Result<Greeting> greet(const std::string& label) { return greet(label, deadline()); }
   /// Whether greet() has failed because there was no answer yet.
   bool awaits_greeting() const { return hello_ != nullptr; }
@@ -137,6 +138,10 @@ class Lane {
   /// kCancelled: by `terms.stop`, or by a signal (SignalWatch).
   Result<void, GrowError> grow(const lane::Grow& body, const GrowTerms& terms,
                                const std::function<void(GrantPart)>& take);
+
+  /// Makes the request `body`, which may wait for memory as a growth. A reservation that was made cannot be
+  /// given back: it ends with the session. Errors  as grow().
+  Result<void, GrowError> reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms);
 
   /// Reports that every extent of `grant` is mapped.
   Result<void> accept(std::uint64_t grant);

@@ -29,7 +29,7 @@ Result<Greeting> greeting_of(const lane::Welcome& body, LanePacket& packet) {
                           " descriptors instead of 3");
   }
   Greeting greeting{
-      {body.session, std::string(body.tenant.view()), std::string(body.driver_folder.view()), {}},
+      {body.session, std::string(body.tenant.view()), std::string(body.driver_folder.view()), {}, body.job},
       std::move(descriptors[0]),
       std::move(descriptors[1]),
       std::move(descriptors[2])};

@@ -22,6 +22,7 @@ struct Welcome {
   std::string tenant;
   std::string driver_folder;         ///< where the broker found its driver; empty: the system's search path
   std::vector<std::string> devices;  ///< UUIDs; the index is the device's place in the shared pages
+  std::uint64_t job = 0;             ///< that the session is in; 0: none
 };
 
 /// The broker's answer to a Hello or a Resume.

@@ -11,29 +11,31 @@ SilentBrokers& SilentBrokers::of_process() {
   return this_process(latest, [](const SilentBrokers*) { return std::make_unique<SilentBrokers>(); });
 }
 
-Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, Clock::time_point deadline) {
+Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::uint64_t job,
+                                           Clock::time_point deadline) {
   if (options.label.size() > kLabelBytes) {
     return Error{Code::kInvalidArgument,
                  "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
   const std::filesystem::path socket = runtime_folder(options.runtime_folder) / kLaneSocketName;
-  auto late = take_late(socket, options);
+  auto late = take_late(socket, options, job);
   if (!late) return late.error();
   if (*late) return std::move(**late);
   auto lane = reach(socket, options, deadline);
   if (!lane) return lane.error();
-  auto greeting = (*lane)->greet(options.label, deadline);
+  auto greeting = (*lane)->greet(options.label, deadline, job);
   if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
   if ((*lane)->awaits_greeting() && !(*lane)->is_closed()) {
     const MutexLock lock(mutex_);
     Silent& silent = silent_[socket];
-    if (silent.lane == nullptr) silent = {std::move(*lane), options};
+    if (silent.lane == nullptr) silent = {std::move(*lane), options, job};
   }
   return greeting.error();
 }
 
 Result<std::optional<GreetedLane>> SilentBrokers::take_late(const std::filesystem::path& socket,
-                                                            const SessionOptions& options) {
+                                                            const SessionOptions& options,
+                                                            std::uint64_t job) {
   std::optional<GreetedLane> none;
   const MutexLock lock(mutex_);
   const auto known = silent_.find(socket);
@@ -43,7 +45,8 @@ Result<std::optional<GreetedLane>> SilentBrokers::take_late(const std::filesyste
   if (!greeting && lane.awaits_greeting() && !lane.is_closed()) return greeting.error();
   Silent answered = std::move(silent_.extract(known).mapped());
   if (!greeting) return none;
-  if (answered.options.label == options.label && answered.options.timeout == options.timeout)
+  if (answered.options.label == options.label && answered.options.timeout == options.timeout &&
+      answered.job == job)
     return std::optional(GreetedLane{std::move(answered.lane), std::move(*greeting)});
   answered.lane->goodbye();
   return none;

@@ -1,9 +1,11 @@
 #include "client/session/connection.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/crash_point.h"
 #include "client/lane/silent_brokers.h"
+#include "client/process/environment.h"
 #include "client/process/runtime_folder.h"
 
 namespace gpumem::client {
@@ -30,6 +32,8 @@ Result<Pages> map_pages(const Greeting& greeting) {
 struct Connection::Parts {
   Welcome welcome;
   std::string driver_folder;
+  std::chrono::milliseconds default_wait;
+  Bytes limit;
   std::unique_ptr<Lane> lane;
   Pages pages;
   OwnFd doorbell;
@@ -38,22 +42,31 @@ struct Connection::Parts {
 Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& options,
                                                      Lane::Clock::time_point deadline,
                                                      const std::filesystem::path& driver) {
-  auto greeted = SilentBrokers::of_process().connect(options, deadline);
+  SessionDefaults defaults = SessionDefaults::from_environment();
+  if (!options.join_job) defaults.job = 0;
+  SessionOptions named = options;
+  if (named.label.empty()) named.label = defaults.label;
+  auto greeted = SilentBrokers::of_process().connect(named, defaults.job, deadline);
   if (!greeted) return greeted.error();
   Greeting& greeting = greeted->greeting;
+  const bool limits_itself = options.join_job && greeting.welcome.job == 0;
+  const Bytes limit = limits_itself ? defaults.limit : Bytes{};
+  if (defaults.job != 0 && greeting.welcome.job == 0) tell_of_missing_job(defaults.job, limit);
   auto pages = map_pages(greeting);
   if (!pages) return pages.error();
   crash_at(CrashPoint::kClientOpen);
   const std::string folder =
       driver.empty() ? client::driver_folder(greeting.welcome.driver_folder).string() : driver.string();
   return std::shared_ptr<Connection>(
-      new Connection({std::move(greeting.welcome), folder, std::move(greeted->lane), std::move(*pages),
-                      std::move(greeting.doorbell)}));
+      new Connection({std::move(greeting.welcome), folder, defaults.wait, limit, std::move(greeted->lane),
+                      std::move(*pages), std::move(greeting.doorbell)}));
 }
 
 Connection::Connection(Parts parts)
     : welcome_(std::move(parts.welcome)),
       driver_folder_(std::move(parts.driver_folder)),
+      default_wait_(parts.default_wait),
+      limit_(parts.limit),
       lane_(std::move(parts.lane)),
       broker_page_(std::move(parts.pages.broker)),
       client_page_(std::move(parts.pages.client)),
@@ -96,6 +109,16 @@ Result<const cuda::Driver*> Connection::open_driver() const {
       Code::kFailedPrecondition,
       "the CUDA driver was started before this process was forked and does not work in the child; start "
       "workers by exec (Python: multiprocessing's \"spawn\" or \"forkserver\")"};
+}
+
+// The broker refuses a slice that is larger than the pool.
+Result<Bytes> Connection::slice_limit(const SharedDevice& device, Bytes limit) const {
+  if (limit_.is_zero() || (!limit.is_zero() && limit <= limit_)) return limit;
+  const auto figures = broker_figures();
+  if (!figures) return figures.error();
+  if (limit_.count >= figures->devices.at(device.index).pool) return limit;
+  const Bytes unit = device.device->granularity;
+  return std::max(limit_.rounded_down(unit), unit);
 }
 
 Result<std::size_t> Connection::device_index(const std::string& uuid) const {

@@ -1,6 +1,9 @@
 #pragma once
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "client/lane/lane.h"
@@ -23,6 +26,7 @@ struct SharedDevice {
 /// Threads  any.
 class Connection {
  public:
+  /// Takes from the environment what `options` leave open.
   /// `driver`  the folder of the driver library, in place of the one that the broker names; empty: that one.
   /// Errors  as Session::connect.   Blocks  until `deadline` at most, or for the timeout; for a broker that
   /// this process has waited for in vain, not at all.
@@ -56,6 +60,13 @@ class Connection {
   Figures& figures() { return figures_; }
   PressureListener& pressure() { return pressure_; }
   std::chrono::milliseconds timeout() const { return lane_->timeout(); }
+  /// How long a growth waits for memory that may wait for `asked`; nothing: as long as GPUMEM_WAIT says.
+  std::chrono::milliseconds wait_of(std::optional<std::chrono::milliseconds> asked) const {
+    return std::clamp(asked.value_or(default_wait_), std::chrono::milliseconds::zero(), kLongestWait);
+  }
+  /// The limit of each slice on `device`, of which its caller wants `limit`. Zero: none but the tenant's.
+  /// GPUMEM_LIMIT bounds slices of sessions that are in no job.   Errors  as broker_figures().
+  Result<Bytes> slice_limit(const SharedDevice& device, Bytes limit) const;
 
  private:
   struct Parts;
@@ -67,6 +78,8 @@ class Connection {
   const std::uint64_t generation_ = process_generation();
   const Welcome welcome_;
   const std::string driver_folder_;
+  const std::chrono::milliseconds default_wait_;
+  const Bytes limit_;  ///< of each slice; zero: none
   const std::unique_ptr<Lane> lane_;
   const SharedPage<const BrokerPage> broker_page_;
   const SharedPage<ClientPage> client_page_;

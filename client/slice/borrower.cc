@@ -26,9 +26,11 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   }
   auto device = connection.find_device(options.device);
   if (!device) return device.error();
+  const auto limit = connection.slice_limit(*device, options.limit);
+  if (!limit) return limit.error();
   lane::OpenSlice request{};
   request.device = device->index;
-  request.limit = options.limit.count;
+  request.limit = limit->count;
   request.label = decltype(request.label)::of(options.label);
   Result<void> listens;  // nothing can be asked back of a slice that has lent nothing: no need to be first
   auto opened = connection.lane().call<lane::SliceOpened>(

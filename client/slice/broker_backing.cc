@@ -299,7 +299,7 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   auto memory = BrokerBacking::open(
       connection, {options.device, options.limit, options.label, std::move(shared_limit), deadline});
   if (!memory) return memory.error();
-  const EngineOptions engine{options.wait, options.idle};
+  const EngineOptions engine{connection->wait_of(options.wait), options.idle};
   return make_engine(std::move(connection), std::move(*memory), engine);
 }
 

@@ -70,9 +70,8 @@ struct Limits {
   Clock::time_point ends;            ///< answered by then, if the broker's wait does not take longer
   std::chrono::nanoseconds timeout;  ///< of the broker
 
-  static Limits of(const GrowOptions& options, std::chrono::nanoseconds timeout) {
-    const Clock::time_point waits =
-        Clock::now() + std::clamp(options.wait, milliseconds::zero(), kLongestWait);
+  static Limits of(milliseconds wait, std::chrono::nanoseconds timeout) {
+    const Clock::time_point waits = Clock::now() + wait;
     return {waits, waits + timeout, timeout};
   }
   /// Leaves the broker time to answer, however long other threads have held this one up.
@@ -145,8 +144,9 @@ class Growth {
   Growth(std::vector<GrowthPart> parts, const GrowOptions& options)
       : parts_(std::move(parts)),
         stop_(options.stop),
-        limits_(Limits::of(options, parts_.front().slice->connection().timeout())) {
-    if (options.wait.count() > 0) signals_.emplace();
+        limits_(Limits::of(parts_.front().slice->connection().wait_of(options.wait),
+                           parts_.front().slice->connection().timeout())) {
+    if (parts_.front().slice->connection().wait_of(options.wait).count() > 0) signals_.emplace();
     std::ranges::sort(parts_, {}, [](const GrowthPart& part) { return part.slice->id(); });
   }
 
@@ -287,9 +287,10 @@ Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> pa
 
 Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const GrowOptions& options) {
   const std::chrono::nanoseconds timeout = slice.connection().timeout();
-  Limits limits = Limits::of(options, std::max(timeout - more.taken, std::chrono::nanoseconds(0)));
+  const auto wait = slice.connection().wait_of(options.wait);
+  Limits limits = Limits::of(wait, std::max(timeout - more.taken, std::chrono::nanoseconds(0)));
   Signals signals;
-  if (options.wait.count() > 0) signals.emplace();
+  if (wait.count() > 0) signals.emplace();
   auto ours = lock_growth(slice, limits, options.stop, signals);
   if (!ours) return GrowError(ours.error());
   // Memory that is being returned would count against the slice's limit.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+#include "client/process/status.h"
 #include "client/slice/growth.h"
 #include "client/slice/slice_state.h"
 
@@ -87,6 +89,40 @@ Result<void> SessionState::ping() {
   auto answered = connection_->lane().call(lane::Ping{});
   if (!answered) return answered.error();
   return {};
+}
+
+// The thread resumes the session after a restart of the broker, though its program asks for nothing.
+Result<std::uint64_t> SessionState::begin_job(const JobOptions& options) {
+  if (auto usable = connection_->usable(); !usable) return usable.error();
+  if (auto started = connection_->pressure().start(); !started) return started.error();
+  if (auto right = check_label(options.label); !right) return right.error();
+  lane::BeginJob request{options.limit.count, options.limit_points, {}};
+  request.label = decltype(request.label)::of(options.label);
+  const auto begun = connection_->lane().call<lane::JobBegun>(request);
+  if (!begun) return begun.error();
+  return begun->job;
+}
+
+Result<void, GrowError> SessionState::reserve_for_job(const std::string& device, Bytes bytes,
+                                                      const GrowOptions& options) {
+  if (auto usable = connection_->usable(); !usable) return GrowError(usable.error());
+  if (!options.least.is_zero()) return GrowError({Code::kInvalidArgument, "a reservation has no least size"});
+  const auto index = connection_->device_index(device);
+  if (!index) return GrowError(index.error());
+  if (options.stop.stop_requested()) return GrowError(called_off());
+  const std::chrono::nanoseconds wait = connection_->wait_of(options.wait);
+  const auto answer = connection_->lane().deadline();
+  return connection_->lane().reserve_for_job({static_cast<std::uint64_t>(wait.count()), *index, bytes.count},
+                                             {answer, options.stop, answer + wait});
+}
+
+Result<JobAccount> SessionState::job_account() {
+  if (auto usable = connection_->usable(); !usable) return usable.error();
+  const auto described = connection_->lane().call<lane::JobDescribed>(lane::DescribeJob{});
+  if (!described) return described.error();
+  return JobAccount{{described->peak},
+                    std::chrono::milliseconds(static_cast<std::int64_t>(described->waited)),
+                    described->denied};
 }
 
 }  // namespace gpumem::client

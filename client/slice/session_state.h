@@ -42,7 +42,11 @@ class SessionState {
   Result<void> charge(const std::string& device, Bytes bytes);
   Result<std::vector<DeviceUsage>> usage() const;
   Result<void> ping();
+  Result<std::uint64_t> begin_job(const JobOptions& options);
+  Result<void, GrowError> reserve_for_job(const std::string& device, Bytes bytes, const GrowOptions& options);
+  Result<JobAccount> job_account();
   std::uint64_t id() const { return connection_->welcome().session; }
+  std::uint64_t job() const { return connection_->welcome().job; }
   const std::string& tenant() const { return connection_->welcome().tenant; }
   const std::string& driver_folder() const { return connection_->driver_folder(); }
 

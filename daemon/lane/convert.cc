@@ -77,6 +77,14 @@ core::Grow to_request(const Grow& body) {
   return request;
 }
 
+core::BeginJob to_request(const BeginJob& body) {
+  return {std::string(body.label.view()), {body.limit}, body.limit_points};
+}
+
+core::ReserveForJob to_request(const ReserveForJob& body, std::string device) {
+  return {std::move(device), {body.bytes}, to_duration(body.wait)};
+}
+
 core::Return to_request(const Return& body) { return {SliceId{body.slice}, leases_of(body)}; }
 
 core::ExportHandle to_request(const ExportHandle& body) {

@@ -11,6 +11,8 @@ namespace gpumem::lane {
 
 core::Grow to_request(const Grow& body);
 core::Return to_request(const Return& body);
+core::BeginJob to_request(const BeginJob& body);
+core::ReserveForJob to_request(const ReserveForJob& body, std::string device);
 core::ExportHandle to_request(const ExportHandle& body);
 /// `number`  of the request: it is made again under it. Errors  kInvalidArgument: neither 0 nor 1.
 Result<core::Publish> to_request(const Publish& body, std::uint64_t number);
@@ -24,6 +26,10 @@ Failed to_body(const core::GrowFailure& failure);
 SliceOpened to_body(const core::SliceOpened& opened);
 HandleExported to_body(const core::HandleExported& exported);
 inline Published to_body(core::RegionId version) { return {version.value}; }
+inline JobBegun to_body(const core::JobBegun& begun) { return {begun.job.value}; }
+inline JobDescribed to_body(const core::JobAccount& account) {
+  return {account.peak.count, core::to_milliseconds(account.waited), account.denied};
+}
 Imported to_body(const core::Imported& imported);
 RegionMapped to_body(const core::MappedRegion& region);
 NameReserved to_body(const core::NameReserved& reserved);

@@ -43,6 +43,9 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kSpent: return understand<Spent>(call, *frame);
     case Kind::kDescribe: return understand<Describe>(call, *frame);
     case Kind::kExplain: return understand<Explain>(call, *frame);
+    case Kind::kBeginJob: return understand<BeginJob>(call, *frame);
+    case Kind::kReserveForJob: return understand<ReserveForJob>(call, *frame);
+    case Kind::kDescribeJob: return understand<DescribeJob>(call, *frame);
     default: return broken("its frame is of an unknown kind");
   }
 }
@@ -135,14 +138,38 @@ Result<void> SessionCalls::take(const Call& call, const Ping&) {
 Result<void> SessionCalls::take(const Call& call, const Grow& body) {
   if (is_late(call)) return {};
   crash_at(CrashPoint::kGrowRead);
+  return begin_growth(call,
+                      [&](auto answer) { return executor_.grow(call.session, to_request(body), answer); });
+}
+
+template <class Ask>
+Result<void> SessionCalls::begin_growth(const Call& call, Ask ask) {
   const auto [growth, is_new] = growths_.try_emplace({call.session, call.number});
   if (!is_new) return broken("two growths at once have one number");
-  const RequestId id = executor_.grow(call.session, to_request(body),
-                                      [this, session = call.session, number = call.number](
-                                          const auto& answer) { answer_growth(session, number, answer); });
+  const RequestId id = ask([this, session = call.session, number = call.number](const auto& answer) {
+    answer_growth(session, number, answer);
+  });
   if (!id) return {};  // answered, and gone from the growths under way
   growth->second = id;
   tell_of_waiting(call);
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const BeginJob& body) {
+  if (is_late(call)) return {};
+  answer_with_body(call, core::begin_job(executor_, call.broker, call.session, to_request(body), call.now));
+  return {};
+}
+
+Result<void> SessionCalls::take(const Call& call, const ReserveForJob& body) {
+  if (is_late(call)) return {};
+  const auto request = to_request(body, device_at(call.broker, body.device));
+  return begin_growth(call,
+                      [&](auto answer) { return executor_.reserve_for_job(call.session, request, answer); });
+}
+
+Result<void> SessionCalls::take(const Call& call, const DescribeJob&) {
+  answer_with_body(call, call.broker.job_account(call.session));
   return {};
 }
 
@@ -204,6 +231,7 @@ void SessionCalls::answer_growth(SessionId session, std::uint64_t number,
                                  const Result<core::Grant, core::GrowFailure>& answer) {
   growths_.erase({session, number});
   if (!answer) return sender_.send(session, Outgoing(to_body(answer.error()), number).bytes(), {});
+  if (answer->leases.empty()) return sender_.send(session, Outgoing(Done{}, number).bytes(), {});  // reserved
   crash_at(CrashPoint::kGrowAnswer);
   for (std::size_t first = 0; first < answer->leases.size(); first += kMostLeases) {
     const Granted body = to_body(*answer, first);

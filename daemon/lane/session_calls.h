@@ -52,6 +52,12 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const Spent& body);
   Result<void> take(const Call& call, const Describe& body);
   Result<void> take(const Call& call, const Explain& body);
+  Result<void> take(const Call& call, const BeginJob& body);
+  Result<void> take(const Call& call, const ReserveForJob& body);
+  Result<void> take(const Call& call, const DescribeJob& body);
+  // `ask(answer)`  asks for it, and gives its number.
+  template <class Ask>
+  Result<void> begin_growth(const Call& call, Ask ask);
   template <class Body>
   Result<void> understand(const Call& call, const Incoming& frame);
   static Error broken(std::string_view what);

@@ -12,7 +12,7 @@ using Device = Snapshot::Device;
 
 // Values of the label `kind` for charged bytes, in the order of core::Charge.
 constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offered", "active", "returning",
-                                                                    "quarantined"};
+                                                                    "quarantined", "reserved"};
 // The `kind` of bytes that are charged outside the pool.
 constexpr std::string_view kOutsideKind = "outside";
 

@@ -44,6 +44,14 @@ core::Grow to_request(const v1::GrowRequest& message) {
   return request;
 }
 
+core::BeginJob to_request(const v1::BeginJobRequest& message) {
+  return {message.label(), {message.limit()}, message.limit_points()};
+}
+
+core::ReserveForJob to_request(const v1::ReserveForJobRequest& message) {
+  return {message.device(), {message.bytes()}, to_duration(message.wait_ms())};
+}
+
 core::Return to_request(const v1::ReturnRequest& message) {
   return {SliceId{message.slice()}, leases_of(message)};
 }
@@ -151,6 +159,7 @@ v1::DeviceStatus to_proto(const core::DeviceView& view) {
   status.set_active(view.charges[core::Charge::kActive].count);
   status.set_returning(view.charges[core::Charge::kReturning].count);
   status.set_quarantined(view.charges[core::Charge::kQuarantined].count);
+  status.set_reserved(view.charges[core::Charge::kReserved].count);
   status.set_warm(view.warm.count);
   status.set_waiting(view.waiting);
   status.set_missing(view.missing.count);
@@ -170,6 +179,7 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
   usage.set_limit(view.quota.limit.count);
   usage.set_charged((view.charges.total() + view.outside).count);
   usage.set_quarantined(view.charges[core::Charge::kQuarantined].count);
+  usage.set_reserved(view.charges[core::Charge::kReserved].count);
   usage.set_sessions(view.sessions);
   usage.set_waiting(view.waiting);
   usage.set_parent(view.parent);
@@ -193,6 +203,7 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
   info.set_since(to_date(view.since, now));
   info.set_ended(view.ended);
   info.set_detached(view.detached);
+  info.set_job(view.job.value);
   info.set_cannot_be_signalled(!view.detached && !view.peer.can_be_ended);
   for (const core::SharedView& shared : view.shared) {
     v1::SharedMemory& one = *info.add_shared();
@@ -201,6 +212,29 @@ v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::s
     one.set_imported(shared.imported.count);
     one.set_fabric(shared.fabric.count);
     one.set_declared(shared.declared.count);
+  }
+  return info;
+}
+
+v1::JobInfo to_proto(const core::JobView& view, const std::vector<std::string>& devices,
+                     core::TimePoint now) {
+  v1::JobInfo info;
+  info.set_id(view.id.value);
+  info.set_tenant(view.tenant);
+  info.set_label(view.label);
+  info.set_owner(view.owner.value);
+  info.set_since(to_date(view.since, now));
+  info.set_sessions(view.sessions);
+  info.set_waited_ms(core::to_milliseconds(view.waited));
+  info.set_denied(view.denied);
+  for (std::size_t i = 0; i < view.devices.size(); ++i) {
+    v1::JobUsage& one = *info.add_devices();
+    one.set_device(devices.at(i));
+    one.set_limit(view.devices[i].limit.count);
+    one.set_charged(view.devices[i].charged.count);
+    one.set_reserved(view.devices[i].reserved.count);
+    one.set_peak(view.devices[i].peak.count);
+    one.set_waiting(view.devices[i].waiting);
   }
   return info;
 }
@@ -321,6 +355,7 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
     message.set_within_ms(core::to_milliseconds(event.deadline - event.at));
   message.set_pid(event.pid);
   message.set_words(event.words);
+  message.set_job(event.job.value);
   return message;
 }
 

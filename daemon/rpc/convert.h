@@ -16,6 +16,8 @@ namespace gpumem::rpc {
 
 core::Grow to_request(const v1::GrowRequest& request);
 core::Return to_request(const v1::ReturnRequest& request);
+core::BeginJob to_request(const v1::BeginJobRequest& request);
+core::ReserveForJob to_request(const v1::ReserveForJobRequest& request);
 core::ExportHandle to_request(const v1::ExportHandleRequest& request);
 /// Errors  kInvalidArgument: a digest of another length.
 Result<core::Publish> to_request(const v1::PublishRequest& request);
@@ -31,6 +33,7 @@ v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device
 /// `now`  to turn the steady time of the session into a date.
 v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::string>& devices,
                          core::TimePoint now);
+v1::JobInfo to_proto(const core::JobView& view, const std::vector<std::string>& devices, core::TimePoint now);
 v1::SliceInfo to_proto(const core::SliceView& slice, const std::vector<std::string>& devices);
 v1::RegionInfo to_proto(const core::RegionView& view, const std::vector<std::string>& devices,
                         core::TimePoint now);

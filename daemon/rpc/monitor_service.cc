@@ -149,6 +149,21 @@ grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContex
   });
 }
 
+grpc::ServerUnaryReactor* MonitorService::ListJobs(grpc::CallbackServerContext*,
+                                                   const v1::ListJobsRequest* request,
+                                                   v1::ListJobsResponse* response) {
+  return read(snapshots_, calls_, [request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+    const auto after = id_of<core::CommandJobId>(request->page_token());
+    if (!after) return after.error();
+    const std::size_t most = page_size(request->page_size(), kPageTenants);
+    auto views = broker.jobs(*after, most);
+    return [response, most, now, views = std::move(views), devices = core::uuids_of(broker.policy())] {
+      for (const core::JobView& view : views) *response->add_jobs() = to_proto(view, devices, now);
+      if (views.size() == most) response->set_next_page_token(std::to_string(views.back().id.value));
+    };
+  });
+}
+
 grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext*,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {

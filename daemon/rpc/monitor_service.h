@@ -35,6 +35,8 @@ class MonitorService final : public v1::Monitor::CallbackService {
   grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
                                         const v1::ListTenantsRequest* request,
                                         v1::ListTenantsResponse* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const v1::ListSessionsRequest* request,
                                          v1::ListSessionsResponse* response) override;

@@ -75,6 +75,9 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kPing: return answer_later(call, Result<void>());
     case v1::SessionRequest::kDescribe: return describe(call);
     case v1::SessionRequest::kExplain: return explain(call);
+    case v1::SessionRequest::kBeginJob: return begin_job(call, request.begin_job());
+    case v1::SessionRequest::kReserveForJob: return reserve_for_job(call, request.reserve_for_job());
+    case v1::SessionRequest::kDescribeJob: return describe_job(call);
     case v1::SessionRequest::kGoodbye: return leave();
     case v1::SessionRequest::REQUEST_NOT_SET: break;
   }
@@ -85,7 +88,7 @@ void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request)
   if (session_) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "the session is open already");
   if (!connection_)
     return refuse(grpc::StatusCode::UNAUTHENTICATED, "nobody is known at the other end of this call");
-  auto opened = executor_.open_session(*connection_, request.label(), shared_from_this());
+  auto opened = executor_.open_session(*connection_, request.label(), {request.job()}, shared_from_this());
   if (!opened) return refuse(static_cast<grpc::StatusCode>(opened.error().code), opened.error().message);
   session_ = *opened;
   devices_ = core::uuids_of(call.broker.policy());
@@ -93,6 +96,7 @@ void SessionCalls::open(const Call& call, const v1::OpenSessionRequest& request)
   v1::OpenSessionResponse& body = *answer.mutable_opened();
   body.set_session(session_.value);
   body.set_tenant(call.broker.tenant_name(session_));
+  body.set_job(call.broker.job_of(session_).value);
   for (const core::DevicePolicy& device : call.broker.policy().devices) {
     v1::LentDevice& one = *body.add_devices();
     one.set_uuid(device.uuid);
@@ -112,12 +116,21 @@ void SessionCalls::open_slice(const Call& call, const v1::OpenSliceRequest& requ
 }
 
 void SessionCalls::grow(const Call& call, const v1::GrowRequest& request) {
+  begin_growth(call, [&](auto answer) { return executor_.grow(session_, to_request(request), answer); });
+}
+
+void SessionCalls::reserve_for_job(const Call& call, const v1::ReserveForJobRequest& request) {
+  begin_growth(call,
+               [&](auto answer) { return executor_.reserve_for_job(session_, to_request(request), answer); });
+}
+
+template <class Ask>
+void SessionCalls::begin_growth(const Call& call, Ask ask) {
   const auto [growth, is_new] = growths_.try_emplace(call.number);
   if (!is_new) return refuse(grpc::StatusCode::INVALID_ARGUMENT, "two growths at once have one id");
-  const RequestId id = executor_.grow(session_, to_request(request),
-                                      [self = shared_from_this(), number = call.number](const auto& answer) {
-                                        self->answer_growth(number, answer);
-                                      });
+  const RequestId id = ask([self = shared_from_this(), number = call.number](const auto& answer) {
+    self->answer_growth(number, answer);
+  });
   if (!id) return;  // answered, and gone from the growths under way
   growth->second = id;
   tell_of_waiting(call);
@@ -127,7 +140,9 @@ void SessionCalls::grow(const Call& call, const v1::GrowRequest& request) {
 void SessionCalls::answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer) {
   growths_.erase(number);
   v1::SessionAnswer message;
-  if (answer) {
+  if (answer && answer->leases.empty()) {  // reserved
+    message = done();
+  } else if (answer) {
     fill(*message.mutable_granted(), *answer);
     executor_.post([session = session_, grant = answer->id](core::Broker& broker, core::TimePoint) {
       static_cast<void>(broker.accept(session, grant));  // unless it has been returned meanwhile
@@ -220,6 +235,25 @@ void SessionCalls::describe(const Call& call) {
   v1::SessionInfo& info = *answer.mutable_described();
   info = to_proto(*view, devices_, call.now);
   for (const core::SliceView& slice : view->slices) *info.add_slices() = to_proto(slice, devices_);
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::begin_job(const Call& call, const v1::BeginJobRequest& request) {
+  const auto begun = core::begin_job(executor_, call.broker, session_, to_request(request), call.now);
+  if (!begun) return answer_later(call, failed_with(begun.error()));
+  v1::SessionAnswer answer;
+  answer.mutable_job_begun()->set_job(begun->job.value);
+  answer_later(call, std::move(answer));
+}
+
+void SessionCalls::describe_job(const Call& call) {
+  const auto account = call.broker.job_account(session_);
+  if (!account) return answer_later(call, failed_with(account.error()));
+  v1::SessionAnswer answer;
+  v1::DescribeJobResponse& body = *answer.mutable_job_described();
+  body.set_peak(account->peak.count);
+  body.set_waited_ms(core::to_milliseconds(account->waited));
+  body.set_denied(account->denied);
   answer_later(call, std::move(answer));
 }
 

@@ -47,6 +47,12 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void publish(const Call& call, const v1::PublishRequest& request);
   void describe(const Call& call);
   void explain(const Call& call);
+  void begin_job(const Call& call, const v1::BeginJobRequest& request);
+  void reserve_for_job(const Call& call, const v1::ReserveForJobRequest& request);
+  void describe_job(const Call& call);
+  // `ask(answer)`  asks for it, and gives its number.
+  template <class Ask>
+  void begin_growth(const Call& call, Ask ask);
   void answer_growth(std::uint64_t number, const Result<core::Grant, core::GrowFailure>& answer);
   void tell_of_waiting(const Call& call);
 

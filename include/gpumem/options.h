@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,20 @@ using StreamHandle = void*;
 struct SessionOptions {
   /// Folder of the broker's sockets. Empty: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
   std::string runtime_folder{};
-  std::string label{};  ///< for people, shown by `gpumem ps`
+  std::string label{};  ///< for people, shown by `gpumem ps`; empty: the environment's GPUMEM_NAME
   /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
   /// that does not answer by then counts as unavailable.
   std::chrono::milliseconds timeout{1'000};
+  /// The session joins the job of the environment's GPUMEM_JOB. In no job, GPUMEM_LIMIT bounds each of its
+  /// slices. False: neither.
+  bool join_job = true;
+};
+
+/// The memory of a command, for all its processes together.
+struct JobOptions {
+  std::string label{};             ///< for people; at most 128 bytes
+  Bytes limit{};                   ///< on each device; zero: none but the tenant's
+  std::uint64_t limit_points = 0;  ///< instead: hundredths of a percent of what the tenant can have
 };
 
 struct SliceOptions {
@@ -38,8 +49,9 @@ struct SliceOptions {
 };
 
 struct GrowOptions {
-  /// How long to wait for memory that others hold now. Zero: not at all.
-  std::chrono::milliseconds wait{0};
+  /// How long to wait for memory that others hold now. Zero: not at all. Nothing: as long as the
+  /// environment's GPUMEM_WAIT says, else not at all.
+  std::optional<std::chrono::milliseconds> wait{};
   /// The committed size that is enough if the whole target is not available. Zero: the target.
   Bytes least{};
 #ifdef __cpp_lib_jthread
@@ -53,8 +65,8 @@ struct AllocatorOptions {
   std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
   Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
   std::string label{};   ///< for people, shown by `gpumem ps`
-  /// How long an allocation may wait for memory that others hold now. Zero: not at all.
-  std::chrono::milliseconds wait{0};
+  /// How long an allocation may wait for memory that others hold now. Zero and nothing: as of GrowOptions.
+  std::optional<std::chrono::milliseconds> wait{};
   /// Memory that has been idle for this long is returned to the broker.
   std::chrono::milliseconds idle{2'000};
 };

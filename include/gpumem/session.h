@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,10 +33,10 @@ struct GrowStep {
 };
 
 /// This process's connection to the broker. The broker learns its identity from the kernel. Slices and
-/// allocators of the session keep it alive. From the first slice, allocator, handler or charge on, a thread
-/// of the library answers the broker's requests for memory. It gives back what allocators, and slices with
-/// SliceOptions::trim_on_pressure, do not use. Then it calls the handler. If that was not enough, it tells
-/// the broker so, and the broker asks other sessions.
+/// allocators of the session keep it alive. From the first slice, allocator, handler, charge or job on, a
+/// thread of the library answers the broker's requests for memory. It gives back what allocators, and slices
+/// with SliceOptions::trim_on_pressure, do not use. Then it calls the handler. If that was not enough, it
+/// tells the broker so, and the broker asks other sessions.
 /// Threads  any.
 /// Fork     as Slice. A child may open a session of its own at any time. Slices and allocators in it need the
 ///          driver, which works in no child of a process that has started it.
@@ -119,10 +120,32 @@ class Session {
   /// The figures of every device that the broker lends. Reads shared memory: no call to the broker.
   Result<std::vector<DeviceUsage>> usage() const;
 
+  /// Makes a job, which this session owns and is not in. Returns its number: sessions of the same user and
+  /// tenant whose GPUMEM_JOB it is join the job. It lives as long as this session and those that have joined.
+  /// Errors  kFailedPrecondition (the session owns a job, or is in one), kInvalidArgument (label, two
+  ///         limits), kResourceExhausted (no thread), kUnavailable, kUnauthenticated.
+  Result<std::uint64_t> begin_job(const JobOptions& options);
+  /// Reserves `bytes` of `device` (a UUID) for the job that this session owns; less, if the job can never
+  /// have as much. The bytes are charged to the tenant, and growths of the job's sessions come from them
+  /// first. The reservation ends with this session. Others get the unused part of it: for guarantees at once,
+  /// else once the job has not used it for two minutes. Blocks  for `wait` at most.
+  /// Errors  as Slice::grow; kNotFound (no job, no such device); kCancelled (by `stop`).
+#ifdef __cpp_lib_jthread
+  Result<void> reserve_for_job(const std::string& device, Bytes bytes, std::chrono::milliseconds wait,
+                               std::stop_token stop = {});
+#else
+  Result<void> reserve_for_job(const std::string& device, Bytes bytes, std::chrono::milliseconds wait);
+#endif
+  /// What the job that this session owns has used since it began. Errors  kNotFound (it owns none),
+  /// kUnavailable, kUnauthenticated, kFailedPrecondition.
+  Result<JobAccount> job_account();
+
   /// Makes one empty call, to check that the broker is there and still knows this session.
   Result<void> ping();
 
   std::uint64_t id() const { return gpumem_session_id(handle_.get()); }
+  /// The job that the session has joined. Zero: none.
+  std::uint64_t job() const { return gpumem_session_job(handle_.get()); }
   const std::string& tenant() const { return tenant_; }
   /// Where the session's slices find the driver: the environment's GPUMEM_DRIVER_DIR, else the broker's
   /// folder. Empty: the system's search path.
@@ -149,6 +172,7 @@ inline Result<Session> Session::connect(const SessionOptions& options) {
   given.runtime_folder = detail::c_text(options.runtime_folder);
   given.label = detail::c_text(options.label);
   given.timeout_ms = std::max<std::int64_t>(options.timeout.count(), 1);
+  given.no_job = !options.join_job;
   gpumem_session* handle = nullptr;
   const gpumem_status status = gpumem_session_connect(&given, &handle);
   if (status != GPUMEM_OK) return detail::last_error(status);
@@ -174,7 +198,7 @@ inline Result<Allocator> Session::open_allocator(const AllocatorOptions& options
   given.device = detail::c_text(options.device);
   given.limit = options.limit.count;
   given.label = detail::c_text(options.label);
-  given.wait_ms = std::max<std::int64_t>(options.wait.count(), 0);
+  given.wait_ms = detail::wait_ms(options.wait);
   given.idle_ms = options.idle.count() > 0 ? options.idle.count() : GPUMEM_AT_ONCE;
   gpumem_allocator* allocator = nullptr;
   const gpumem_status status = gpumem_allocator_open(handle_.get(), &given, &allocator);
@@ -288,6 +312,40 @@ inline Result<std::vector<DeviceUsage>> Session::usage() const {
   const gpumem_status status = gpumem_session_usage(handle_.get(), devices.visitor, &devices);
   if (status != GPUMEM_OK) return detail::last_error(status);
   return devices.take();
+}
+
+inline Result<std::uint64_t> Session::begin_job(const JobOptions& options) {
+  if (!handle_) return moved_from();
+  gpumem_job_options given = GPUMEM_JOB_OPTIONS_INIT;
+  given.label = detail::c_text(options.label);
+  given.limit = options.limit.count;
+  given.limit_points = options.limit_points;
+  std::uint64_t job = 0;
+  const gpumem_status status = gpumem_session_begin_job(handle_.get(), &given, &job);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return job;
+}
+
+#ifdef __cpp_lib_jthread
+inline Result<void> Session::reserve_for_job(const std::string& device, Bytes bytes,
+                                             std::chrono::milliseconds wait, std::stop_token stop) {
+  const detail::GrowthOptions how({.wait = wait, .least = {}, .stop = std::move(stop)});
+#else
+inline Result<void> Session::reserve_for_job(const std::string& device, Bytes bytes,
+                                             std::chrono::milliseconds wait) {
+  const detail::GrowthOptions how({.wait = wait, .least = {}});
+#endif
+  if (!handle_) return moved_from();
+  if (how.status() != GPUMEM_OK) return detail::last_error(how.status());
+  return detail::done(gpumem_session_reserve_for_job(handle_.get(), device.c_str(), bytes.count, how.get()));
+}
+
+inline Result<JobAccount> Session::job_account() {
+  if (!handle_) return moved_from();
+  gpumem_job_account account = GPUMEM_JOB_ACCOUNT_INIT;
+  const gpumem_status status = gpumem_session_job_account(handle_.get(), &account);
+  if (status != GPUMEM_OK) return detail::last_error(status);
+  return JobAccount{{account.peak}, std::chrono::milliseconds(account.waited_ms), account.denied};
 }
 
 inline Result<void> Session::ping() {

@@ -12,18 +12,25 @@
 
 namespace gpumem {
 
-/// The figures of one device for this session's tenant.
+/// The figures of one device for this session's job if it is in one, else for its tenant.
 struct DeviceUsage {
   std::string device;  ///< UUID
   Bytes pool;
   Bytes free;  ///< charged to nobody
   Bytes guarantee;
   Bytes limit;
-  Bytes charged;    ///< to the tenant, all its sessions together
-  Bytes available;  ///< what the tenant could be granted without waiting
+  Bytes charged;    ///< to the tenant or job, all its sessions together
+  Bytes available;  ///< what the tenant or job could be granted without waiting
   Bytes pressure;   ///< what the broker asks this session to give back
   /// The deadline of the pressure. Nothing if there is none.
   std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};
+};
+
+/// The use of memory by all sessions of a job since it began.
+struct JobAccount {
+  Bytes peak;                           ///< that they had at one time, the most of any device
+  std::chrono::milliseconds waited{0};  ///< for memory, all requests together
+  std::uint64_t denied = 0;             ///< requests
 };
 
 struct SizeClassStatistics {

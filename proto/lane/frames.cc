@@ -21,6 +21,7 @@ bool has_padded_texts(const Body&) {
 }
 bool has_padded_texts(const Hello& body) { return are_padded(body.label); }
 bool has_padded_texts(const OpenSlice& body) { return are_padded(body.label); }
+bool has_padded_texts(const BeginJob& body) { return are_padded(body.label); }
 bool has_padded_texts(const Welcome& body) {
   return are_padded(body.tenant, body.driver_folder) &&
          std::ranges::all_of(body.devices, [](const auto& device) { return device.is_padded(); });
@@ -112,6 +113,11 @@ template Result<ReleaseImport> body_of(const Incoming& frame);
 template Result<Describe> body_of(const Incoming& frame);
 template Result<Explain> body_of(const Incoming& frame);
 template Result<Resume> body_of(const Incoming& frame);
+template Result<BeginJob> body_of(const Incoming& frame);
+template Result<ReserveForJob> body_of(const Incoming& frame);
+template Result<DescribeJob> body_of(const Incoming& frame);
+template Result<JobBegun> body_of(const Incoming& frame);
+template Result<JobDescribed> body_of(const Incoming& frame);
 template Result<HandleExported> body_of(const Incoming& frame);
 template Result<Imported> body_of(const Incoming& frame);
 template Result<Described> body_of(const Incoming& frame);

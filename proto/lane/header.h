@@ -47,6 +47,9 @@ enum class Kind : std::uint16_t {
   kRemoveRegion = 21,
   kMapOrReserve = 22,
   kReleaseReservation = 23,
+  kBeginJob = 24,
+  kReserveForJob = 25,
+  kDescribeJob = 26,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,
@@ -61,6 +64,8 @@ enum class Kind : std::uint16_t {
   kPublished = 139,
   kRegionMapped = 140,
   kNameReserved = 141,
+  kJobBegun = 142,
+  kJobDescribed = 143,
 };
 
 /// Whether frames of `kind` are the same in every version. With these two sides of different versions tell

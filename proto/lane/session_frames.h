@@ -17,7 +17,8 @@ struct Hello {
   std::uint16_t oldest;  ///< versions that the client speaks
   std::uint16_t newest;
   std::uint32_t zero;
-  Text<128> label;  ///< for people; printable
+  std::uint64_t job;  ///< that it joins; 0: none
+  Text<128> label;    ///< for people; printable
 };
 enum class Claimed : std::uint64_t { kSlice = 1, kLease = 2, kImport = 3 };
 struct ClaimedThing {
@@ -59,6 +60,24 @@ struct Describe {
 struct Explain {
   static constexpr Kind kKind = Kind::kExplain;
 };
+/// Makes a job of the session's. Answered with JobBegun or Failed.
+struct BeginJob {
+  static constexpr Kind kKind = Kind::kBeginJob;
+  std::uint64_t limit;         ///< of each device, for all its sessions together; 0: none but the tenant's
+  std::uint64_t limit_points;  ///< instead: hundredths of a percent of what the tenant can have; 0: none
+  Text<128> label;
+};
+/// Reserves memory for the session's job. Answered as Grow, but with Done in place of Granted.
+struct ReserveForJob {
+  static constexpr Kind kKind = Kind::kReserveForJob;
+  std::uint64_t wait;  ///< nanoseconds that the request may wait for memory
+  std::uint64_t device;
+  std::uint64_t bytes;  ///< less, where the tenant cannot have as much
+};
+/// What the session's job has used. Answered with JobDescribed or Failed.
+struct DescribeJob {
+  static constexpr Kind kKind = Kind::kDescribeJob;
+};
 
 // ---- From the broker ----
 
@@ -67,6 +86,7 @@ struct Welcome {
   static constexpr Kind kKind = Kind::kWelcome;
   std::uint64_t version;  ///< of all further frames
   std::uint64_t session;
+  std::uint64_t job;  ///< that it is in; 0: none, or the one of the Hello is not its user's
   Text<128> tenant;
   Text<1024> driver_folder;  ///< where the broker found its driver; empty: the system's search path
   std::uint64_t count;
@@ -81,6 +101,16 @@ struct Waiting {
 };
 struct Done {
   static constexpr Kind kKind = Kind::kDone;
+};
+struct JobBegun {
+  static constexpr Kind kKind = Kind::kJobBegun;
+  std::uint64_t job;
+};
+struct JobDescribed {
+  static constexpr Kind kKind = Kind::kJobDescribed;
+  std::uint64_t peak;    ///< bytes that it was lent at one time, the most of any device
+  std::uint64_t waited;  ///< milliseconds, of all its requests together
+  std::uint64_t denied;  ///< requests
 };
 struct Holder {
   std::uint64_t session;  ///< 0: a tenant as a whole
@@ -167,13 +197,17 @@ struct Explained {
 };
 
 // Their offsets are a contract with other languages.
-static_assert(sizeof(Hello) == 136 && offsetof(Hello, newest) == 2 && offsetof(Hello, label) == 8);
+static_assert(sizeof(Hello) == 144 && offsetof(Hello, newest) == 2 && offsetof(Hello, job) == 8 &&
+              offsetof(Hello, label) == 16);
+static_assert(sizeof(BeginJob) == 144 && offsetof(BeginJob, label) == 16 && sizeof(ReserveForJob) == 24 &&
+              sizeof(JobBegun) == 8 && sizeof(JobDescribed) == 24);
 static_assert(offsetof(Resume, newest) == 2 && offsetof(Resume, session) == 8 &&
               offsetof(Resume, missing) == 16 && offsetof(Resume, count) == 24 &&
               offsetof(Resume, things) == 32 && sizeof(ClaimedThing) == 16);
-static_assert(offsetof(Welcome, session) == 8 && offsetof(Welcome, tenant) == 16 &&
-              offsetof(Welcome, driver_folder) == 144 && offsetof(Welcome, count) == 1168 &&
-              offsetof(Welcome, devices) == 1176 && sizeof(Welcome) == 2712);
+static_assert(offsetof(Welcome, session) == 8 && offsetof(Welcome, job) == 16 &&
+              offsetof(Welcome, tenant) == 24 && offsetof(Welcome, driver_folder) == 152 &&
+              offsetof(Welcome, count) == 1176 && offsetof(Welcome, devices) == 1184 &&
+              sizeof(Welcome) == 2720);
 static_assert(sizeof(Cancel) == 8 && sizeof(Waiting) == 8);
 static_assert(sizeof(Holder) == 168 && offsetof(Holder, command) == 24 && offsetof(Holder, tenant) == 40);
 static_assert(sizeof(Denial) == 712 && offsetof(Denial, soonest) == 144 && offsetof(Denial, device) == 152 &&

@@ -85,7 +85,7 @@ class Clients {
   // ---- Frames ----
 
   std::string frame(std::size_t which) {
-    switch (input_.below(13)) {
+    switch (input_.below(14)) {
       case 0:
       case 1: {
         lane::OpenSlice body{some_index(), input_.one_in(3) ? some_bytes() : 0, {}};
@@ -102,6 +102,7 @@ class Clients {
       case 9: return bytes(lane::Cancel{some_number()});
       case 10: return bytes(lane::Accept{some_grant(which)});
       case 11: return sharing(which);
+      case 12: return of_job();
       default: return rare();
     }
   }
@@ -197,13 +198,21 @@ class Clients {
     return lane::Text<128>::of(kTenants[input_.below(3)]);
   }
 
+  std::string of_job() {
+    switch (input_.below(4)) {
+      case 0: return bytes(lane::BeginJob{some_bytes(), input_.one_in(4) ? input_.word() : 0, {}});
+      case 1: return bytes(lane::DescribeJob{});
+      default: return bytes(lane::ReserveForJob{some_time(), some_index(), some_bytes()});
+    }
+  }
+
   std::string rare() {
     switch (input_.below(7)) {
       case 0: return bytes(lane::Ping{});
       case 5: return bytes(lane::Describe{});
       case 6: return bytes(lane::Explain{});
       case 1: return bytes(lane::Spent{some_index()});
-      case 2: return bytes(lane::Hello{lane::kVersion, lane::kVersion, 0, {}});
+      case 2: return bytes(lane::Hello{lane::kVersion, lane::kVersion, 0, 0, {}});
       case 3: return bytes(lane::Goodbye{});
       default: {
         std::string packet = bytes(lane::Ping{});

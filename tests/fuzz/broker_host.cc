@@ -14,7 +14,8 @@ using lane::Kind;
 bool is_answered(Kind kind) {
   return (kind >= Kind::kOpenSlice && kind <= Kind::kPing) ||
          (kind >= Kind::kExportHandle && kind <= Kind::kExplain) || kind == Kind::kRevokeHandle ||
-         (kind >= Kind::kPublish && kind <= Kind::kReleaseReservation);
+         (kind >= Kind::kPublish && kind <= Kind::kReleaseReservation) ||
+         (kind >= Kind::kBeginJob && kind <= Kind::kDescribeJob);
 }
 
 template <class Body>
@@ -37,7 +38,9 @@ SessionId BrokerHost::connect(std::uint32_t uid) {
   SessionId id;
   run([&](core::Broker& broker, core::TimePoint now) {
     const core::Peer peer{.pid = 1000 + uid, .uid = uid, .gids = {uid}, .command = "fuzz"};
-    const auto opened = broker.open_session(peer, "fuzz", now);
+    const auto jobs = broker.jobs();  // it joins the latest, if its user made that
+    const auto opened =
+        broker.open_session(peer, "fuzz", now, jobs.empty() ? core::CommandJobId{} : jobs.back().id);
     if (!opened) return;
     id = *opened;
     sessions_.emplace(id, Session{});
@@ -99,6 +102,7 @@ void BrokerHost::require_nothing_left() {
   }
   come_to_rest();
   require(broker.sessions().empty(), "a session that is over is forgotten");
+  require(broker.jobs().empty(), "a job ends with its last session");
   require(broker.settled(), "nothing is under way");
   for (const core::DeviceView& device : broker.devices()) {
     require(device.charges.total().is_zero() && device.outside.is_zero(), "nobody is charged");
@@ -106,11 +110,11 @@ void BrokerHost::require_nothing_left() {
   }
 }
 
-Result<SessionId> BrokerHost::open_session(int connection, std::string label,
+Result<SessionId> BrokerHost::open_session(int connection, std::string label, core::CommandJobId job,
                                            std::shared_ptr<core::SessionHolder> holder) {
   const auto uid = static_cast<std::uint32_t>(connection);
   const core::Peer peer{.pid = 1000 + uid, .uid = uid, .maps = false, .gids = {uid}, .command = "fuzz"};
-  const auto opened = broker.open_session(peer, std::move(label), now);
+  const auto opened = broker.open_session(peer, std::move(label), now, job);
   if (opened) holders_.emplace(*opened, std::move(holder));
   return opened;
 }
@@ -127,6 +131,14 @@ RequestId BrokerHost::grow(SessionId session, const core::Grow& request, GrowAns
   const RequestId id = request_ids_.next();
   pending_.emplace(id, Pending{session, std::move(answer)});
   run([&](core::Broker& broker, core::TimePoint now) { broker.grow(id, session, request, now); });
+  return id;
+}
+
+RequestId BrokerHost::reserve_for_job(SessionId session, const core::ReserveForJob& request,
+                                      GrowAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_.emplace(id, Pending{session, std::move(answer)});
+  run([&](core::Broker& broker, core::TimePoint now) { broker.reserve_for_job(id, session, request, now); });
   return id;
 }
 
@@ -270,6 +282,8 @@ void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,
       break;
     }
     case Kind::kExplained: whole<lane::Explained>(frame); break;
+    case Kind::kJobBegun: whole<lane::JobBegun>(frame); break;
+    case Kind::kJobDescribed: whole<lane::JobDescribed>(frame); break;
     case Kind::kFailed: require(whole<lane::Failed>(frame).code != 0, "a failure has a code"); break;
     default: whole<lane::Done>(frame); note_done(session, request);
   }

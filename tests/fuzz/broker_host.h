@@ -61,10 +61,12 @@ class BrokerHost : public core::CoreWorld<>, public core::Executor, public core:
   Result<void> write_down() override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
   /// A session by gRPC of the user whose number is that of the connection: its holder is told of pressure.
-  Result<SessionId> open_session(int connection, std::string label,
+  Result<SessionId> open_session(int connection, std::string label, core::CommandJobId job,
                                  std::shared_ptr<core::SessionHolder> holder) override;
   void end_session(SessionId session) override;
   RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
+  RequestId reserve_for_job(SessionId session, const core::ReserveForJob& request,
+                            GrowAnswer answer) override;
   RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

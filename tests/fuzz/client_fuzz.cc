@@ -51,6 +51,8 @@ class FuzzedClient {
       case 15: map_region(); break;
       case 16: (void)lane_->call<lane::Published>(lane::Publish{}); break;
       case 17: map_or_reserve(); break;
+      case 18: (void)lane_->call<lane::JobBegun>(lane::BeginJob{}); break;
+      case 19: reserve_for_job(); break;
       default: grow(false);
     }
   }
@@ -101,6 +103,10 @@ class FuzzedClient {
     const auto& part = std::get<client::RegionPart>(*outcome).part;
     require(part.imported.count <= part.imported.sizes.size(), "a region is as long as it says");
     lane_->tell_later(lane::ReleaseImport{part.imported.import});
+  }
+
+  void reserve_for_job() {
+    (void)lane_->reserve_for_job({}, {Lane::Clock::now() + lane_->timeout(), {}, Lane::Clock::now()});
   }
 
   void two_at_once() {

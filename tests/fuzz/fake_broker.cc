@@ -80,6 +80,7 @@ std::string ReplyMaker::frame() {
     case 5: return framed(granted());
     case 6: return framed(lane::Done{});
     case 7: return framed(failed());
+    case 8: return framed(lane::JobBegun{input_.word()});
     case 9: return framed(imported());
     case 10: return framed(lane::HandleExported{{}, input_.word()});
     case 11: return framed(region_mapped());
@@ -198,12 +199,12 @@ void FakeBroker::serve() {
 bool FakeBroker::take(std::string_view packet) {
   const auto frame = lane::parse(packet);
   require(frame.has_value(), "the client sends frames");
-  require(
-      is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
-                lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
-                lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish, lane::MapRegion,
-                lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion>(*frame),
-      "the client's frames are whole");
+  require(is_one_of<lane::Hello, lane::OpenSlice, lane::CloseSlice, lane::Grow, lane::Return, lane::Charge,
+                    lane::Ping, lane::Cancel, lane::Accept, lane::Spent, lane::Goodbye, lane::ExportHandle,
+                    lane::ImportHandle, lane::ReleaseImport, lane::RevokeHandle, lane::Publish,
+                    lane::MapRegion, lane::MapOrReserve, lane::ReleaseReservation, lane::RemoveRegion,
+                    lane::BeginJob, lane::ReserveForJob>(*frame),
+          "the client's frames are whole");
   const lane::Kind kind = frame->header.kind;
   if (kind > lane::Kind::kPing && kind < lane::Kind::kExportHandle) return true;  // told, not answered
   const std::uint64_t request = frame->header.request;

@@ -208,7 +208,7 @@ TEST_F(LaneFrames, BeforeAHelloOrASecondHelloEndTheLane) {
   EXPECT_TRUE(silent.raw().is_closed_by_broker());
   FrameLane one = frames();
   one.greet();
-  one.send(lane::Hello{lane::kVersion, lane::kVersion, 0, {}});
+  one.send(lane::Hello{lane::kVersion, lane::kVersion, 0, 0, {}});
   EXPECT_TRUE(one.raw().is_closed_by_broker());
 }
 
@@ -222,7 +222,7 @@ std::string of_version_2(const Body& body) {
 
 TEST_F(LaneFrames, OfAClientThatSpeaksVersion2AreRefusedInWords) {
   const lane::Resume claim{2, 2, 0, 1, 0, 0, {}};
-  for (const std::string& frame : {of_version_2(lane::Hello{2, 2, 0, {}}), of_version_2(claim)}) {
+  for (const std::string& frame : {of_version_2(lane::Hello{2, 2, 0, 0, {}}), of_version_2(claim)}) {
     FrameLane newer = frames();
     EXPECT_TRUE(newer.raw().send(frame));
     const FrameLane::Answer answer = newer.receive();
@@ -241,7 +241,7 @@ TEST_F(LaneFrames, OfAHelloGetTheVersionThatBothSpeak) {
   for (std::uint16_t oldest = 0; oldest <= 3; ++oldest) {
     for (std::uint16_t newest = oldest; newest <= 3; ++newest) {
       FrameLane one = frames();
-      const auto answer = one.ask(lane::Hello{oldest, newest, 0, {}});
+      const auto answer = one.ask(lane::Hello{oldest, newest, 0, 0, {}});
       if (oldest > lane::kVersion || newest < lane::kVersion)
         EXPECT_TRUE(answer.is(Kind::kFailed)) << oldest << " to " << newest;
       else

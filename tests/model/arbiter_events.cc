@@ -29,6 +29,10 @@ void ArbiterWorld::step() {
       Choice{"declare", &ArbiterWorld::declare, 4, true},
       Choice{"lose memory", &ArbiterWorld::lose_memory, 3, true},
       Choice{"change lending", &ArbiterWorld::change_lending, 1, true},
+      Choice{"add job", &ArbiterWorld::add_job, 1},
+      Choice{"reserve", &ArbiterWorld::reserve, 5},
+      Choice{"give up", &ArbiterWorld::give_up, 2},
+      Choice{"pass on", &ArbiterWorld::pass_on, 2},
   };
   std::uint64_t sum = 0;
   for (const Choice& choice : kChoices) sum += choice.weight;
@@ -89,7 +93,7 @@ void ArbiterWorld::release() {
 void ArbiterWorld::move() {
   if (held_.empty()) return;
   Held& one = some(held_);
-  const auto next = static_cast<Charge>(below(kCharges));
+  const auto next = static_cast<Charge>(below(kCharges - 1));  // not reserved
   ledger_.move(tenants_[one.leaf], one.device, {static_cast<std::uint64_t>(one.bytes)}, one.state, next);
   one.state = next;
 }
@@ -148,6 +152,7 @@ void ArbiterWorld::change_tree() {
   const NodeIndex parent = below(books_.nodes.size());
   const auto way = books_.way_up(parent);
   if (books_.nodes[node].gone || is_leaf_[parent] || std::ranges::find(way, node) != way.end()) return;
+  if (books_.nodes[node].is_part || books_.has_parts(parent)) return;
   Books after = books_;
   after.nodes[node].parent = parent;
   if (way.size() > shape_.depth || !may_hold(after)) return;
@@ -160,12 +165,14 @@ void ArbiterWorld::change_tree() {
 void ArbiterWorld::add_leaf() {
   if (leaves().size() >= 12 || books_.nodes.size() >= 30) return;
   const NodeIndex parent = below(books_.nodes.size());
-  if (is_leaf_[parent] || books_.nodes[parent].gone) return;
+  if (is_leaf_[parent] || books_.nodes[parent].gone || books_.has_parts(parent)) return;
   Books after = books_;
   const NodeIndex node = after.add(Quotas(shape_.devices), parent);
   const auto like = leaves();
   for (DeviceIndex device = 0; device < shape_.devices; ++device) {
-    after.nodes[node].quotas[device] = some_quota(some(like), device);
+    const NodeIndex one = some(like);
+    after.nodes[node].quotas[device] =
+        some_quota(books_.nodes[one].is_part ? books_.nodes[one].parent : one, device);
   }
   if (may_hold(after)) add_node(after.nodes[node].quotas, parent, true);
 }
@@ -173,7 +180,9 @@ void ArbiterWorld::add_leaf() {
 bool ArbiterWorld::waits_or_holds(NodeIndex leaf) const {
   if (std::ranges::find(held_, leaf, &Held::leaf) != held_.end()) return true;
   if (std::ranges::find(queue_, leaf, &Waiting::leaf) != queue_.end()) return true;
-  return std::ranges::any_of(books_.nodes[leaf].outside, [](Number bytes) { return bytes != 0; });
+  const auto has_some = [](Number bytes) { return bytes != 0; };
+  return std::ranges::any_of(books_.nodes[leaf].outside, has_some) ||
+         std::ranges::any_of(books_.nodes[leaf].reservations, has_some);
 }
 
 void ArbiterWorld::remove_leaf() {
@@ -184,6 +193,8 @@ void ArbiterWorld::remove_leaf() {
   trace("node ", leaf);
   books_.nodes[leaf].gone = true;
   ledger_.remove_tenant(tenants_[leaf]);
+  const NodeIndex whole = books_.nodes[leaf].parent;
+  if (books_.nodes[leaf].is_part && books_.children(whole).empty()) is_leaf_[whole] = true;
 }
 
 void ArbiterWorld::declare() {
@@ -217,6 +228,82 @@ void ArbiterWorld::change_lending() {
   books_.devices[device].lends = !books_.devices[device].lends;
   trace("lending on ", device, ": ", books_.devices[device].lends);
   ledger_.set_lending(device, books_.devices[device].lends);
+}
+
+// ---- Jobs ----
+
+void ArbiterWorld::add_job() {
+  const auto all = leaves();
+  if (all.empty() || books_.nodes.size() >= 30) return;
+  const NodeIndex leaf = some(all);
+  const bool is_part = books_.nodes[leaf].is_part;
+  if (!is_part && std::ranges::find(queue_, leaf, &Waiting::leaf) != queue_.end()) return;
+  if (!is_part) divide(leaf);
+  const NodeIndex whole = is_part ? books_.nodes[leaf].parent : leaf;
+  const NodeIndex job = add_part(Quotas(shape_.devices, {{}, kNoLimit}), whole);
+  Quotas quotas;
+  for (DeviceIndex device = 0; device < shape_.devices; ++device) quotas.push_back(some_quota(job, device));
+  books_.nodes[job].quotas = quotas;
+  ledger_.set_quotas(tenants_[job], quotas);
+}
+
+void ArbiterWorld::reserve() {
+  std::vector<NodeIndex> parts = leaves();
+  std::erase_if(parts, [this](NodeIndex leaf) { return !books_.nodes[leaf].is_part; });
+  if (parts.empty() || queue_.size() >= shape_.most_waiting) return;
+  const NodeIndex leaf = some(parts);
+  const DeviceIndex device = below(shape_.devices);
+  const auto pieces = static_cast<std::uint64_t>(books_.devices[device].pool / kPiece);
+  const Bytes bytes{(1 + below(1 + pieces / 4)) * kPiece};
+  const Duration wait{1 + below(300)};
+  const Request request{request_ids_.next(),
+                        SessionId{1 + below(4)},
+                        tenants_[leaf],
+                        {{SliceId{}, device, bytes, bytes}},
+                        now_,
+                        wait,
+                        now_ + wait};
+  trace("request ", request.id.value, " of ", leaf, " on ", device, ": ", bytes.count);
+  queue_.push_back({leaf, request});
+  arbiter_.add(request);
+}
+
+// Gives up a part of an unused reservation, or the whole.
+void ArbiterWorld::give_up() {
+  const auto all = leaves();
+  if (all.empty()) return;
+  const NodeIndex leaf = some(all);
+  const DeviceIndex device = below(shape_.devices);
+  Number& reservation = books_.nodes[leaf].reservations[device];
+  if (one_in(3)) {
+    trace("no reservation of ", leaf, " on ", device);
+    reservation = 0;
+    return ledger_.end_reservation(tenants_[leaf], device);
+  }
+  const std::uint64_t bytes = below(static_cast<std::uint64_t>(books_.reserved(leaf, device)) + 1);
+  trace(bytes, " less reserved of ", leaf, " on ", device);
+  reservation -= static_cast<Number>(bytes);
+  ledger_.give_up_reserved(tenants_[leaf], device, {bytes});
+}
+
+// Memory comes to another part, since it is used there. It is reserved no longer.
+void ArbiterWorld::pass_on() {
+  if (held_.empty()) return;
+  Held& one = some(held_);
+  if (!books_.nodes[one.leaf].is_part) return;
+  auto parts = books_.children(books_.nodes[one.leaf].parent);
+  const NodeIndex to = some(parts);
+  if (to == one.leaf) return;
+  trace(one.bytes, " of ", one.leaf, " to ", to, " on ", one.device);
+  const Number reserved = books_.reserved(one.leaf, one.device);
+  Books::Node& from = books_.nodes[one.leaf];
+  from.leases[one.device] -= one.bytes;
+  from.reservations[one.device] -= books_.reserved(one.leaf, one.device) - reserved;
+  books_.nodes[to].leases[one.device] += one.bytes;
+  Charges charges;
+  charges[one.state] = {static_cast<std::uint64_t>(one.bytes)};
+  ledger_.transfer(tenants_[one.leaf], tenants_[to], one.device, charges, {});
+  one.leaf = to;
 }
 
 }  // namespace gpumem::core::model

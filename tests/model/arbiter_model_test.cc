@@ -45,6 +45,7 @@ void expect_agreement(std::uint64_t events) {
   EXPECT_GT(seen.claims, 0u);
   EXPECT_GT(seen.overdue, 0u);
   EXPECT_GT(seen.debts, 0u);
+  EXPECT_GT(seen.covered, 0u);
 }
 
 TEST(ArbiterModel, AgreesWithTheRulesAfterEveryRandomEvent) { expect_agreement(60'000); }

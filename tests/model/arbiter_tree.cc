@@ -20,6 +20,30 @@ NodeIndex ArbiterWorld::add_node(Quotas quotas, NodeIndex parent, bool is_leaf) 
   return node;
 }
 
+NodeIndex ArbiterWorld::add_part(Quotas quotas, NodeIndex whole) {
+  const NodeIndex node = books_.add(quotas, whole);
+  books_.nodes[node].is_part = true;
+  tenants_.push_back(ledger_.add_part(std::move(quotas), tenants_[whole]));
+  is_leaf_.push_back(true);
+  trace("part ", node, " of ", whole);
+  return node;
+}
+
+// What the leaf has becomes a part's.
+void ArbiterWorld::divide(NodeIndex leaf) {
+  const NodeIndex rest = add_part(Quotas(shape_.devices, {{}, kNoLimit}), leaf);
+  for (DeviceIndex device = 0; device < shape_.devices; ++device) {
+    const TenantId tenant = tenants_[leaf];
+    ledger_.transfer(tenant, tenants_[rest], device, Charges(ledger_.charges(tenant, device)),
+                     ledger_.outside(tenant, device));
+    std::swap(books_.nodes[leaf].leases[device], books_.nodes[rest].leases[device]);
+    std::swap(books_.nodes[leaf].outside[device], books_.nodes[rest].outside[device]);
+  }
+  for (Held& one : held_)
+    if (one.leaf == leaf) one.leaf = rest;
+  is_leaf_[leaf] = false;
+}
+
 // Groups first, each at a random place not too deep, then leaves among them; quotas once all are there.
 void ArbiterWorld::grow_tree() {
   const Quotas nothing(shape_.devices);
@@ -46,12 +70,15 @@ Quota ArbiterWorld::some_quota(NodeIndex node, DeviceIndex device) {
     const auto drawn = static_cast<Number>(below(static_cast<std::uint64_t>(most) + 1));
     return one_in(4) ? drawn : drawn / kPiece * kPiece;
   };
+  if (books_.nodes[node].is_part)
+    return {{}, one_in(3) ? kNoLimit : Bytes{static_cast<std::uint64_t>(up_to(pool))}};
   Number guarantee = 0;
   if (shape_.guarantees && one_in(2)) guarantee = up_to(2 * pool / static_cast<Number>(leaves().size() + 1));
   Number members = 0;
   const Accounts accounts(books_, device);
   for (const NodeIndex child : books_.children(node)) members += accounts.of(child).promised;
-  if (!is_leaf_[node] && shape_.guarantees && one_in(3)) guarantee = up_to(members);
+  const bool is_group = !is_leaf_[node] && !books_.has_parts(node);
+  if (is_group && shape_.guarantees && one_in(3)) guarantee = up_to(members);
   const Number least = std::max(guarantee, members);
   const Number limit = least + (one_in(4) ? 0 : one_in(3) ? 2 * pool : up_to(pool));
   const auto priority = static_cast<std::uint32_t>(one_in(2) ? kDefaultPriority : below(kMaxPriority + 1));

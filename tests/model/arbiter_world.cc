@@ -75,6 +75,8 @@ void ArbiterWorld::finish() {
       Number& outside = books_.nodes[leaf].outside[device];
       ledger_.release_outside(tenants_[leaf], device, {static_cast<std::uint64_t>(outside)});
       outside = 0;
+      ledger_.end_reservation(tenants_[leaf], device);
+      books_.nodes[leaf].reservations[device] = 0;
     }
     require(ledger_.charges(device).total().is_zero() && ledger_.outside(device).is_zero(),
             "charges are left");
@@ -116,8 +118,11 @@ void ArbiterWorld::note_grant(const Decision& one) {
   for (std::size_t i = 0; i < one.bytes.size(); ++i) {
     const Request::Part& part = one.request.parts[i];
     seen_.partial += one.bytes[i] > number(part.min_bytes) && one.bytes[i] < number(part.bytes) ? 1 : 0;
-    held_.push_back({one.leaf, part.device, one.bytes[i], Charge::kOffered});
+    seen_.covered += one.more[i] < one.bytes[i] && !one.request.is_reservation() ? 1 : 0;
+    if (!one.request.is_reservation())
+      held_.push_back({one.leaf, part.device, one.bytes[i], Charge::kOffered});
     require(books_.free(part.device) >= 0, "more is lent than there is");
+    if (one.more[i] == 0) continue;
     const Accounts accounts(books_, part.device);
     for (const NodeIndex node : books_.way_up(one.leaf)) {
       require(accounts.of(node).leases <= accounts.limit(node), "a limit was passed by a grant");
@@ -133,7 +138,7 @@ void ArbiterWorld::check_properties(const Moment& moment, DeviceIndex device) {
   for (const Moment::Place claim : moment.claims(device)) {
     const Waiting& one = queue_[claim];
     if (!whole || one.request.parts.size() > 1) continue;
-    require(accounts.over_limit(one.leaf, number(one.request.parts[0].min_bytes)), "a claim waits");
+    require(accounts.over_limit(one.leaf, moment.least(claim, device)), "a claim waits");
   }
 }
 
@@ -165,7 +170,7 @@ void ArbiterWorld::compare_device(const Moment& moment, DeviceIndex device) {
   Number claimed = 0;
   for (const Moment::Place place : moment.claims(device)) {
     claims.push_back(queue_[place].request.id);
-    claimed += number(queue_[place].part_on(device)->min_bytes);
+    claimed += moment.least(place, device);
   }
   std::vector<RequestId> found;
   for (const auto& [id, least] : arbiter_.claims(device)) found.push_back(id);
@@ -186,6 +191,7 @@ void ArbiterWorld::compare_node(const Accounts& accounts, NodeIndex node, Device
   same("debt", debt, ledger_.debt(tenant, device));
   seen_.debts += debt != 0 ? 1 : 0;
   if (!is_leaf_[node]) return;
+  same("reserved", books_.reserved(node, device), ledger_.reserved(tenant, device));
   same("unmet", std::max<Number>(0, accounts.guarantee(node) - account.used), ledger_.unmet(tenant, device));
   same("claimable", accounts.claimable(node), ledger_.claimable(tenant, device));
   same("room", std::max<Number>(0, accounts.room(node)), ledger_.room(tenant, device));
@@ -201,6 +207,7 @@ void ArbiterWorld::Seen::add(const Seen& other) {
   joint += other.joint;
   overdue += other.overdue;
   debts += other.debts;
+  covered += other.covered;
 }
 
 }  // namespace gpumem::core::model

@@ -29,6 +29,7 @@ struct ArbiterShape {
 class ArbiterWorld {
  public:
   static constexpr Number kPiece = 4;
+  static constexpr Bytes kNoLimit{1ULL << 40};
 
   explicit ArbiterWorld(std::uint64_t seed);
 
@@ -47,6 +48,7 @@ class ArbiterWorld {
     std::uint64_t joint = 0;    ///< grants for several devices
     std::uint64_t overdue = 0;  ///< events after which somebody was overdue
     std::uint64_t debts = 0;    ///< events after which somebody was over a limit
+    std::uint64_t covered = 0;  ///< grants of what was reserved, at least in part
     void add(const Seen& other);
   };
   const Seen& seen() const { return seen_; }
@@ -74,6 +76,10 @@ class ArbiterWorld {
   void declare();
   void lose_memory();
   void change_lending();
+  void add_job();
+  void reserve();
+  void give_up();
+  void pass_on();
   Request::Parts some_parts(NodeIndex leaf);
   std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
@@ -91,6 +97,8 @@ class ArbiterWorld {
   bool may_hold(const Books& books) const;
   void put_in_force(const std::vector<Quotas>& quotas);
   NodeIndex add_node(Quotas quotas, NodeIndex parent, bool is_leaf);
+  NodeIndex add_part(Quotas quotas, NodeIndex whole);
+  void divide(NodeIndex leaf);
 
   // arbiter_world.cc
   void compare();

@@ -12,7 +12,7 @@ Books::Books(std::vector<Device> all) : devices(std::move(all)) {
 
 NodeIndex Books::add(std::vector<Quota> quotas, NodeIndex parent) {
   const std::vector<Number> nothing(devices.size(), 0);
-  nodes.push_back({parent, std::move(quotas), nothing, nothing});
+  nodes.push_back({parent, std::move(quotas), nothing, nothing, nothing});
   return nodes.size() - 1;
 }
 
@@ -32,8 +32,17 @@ std::vector<NodeIndex> Books::way_up(NodeIndex node) const {
 
 Number Books::leased(DeviceIndex device) const {
   Number sum = 0;
-  for (const Node& node : nodes) sum += node.leases[device];
+  for (NodeIndex node = 0; node < nodes.size(); ++node)
+    sum += nodes[node].leases[device] + reserved(node, device);
   return sum;
+}
+
+Number Books::reserved(NodeIndex leaf, DeviceIndex device) const {
+  return std::max<Number>(0, nodes[leaf].reservations[device] - nodes[leaf].leases[device]);
+}
+
+bool Books::has_parts(NodeIndex node) const {
+  return std::ranges::any_of(children(node), [this](NodeIndex child) { return nodes[child].is_part; });
 }
 
 Number Books::free(DeviceIndex device) const {
@@ -47,7 +56,7 @@ Accounts::Accounts(const Books& books, DeviceIndex device)
 
 void Accounts::count(NodeIndex node) {
   Account& own = accounts_[node];
-  own.leases = books_.nodes[node].leases[device_];
+  own.leases = books_.nodes[node].leases[device_] + books_.reserved(node, device_);
   own.outside = books_.nodes[node].outside[device_];
   for (const NodeIndex child : books_.children(node)) {
     count(child);
@@ -91,7 +100,8 @@ Number Accounts::reach(NodeIndex leaf) const {
 }
 
 Number Accounts::room(NodeIndex leaf) const {
-  return std::min(limit(leaf) - of(leaf).used, reach(leaf) - books_.nodes[leaf].leases[device_]);
+  const Number own = std::min(limit(leaf) - of(leaf).used, reach(leaf) - of(leaf).leases);
+  return books_.nodes[leaf].is_part ? std::min(own, room(books_.nodes[leaf].parent)) : own;
 }
 
 // What is declared leaves room for claims, as far as the limit has it.
@@ -101,6 +111,7 @@ Number Accounts::firm(NodeIndex node) const {
 }
 
 Number Accounts::excess_at(NodeIndex node, NodeIndex leaf, Number bytes) const {
+  if (bytes == 0) return 0;
   const Number beyond = bytes - std::min(bytes, claimable(leaf, node));
   const Number over = bytes + firm(node) - limit(node);
   return beyond == 0 ? over : std::max(over, beyond + of(node).used + of(node).kept - limit(node));
@@ -131,7 +142,8 @@ Number Accounts::available(NodeIndex leaf) const {
 
 Number ceiling(Books books, NodeIndex leaf, DeviceIndex device) {
   books.devices[device].missing = 0;
-  for (Books::Node& node : books.nodes) node.leases[device] = node.outside[device] = 0;
+  for (Books::Node& node : books.nodes)
+    node.leases[device] = node.outside[device] = node.reservations[device] = 0;
   return Accounts(books, device).available(leaf);
 }
 

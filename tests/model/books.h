@@ -25,8 +25,11 @@ struct Books {
   struct Node {
     NodeIndex parent = kTop;
     std::vector<Quota> quotas;
-    std::vector<Number> leases;   ///< of a leaf, by device
-    std::vector<Number> outside;  ///< likewise: declared memory and overhead
+    std::vector<Number> leases;        ///< of a leaf, by device
+    std::vector<Number> outside;       ///< likewise: declared memory and overhead
+    std::vector<Number> reservations;  ///< likewise: it is charged with no less
+    bool is_part =
+        false;  ///< of its parent, a tenant with jobs: guarantee, limit and reach are those of all parts
     bool gone = false;
   };
 
@@ -36,7 +39,11 @@ struct Books {
   std::vector<NodeIndex> children(NodeIndex node) const;
   /// From the node to the top, both included.
   std::vector<NodeIndex> way_up(NodeIndex node) const;
+  /// Of all nodes, with what they have reserved.
   Number leased(DeviceIndex device) const;
+  /// What a leaf has reserved and does not use.
+  Number reserved(NodeIndex leaf, DeviceIndex device) const;
+  bool has_parts(NodeIndex node) const;
   /// Negative where more is lent and missing than there is.
   Number free(DeviceIndex device) const;
 
@@ -48,7 +55,7 @@ struct Books {
 class Accounts {
  public:
   struct Account {
-    Number leases = 0;
+    Number leases = 0;   ///< and what is reserved
     Number outside = 0;  ///< of those below, each as far as its own limit allows
     Number used = 0;
     Number promised = 0;
@@ -67,7 +74,7 @@ class Accounts {
   Number claimable(NodeIndex leaf, NodeIndex last = Books::kTop) const;
   /// The most of the pool that can ever be the leaf's: the rest is promised to others, and not lent.
   Number reach(NodeIndex leaf) const;
-  /// What its own limit and reach let it have more.
+  /// What its own limit and reach let it have more. Of a part: those of the whole, too.
   Number room(NodeIndex leaf) const;
   /// By how much `bytes` more of the leaf would pass the node's limit. Not positive: not at all.
   Number excess_at(NodeIndex node, NodeIndex leaf, Number bytes) const;

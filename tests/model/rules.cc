@@ -19,12 +19,19 @@ Moment::Moment(const Books& books, const std::vector<Waiting>& queue) : books_(b
   find_claims();
 }
 
+Number Moment::least(Place place, DeviceIndex device) const {
+  const Number bytes = number(queue_[place].part_on(device)->min_bytes);
+  const bool reserves = queue_[place].request.is_reservation();
+  return reserves ? bytes : std::max<Number>(0, bytes - books_.reserved(queue_[place].leaf, device));
+}
+
 // ---- Who goes first ----
 
 void Moment::find_candidates(DeviceIndex device, NodeIndex node) {
   for (const NodeIndex child : books_.children(node)) find_candidates(device, child);
   auto found = candidate_of_leaf(device, node);
   if (!found) found = candidate_of_group(device, node);
+  if (found && books_.has_parts(node) && is_blocked(device, node, *found)) found.reset();
   const bool over = found && accounts(device).over_limit_at(node, queue_[*found].leaf, least(*found, device));
   if (!over)
     devices_[device].candidates[node] = found;
@@ -34,7 +41,7 @@ void Moment::find_candidates(DeviceIndex device, NodeIndex node) {
 
 // The first that the leaf's own room allows; but the oldest, once it is overdue, lets nobody pass.
 std::optional<Moment::Place> Moment::candidate_of_leaf(DeviceIndex device, NodeIndex leaf) const {
-  const Number room = accounts(device).room(leaf);
+  const Number room = std::max<Number>(0, accounts(device).room(leaf));
   for (Place place = 0; place < queue_.size(); ++place) {
     if (queue_[place].leaf != leaf || queue_[place].part_on(device) == nullptr) continue;
     if (least(place, device) <= room) return place;
@@ -49,6 +56,22 @@ std::optional<Moment::Place> Moment::candidate_of_group(DeviceIndex device, Node
     if (candidate(child, device) && (!first || goes_before(device, child, *first))) first = child;
   }
   return first ? candidate(*first, device) : std::nullopt;
+}
+
+// By the oldest request of a part, if it is overdue and only the whole has no room for it.
+bool Moment::is_blocked(DeviceIndex device, NodeIndex whole, Place place) const {
+  const Accounts& accounts = this->accounts(device);
+  std::vector<NodeIndex> seen;
+  for (Place before = 0; before < place; ++before) {
+    const NodeIndex part = queue_[before].leaf;
+    const bool is_there = queue_[before].part_on(device) != nullptr && books_.nodes[part].parent == whole;
+    if (!is_there || std::ranges::count(seen, part) != 0) continue;
+    seen.push_back(part);
+    const Number bytes = least(before, device);
+    const Number own_room = accounts.limit(part) - accounts.of(part).used;
+    if (queue_[before].overdue && bytes > accounts.room(part) && bytes <= own_room) return true;
+  }
+  return false;
 }
 
 bool Moment::goes_before(DeviceIndex device, NodeIndex one, NodeIndex other) const {
@@ -71,13 +94,20 @@ double Moment::share_after_grant(DeviceIndex device, NodeIndex node) const {
 
 // ---- Claims ----
 
-// A leaf has two: the first for this device alone, and the first for several, if that came before.
-std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const {
-  const Number unmet = accounts(device).guarantee(leaf) - accounts(device).of(leaf).used;
+// A leaf has two: the first for this device alone, and the first for several, if that came before. So have
+// all parts of a whole together. A part has those of nothing.
+std::optional<Moment::Place> Moment::claim_of(NodeIndex node, DeviceIndex device, bool joint) const {
+  const Number unmet = std::max<Number>(0, accounts(device).guarantee(node) - accounts(device).of(node).used);
   for (Place place = 0; place < queue_.size(); ++place) {
-    const bool is_its = queue_[place].leaf == leaf && queue_[place].part_on(device) != nullptr;
+    const NodeIndex leaf = queue_[place].leaf;
+    const bool is_of_part = books_.nodes[leaf].is_part && books_.nodes[leaf].parent == node;
+    if (queue_[place].part_on(device) == nullptr || !(leaf == node || is_of_part)) continue;
+    const Number bytes = least(place, device);
     const bool is_joint = queue_[place].request.parts.size() > 1;
-    if (!is_its || least(place, device) > unmet) continue;
+    if (bytes > unmet) continue;
+    if (is_of_part &&
+        (bytes == 0 || bytes > accounts(device).room(leaf) || queue_[place].request.is_reservation()))
+      continue;
     if (is_joint == joint) return place;
     if (!is_joint) return std::nullopt;
   }
@@ -87,8 +117,10 @@ std::optional<Moment::Place> Moment::claim_of_leaf(DeviceIndex device, NodeIndex
 // The node's own claim: the leaf's, or its candidate, if what can be claimed from the leaf up to it allows.
 bool Moment::is_claim_of(NodeIndex node, Place place, DeviceIndex device) const {
   const NodeIndex leaf = queue_[place].leaf;
-  if (node == leaf) return claim_of_leaf(device, leaf, queue_[place].request.parts.size() > 1) == place;
-  return candidate(node, device) == place && least(place, device) <= accounts(device).claimable(leaf, node);
+  if (node == leaf || books_.has_parts(node))
+    return claim_of(node, device, queue_[place].request.parts.size() > 1) == place;
+  return candidate(node, device) == place && !queue_[place].request.is_reservation() &&
+         least(place, device) <= accounts(device).claimable(leaf, node);
 }
 
 bool Moment::is_rightful(Place place, DeviceIndex device) const {
@@ -119,7 +151,7 @@ bool Moment::fits(Place place, DeviceIndex device, Number bytes) const {
 
 bool Moment::fits(Place place) const {
   return std::ranges::all_of(queue_[place].request.parts, [&](const Request::Part& part) {
-    return fits(place, part.device, number(part.min_bytes));
+    return fits(place, part.device, least(place, part.device));
   });
 }
 
@@ -152,9 +184,12 @@ std::vector<Number> Moment::amounts(Place place) const {
   for (const Request::Part& part : queue_[place].request.parts) {
     Number bytes = number(part.min_bytes);
     const Number step = books_.devices[part.device].granularity;
+    const Number reserved = books_.reserved(queue_[place].leaf, part.device);
     const bool alone = waits_alone(place, part.device);
-    while (alone && bytes + step <= number(part.bytes) && fits(place, part.device, bytes + step))
-      bytes += step;
+    const auto may_have = [&](Number most) {
+      return most <= reserved || (alone && fits(place, part.device, most - reserved));
+    };
+    while (bytes + step <= number(part.bytes) && may_have(bytes + step)) bytes += step;
     all.push_back(bytes);
   }
   return all;
@@ -169,9 +204,14 @@ std::vector<Decision> admit(Books& books, std::vector<Waiting>& queue) {
         const Moment moment(books, queue);
         const auto place = moment.granted(device);
         if (!place) break;
-        all.push_back({queue[*place].request, queue[*place].leaf, moment.amounts(*place)});
-        for (std::size_t i = 0; i < all.back().bytes.size(); ++i) {
-          books.nodes[all.back().leaf].leases[all.back().request.parts[i].device] += all.back().bytes[i];
+        Decision& one =
+            all.emplace_back(Decision{queue[*place].request, queue[*place].leaf, moment.amounts(*place), {}});
+        Books::Node& leaf = books.nodes[one.leaf];
+        for (std::size_t i = 0; i < one.bytes.size(); ++i) {
+          const DeviceIndex device = one.request.parts[i].device;
+          const Number before = books.leased(device);
+          (one.request.is_reservation() ? leaf.reservations : leaf.leases)[device] += one.bytes[i];
+          one.more.push_back(books.leased(device) - before);
         }
         queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(*place));
         more = true;

@@ -40,6 +40,8 @@ class Moment {
     return devices_[device].held_back[node];
   }
 
+  /// What it needs at least, besides what its leaf has reserved.
+  Number least(Place place, DeviceIndex device) const;
   /// Every part with its least.
   bool fits(Place place) const;
   /// The one to be granted next on the device.
@@ -66,10 +68,8 @@ class Moment {
   void find_claims();
   bool is_claim_of(NodeIndex node, Place place, DeviceIndex device) const;
   bool is_rightful(Place place, DeviceIndex device) const;
-  std::optional<Place> claim_of_leaf(DeviceIndex device, NodeIndex leaf, bool joint) const;
-  Number least(Place place, DeviceIndex device) const {
-    return number(queue_[place].part_on(device)->min_bytes);
-  }
+  bool is_blocked(DeviceIndex device, NodeIndex whole, Place place) const;
+  std::optional<Place> claim_of(NodeIndex node, DeviceIndex device, bool joint) const;
 
   const Books& books_;
   const std::vector<Waiting>& queue_;
@@ -80,6 +80,7 @@ struct Decision {
   Request request;
   NodeIndex leaf = Books::kTop;
   std::vector<Number> bytes;  ///< of each part
+  std::vector<Number> more;   ///< of those, what was not reserved before
 };
 
 /// Charges to the books, and takes from the queue, all that can be granted, in the order in which it is.

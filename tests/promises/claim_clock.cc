@@ -5,11 +5,12 @@
 namespace gpumem::core::promises {
 
 std::string ClaimClock::update(const WatchedBroker& broker, const std::map<RequestId, OpenRequest>& open,
-                               const Accounts& accounts, const std::vector<bool>& excused, TimePoint now) {
+                               const Accounts& accounts, const Jobs& jobs, const std::vector<bool>& excused,
+                               TimePoint now) {
   std::map<std::pair<std::string, DeviceIndex>, Bytes> unmet;
   std::erase_if(since_, [&](const auto& entry) { return !open.contains(entry.first); });
   for (const auto& [id, request] : open) {
-    if (!request.honest || request.least.size() != 1) continue;
+    if (!request.honest || request.reserves || request.least.size() != 1) continue;
     const auto& [device, least] = request.least.front();
     const ReclaimPolicy& reclaim = broker.device(device).reclaim;
     if (reclaim.escalation != Escalation::kEndSession) continue;
@@ -19,7 +20,10 @@ std::string ClaimClock::update(const WatchedBroker& broker, const std::map<Reque
                      .try_emplace({request.tenant, device},
                                   account->second.quota.guarantee.minus(account->second.used()))
                      .first->second;
-    if (excused[device] || (!request.granted && least > left)) {
+    const auto job = jobs.find(request.job);
+    const bool over_job =
+        job != jobs.end() && least > job->second.devices[device].limit.minus(on_loan(job->second, device));
+    if (excused[device] || (!request.granted && (least > left || over_job))) {
       since_.erase(id);
       continue;
     }

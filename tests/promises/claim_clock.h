@@ -12,6 +12,8 @@ namespace gpumem::core::promises {
 struct OpenRequest {
   SessionId session;
   std::string tenant;
+  CommandJobId job{};  ///< that the session is in; of a reservation: the job that it is for
+  bool reserves = false;
   bool honest = false;   ///< of a tenant whose processes all are
   bool granted = false;  ///< charged; its memory is being brought together
   std::vector<std::pair<DeviceIndex, Bytes>> least;
@@ -20,7 +22,7 @@ struct OpenRequest {
 };
 
 /// How long requests within a guarantee have waited. A request is promised while its least, with that of the
-/// tenant's earlier ones, fits in what its tenant's guarantee has yet to give.
+/// tenant's earlier ones, fits in what its tenant's guarantee has yet to give, and in its job's limit.
 class ClaimClock {
  public:
   /// What reclaim deadline and grace do not include: the longest pause between two proofs that memory is
@@ -28,10 +30,12 @@ class ClaimClock {
   static constexpr Duration kSlack = Store::kLongestPause + std::chrono::milliseconds(100);
 
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
+  using Jobs = std::map<CommandJobId, JobView>;
   /// `excused`  devices on which memory is physically taken past the broker.
   /// Answers what is broken; empty: nothing.
   std::string update(const WatchedBroker& broker, const std::map<RequestId, OpenRequest>& open,
-                     const Accounts& accounts, const std::vector<bool>& excused, TimePoint now);
+                     const Accounts& accounts, const Jobs& jobs, const std::vector<bool>& excused,
+                     TimePoint now);
   /// Whether the request is promised at present.
   bool is_promised(RequestId request) const { return since_.contains(request); }
   /// The longest that one has waited beyond deadline and grace; negative: none did.

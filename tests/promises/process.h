@@ -53,6 +53,8 @@ struct Process {
   std::map<ExtentId, Mapping> mapped;
   std::map<ImportId, RegionMapping> regions;
   SessionId session;                                  ///< with a lane; none: not connected
+  CommandJobId begun;                                 ///< the job that `session` has begun
+  CommandJobId joined;                                ///< the job that it is in
   std::vector<SessionId> sessions;                    ///< that the broker has not forgotten
   std::map<DeviceIndex, SliceId> slices;              ///< of `session`
   std::vector<std::pair<SessionId, GrantId>> offers;  ///< not acknowledged

@@ -14,6 +14,7 @@ std::string session_name(SessionId session, const SessionFacts& facts) {
 
 std::string Promises::check(const Happened& happened, const State& state) {
   const Accounts accounts = broker_.accounts();
+  const Jobs jobs = broker_.jobs_by_number();
   if (before_.empty()) before_ = accounts;
   std::vector<bool> excused = state.stolen;
   for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
@@ -26,7 +27,7 @@ std::string Promises::check(const Happened& happened, const State& state) {
     else
       indebted_.erase(device);
   }
-  std::string fault = check_books(accounts, state);
+  std::string fault = check_books(accounts, jobs, state);
   const auto also = [&](std::string more) {
     if (fault.empty()) fault = std::move(more);
   };
@@ -35,7 +36,9 @@ std::string Promises::check(const Happened& happened, const State& state) {
   for (const auto& [session, signal] : happened.signals) also(check_signal(session, signal, accounts, state));
   for (const auto& [pid, signal] : happened.foreign_signals) also(check_foreign_signal(pid, signal, state));
   also(check_bells(happened, state));
-  also(claims_.update(broker_, state.open, accounts, excused, state.now));
+  also(claims_.update(broker_, state.open, accounts, jobs, excused, state.now));
+  also(check_jobs(happened, jobs, state));
+  also(check_line(accounts, jobs, state));
   also(check_answers(state));
   before_ = accounts;
   return fault;
@@ -43,9 +46,16 @@ std::string Promises::check(const Happened& happened, const State& state) {
 
 // ---- P1: charges within the pool, grants within the limits, the ledger as the world's books ----
 
-std::string Promises::check_books(const Accounts& accounts, const State& state) const {
+std::string Promises::check_books(const Accounts& accounts, const Jobs& jobs, const State& state) const {
   std::map<std::pair<std::string, DeviceIndex>, Bytes> own;
   std::vector<Bytes> sums(broker_.device_count());
+  for (const auto& [id, job] : jobs) {
+    for (DeviceIndex device = 0; device < sums.size(); ++device) {
+      if (job.devices[device].reserved.is_zero()) continue;
+      own[{job.tenant, device}] += job.devices[device].reserved;
+      sums[device] += job.devices[device].reserved;
+    }
+  }
   for (const auto& [session, facts] : state.sessions) {
     const auto charges = books_.charges_of(session);
     for (DeviceIndex device = 0; device < charges.size(); ++device) {
@@ -68,6 +78,62 @@ std::string Promises::check_books(const Accounts& accounts, const State& state) 
     if (charged != bytes)
       return "P1: tenant " + key.first + " is charged " + to_string(charged) + on(key.second) + ", and has " +
              to_string(bytes);
+  }
+  return {};
+}
+
+// A job's sessions are lent no more than its limit together; what it has besides is reserved.
+std::string Promises::check_jobs(const Happened& happened, const Jobs& jobs, const State& state) {
+  crowded_jobs_.insert(happened.inheriting.begin(), happened.inheriting.end());
+  for (const auto& [id, job] : jobs) {
+    const std::string name = "job " + std::to_string(id.value);
+    for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
+      Bytes lent;
+      for (const auto& [session, facts] : state.sessions)
+        if (facts.job == id) lent += books_.charges_of(session)[device];
+      if (lent != on_loan(job, device))
+        return "P1: " + name + " is charged " + to_string(on_loan(job, device)) + on(device) + ", and has " +
+               to_string(lent);
+      if (job.devices[device].charged > job.devices[device].limit && !crowded_jobs_.contains(id))
+        return "P1: " + name + " is past its limit" + on(device);
+    }
+  }
+  return {};
+}
+
+// A request that waits alone is the first in its line: it is granted what jobs have reserved and not used for
+// long enough.
+std::string Promises::check_line(const Accounts& accounts, const Jobs& jobs, const State& state) const {
+  if (jobs.empty()) return {};
+  const auto views = broker_.devices();
+  const auto parents = broker_.parents();
+  for (DeviceIndex device = 0; device < views.size(); ++device) {
+    if (!broker_.device(device).reclaim.lend_guarantees || views[device].waiting != 1 || state.stolen[device])
+      continue;
+    const auto is_it = [&](const auto& entry) {
+      const OpenRequest& one = entry.second;
+      return !one.granted && one.honest && one.least.size() == 1 && one.least.front().first == device;
+    };
+    const auto found = std::ranges::find_if(state.open, is_it);
+    if (found == state.open.end()) continue;
+    const OpenRequest& request = found->second;
+    const Bytes least = request.least.front().second;
+    const Account& own = accounts.at({request.tenant, device});
+    const auto job = jobs.find(request.job);
+    const bool over_limit = own.used() + least > own.quota.limit || !parents.at(request.tenant).empty() ||
+                            (job != jobs.end() &&
+                             job->second.devices[device].charged + least > job->second.devices[device].limit);
+    if (over_limit) continue;
+    Bytes there = views[device].free;
+    for (const auto& [key, last] : state.jobs_used) {
+      const auto other = jobs.find(key.first);
+      const bool is_idle = last + broker_.policy().reserve_idle + ClaimClock::kSlack <= state.now;
+      if (other != jobs.end() && key.second == device && key.first != request.job && is_idle)
+        there += other->second.devices[device].reserved;
+    }
+    if (least <= there)
+      return "P10: request " + std::to_string(found->first.value) + " waits for what jobs do not use" +
+             on(device);
   }
   return {};
 }
@@ -189,6 +255,9 @@ std::string Promises::check_signal(SessionId session, Signal signal, const Accou
   }
   terminated_.try_emplace(pid, state.now);
   if (is_past_broker(pid)) return {};
+  const auto reserves = [](const auto& entry) { return entry.second.reserves; };
+  if (indebted_.empty() && std::ranges::all_of(state.open, reserves))
+    return "P10: " + name + " is ended, and nobody waits but for a reservation";
   for (const auto& [other, of_other] : state.sessions) {  // a process is ended as a whole
     if (of_other.pid != pid) continue;
     for (DeviceIndex device = 0; device < broker_.device_count(); ++device)
@@ -253,6 +322,7 @@ std::string Promises::check_refusal(RequestId id, const OpenRequest& request, co
 
 std::string Promises::check_end() const {
   if (broker_.session_count() != 0) return "P5: sessions are left";
+  if (!broker_.jobs().empty()) return "P5: jobs are left";
   for (const DeviceView& view : broker_.devices()) {
     if (!view.charges.total().is_zero()) return "P5: charges are left";
     if (!view.outside.is_zero()) return "P5: declared memory is left";

@@ -17,6 +17,7 @@ struct SessionFacts {
   std::string tenant;
   bool honest = false;
   bool has_lane = true;
+  CommandJobId job{};               ///< that it is in
   std::set<DeviceIndex> outside{};  ///< where it declared memory, or its process took some past the broker
 };
 
@@ -30,6 +31,7 @@ struct Happened {
   std::vector<std::pair<std::int64_t, Signal>> foreign_signals;  ///< by pid
   std::set<std::pair<SessionId, DeviceIndex>> grants;
   std::map<std::pair<std::string, DeviceIndex>, Bytes> inherited{};  ///< by tenant: charges that came to it
+  std::set<CommandJobId> inheriting{};                               ///< jobs to which charges came
 };
 
 /// What must hold after every event, whatever the rules are by which it comes about. The world tells what
@@ -41,6 +43,8 @@ class Promises {
   struct State {
     const std::map<SessionId, SessionFacts>& sessions;
     const std::map<RequestId, OpenRequest>& open;
+    /// When each job has last been lent memory of a device, has given some back, or has reserved some.
+    const std::map<std::pair<CommandJobId, DeviceIndex>, TimePoint>& jobs_used;
     const std::map<std::int64_t, bool>& honest;  ///< by pid
     const std::vector<bool>& stolen;             ///< by device: somebody took memory that is the pool's
     /// Who has mapped memory that other sessions are charged for, and has not said that it has unmapped it.
@@ -67,7 +71,10 @@ class Promises {
 
  private:
   using Accounts = ClaimClock::Accounts;
-  std::string check_books(const Accounts& accounts, const State& state) const;
+  using Jobs = ClaimClock::Jobs;
+  std::string check_books(const Accounts& accounts, const Jobs& jobs, const State& state) const;
+  std::string check_jobs(const Happened& happened, const Jobs& jobs, const State& state);
+  std::string check_line(const Accounts& accounts, const Jobs& jobs, const State& state) const;
   void note_inherited(const Happened& happened);
   std::string check_limits(const Happened& happened, const Accounts& accounts, const State& state) const;
   std::string check_signal(SessionId session, Signal signal, const Accounts& accounts, const State& state);
@@ -89,6 +96,7 @@ class Promises {
   std::map<std::int64_t, TimePoint> terminated_;                ///< by pid
   std::map<DeviceIndex, TimePoint> indebted_;                   ///< since when somebody is
   std::set<std::pair<std::string, DeviceIndex>> crowded_;  ///< tenants below which charges came with regions
+  std::set<CommandJobId> crowded_jobs_;                    ///< jobs to which charges came with regions
 };
 
 }  // namespace gpumem::core::promises

@@ -21,6 +21,11 @@ struct Account {
   Bytes used() const { return leases + outside; }
 };
 
+/// What all sessions of the job are lent together.
+inline Bytes on_loan(const JobView& job, DeviceIndex device) {
+  return job.devices[device].charged - job.devices[device].reserved;
+}
+
 /// A broker, and its figures by device, session and tenant.
 class WatchedBroker : public Broker {
  public:
@@ -50,6 +55,12 @@ class WatchedBroker : public Broker {
     std::map<std::string, std::string> parents;
     for (const TenantView& view : tenants()) parents[view.name] = view.parent;
     return parents;
+  }
+  /// By number.
+  std::map<CommandJobId, JobView> jobs_by_number() const {
+    std::map<CommandJobId, JobView> all;
+    for (JobView& view : jobs()) all.emplace(view.id, std::move(view));
+    return all;
   }
   /// Sessions without a process, which have what is kept, and their tenants.
   std::map<SessionId, std::string> detached_sessions() const {

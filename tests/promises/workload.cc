@@ -13,8 +13,8 @@ constexpr std::size_t kMostProcesses = 12;
 
 }  // namespace
 
-Workload::Workload(World& world, std::uint32_t users, bool shares, std::mt19937_64& random)
-    : world_(world), shares_(shares), random_(random) {
+Workload::Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random)
+    : world_(world), habits_(habits), random_(random) {
   for (std::uint32_t uid = 1; uid <= users; ++uid) (uid % 2 == 1 ? honest_ : hostile_).push_back(uid);
 }
 
@@ -42,7 +42,16 @@ void Workload::arrive() {
   const bool hostile = one_in(2);
   const auto& uids = hostile ? hostile_ : honest_;
   Process& process = world_.spawn(uids[below(uids.size())], hostile ? some_traits() : Traits{});
-  if (!process.traits.takes_past || !one_in(3)) world_.connect(process);
+  if (!process.traits.takes_past || !one_in(3)) connect(process);
+}
+
+// Where there are jobs, mostly to one of its user's.
+void Workload::connect(Process& process) {
+  std::vector<CommandJobId> own;
+  for (const auto& [job, facts] : world_.jobs_begun())
+    if (facts.uid == process.uid) own.push_back(job);
+  const bool joins = !own.empty() && !one_in(4);
+  world_.connect(process, joins ? own[below(own.size())] : CommandJobId{});
 }
 
 Traits Workload::some_traits() {
@@ -58,7 +67,7 @@ Traits Workload::some_traits() {
 
 void Workload::act(Process& process) {
   if (!process.session) {
-    if (process.mapped.empty() || one_in(10)) world_.connect(process);
+    if (process.mapped.empty() || one_in(10)) connect(process);
     return;
   }
   if (process.suspended) return;
@@ -82,18 +91,22 @@ void Workload::act(Process& process) {
       return;
     case 7: return one_in(4) ? grow_hugely(process) : grow(process);
     case 8:
-    case 9: return shares_ ? share(process) : grow(process);
+    case 9: return habits_.shares ? share(process) : grow(process);
+    case 10:
+    case 11: return habits_.jobs ? reserve(process) : grow(process);
     default: return grow(process);
   }
 }
 
-// Half of the requests are within what the guarantee has yet to give.
+// Half of the requests are within what the guarantee, or a reservation, has yet to give.
 void Workload::grow(Process& process) {
   const DeviceIndex device = some_device();
   if (!world_.slice(process, device)) return;
   const auto accounts = world_.broker.accounts();
   const Account& account = accounts.at({world_.broker.tenant_name(process.session), device});
-  const Bytes unmet = account.quota.guarantee.minus(account.used()).rounded_down(kPiece);
+  const Bytes unmet =
+      std::max(account.quota.guarantee.minus(account.used()), world_.reserved(process, device))
+          .rounded_down(kPiece);
   Bytes least{kPiece.count * (1 + below(24))};
   if (one_in(2) && !unmet.is_zero())
     least = one_in(2) ? unmet : Bytes{kPiece.count * (1 + below(unmet.count / kPiece.count))};
@@ -111,6 +124,20 @@ void Workload::grow_hugely(Process& process) {
     parts.push_back({device, least, least});
   }
   world_.grow(process, parts, one_in(2) ? Duration(seconds(1)) : Duration(minutes(10)));
+}
+
+// For its job; it begins one first, unless it is in one.
+void Workload::reserve(Process& process) {
+  if (process.joined) return grow(process);
+  const DeviceIndex device = some_device();
+  const Bytes pool = world_.broker.device(device).pool;
+  if (!process.begun) {
+    world_.begin_job(process, one_in(2) ? Bytes{} : some_of(pool) + kPiece);
+    return;
+  }
+  const Bytes bytes = some_of({pool.count / 3}).rounded_down(kPiece) + kPiece;
+  world_.reserve(process, device, bytes,
+                 one_in(4) ? Duration(milliseconds(below(3000))) : Duration(minutes(10)));
 }
 
 // Mostly maps what some process has published, be it of another tenant.
@@ -166,10 +193,7 @@ void Workload::take_past(Process& process) {
 
 void Workload::churn(Process& process) {
   if (one_in(3)) return world_.close_lane(process, SessionEnd::kReleased, true);
-  if (!process.session) {
-    world_.connect(process);
-    return;
-  }
+  if (!process.session) return connect(process);
   const DeviceIndex device = some_device();
   world_.give_back(process, device, some_of(mebibytes(16)));
   world_.close_slice(process, device);

@@ -10,8 +10,11 @@ namespace gpumem::core::promises {
 /// honest, or some.
 class Workload {
  public:
-  /// `shares`  they publish regions, and map each other's.
-  Workload(World& world, std::uint32_t users, bool shares, std::mt19937_64& random);
+  struct Habits {
+    bool shares = false;  ///< they publish regions, and map each other's
+    bool jobs = false;    ///< they begin jobs, join them, and reserve memory for them
+  };
+  Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);
 
   /// One thing that somebody does, or time that passes.
   void step();
@@ -30,12 +33,14 @@ class Workload {
   void grow(Process& process);
   void grow_hugely(Process& process);
   void share(Process& process);
+  void reserve(Process& process);
+  void connect(Process& process);
   void misbehave(Process& process);
   void take_past(Process& process);
   void churn(Process& process);
 
   World& world_;
-  bool shares_;
+  Habits habits_;
   std::mt19937_64& random_;
   std::vector<std::uint32_t> honest_;   ///< uids
   std::vector<std::uint32_t> hostile_;  ///< uids, of which some processes are honest all the same

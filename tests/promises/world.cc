@@ -94,7 +94,9 @@ void World::absorb() {
   take_effects(*this);
   FreedBytes freed;
   for (const Event& event : events) {
-    if (event.kind == Event::Kind::kFreed) freed[{event.session, *event.device}] += event.bytes;
+    if (event.kind != Event::Kind::kFreed) continue;
+    freed[{event.session, *event.device}] += event.bytes;
+    if (event.job) jobs_used_[{event.job, *event.device}] = now;
   }
   for (const auto& [of, bytes] : freed) {
     const Bytes others = bytes.minus(by_name[of]);
@@ -113,7 +115,8 @@ void World::absorb() {
   const auto views = broker.devices();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
     if (!views[device].missing.is_zero()) stolen[device] = true;
-  fail(promises_.check(happened_, {sessions_, open_, honest, stolen, keepers(), entangled(), now}));
+  fail(promises_.check(happened_,
+                       {sessions_, open_, jobs_used_, honest, stolen, keepers(), entangled(), now}));
   for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {
     if (Process* process = process_of(session)) deliver(*process, signal);
   }
@@ -121,12 +124,18 @@ void World::absorb() {
     if (Process* process = find(pid)) deliver(*process, signal);
   }
   happened_ = {};
+  const auto jobs = broker.jobs_by_number();
+  std::erase_if(jobs_begun_, [&](const auto& one) { return !jobs.contains(one.first); });
 }
 
 void World::note_granted(const Event& event) {
-  books_.granted(event.request, event.session, *event.device, event.bytes);
   happened_.grants.emplace(event.session, *event.device);
-  if (const auto open = open_.find(event.request); open != open_.end()) open->second.granted = true;
+  const auto open = open_.find(event.request);
+  const bool reserves = open != open_.end() && open->second.reserves;
+  const CommandJobId job = reserves ? open->second.job : event.job;
+  if (job) jobs_used_[{job, *event.device}] = now;
+  if (open != open_.end()) open->second.granted = true;
+  if (!reserves) books_.granted(event.request, event.session, *event.device, event.bytes);
 }
 
 void World::start_job(DeviceIndex device) {
@@ -282,7 +291,10 @@ void World::observe(DeviceIndex device, bool regular) {
 
 Result<void> World::apply(const Policy& policy) {
   auto applied = broker.apply(policy, now);
-  for (auto& [session, facts] : sessions_) facts.tenant = broker.tenant_name(session);
+  for (auto& [session, facts] : sessions_) {
+    facts.tenant = broker.tenant_name(session);
+    facts.job = broker.job_of(session);
+  }
   for (auto& [id, request] : open_) request.tenant = sessions_.at(request.session).tenant;
   absorb();
   return applied;

@@ -33,8 +33,12 @@ class World : public CoreWorld<WatchedBroker> {
   // ---- What processes do ----
 
   Process& spawn(std::uint32_t uid, Traits traits = {});
-  /// False: refused.
-  bool connect(Process& process);
+  /// False: refused. `job`  its session joins it, if there is one of that number of the process's user.
+  bool connect(Process& process, CommandJobId job = {});
+  /// False: refused. `limit`  zero: none.
+  bool begin_job(Process& process, Bytes limit);
+  /// For the job that the process has begun.
+  RequestId reserve(Process& process, DeviceIndex device, Bytes bytes, Duration wait);
   std::optional<SliceId> slice(Process& process, DeviceIndex device);
   void close_slice(Process& process, DeviceIndex device);
   struct Part {
@@ -99,6 +103,14 @@ class World : public CoreWorld<WatchedBroker> {
   };
   /// Those that there are.
   const std::map<RegionId, RegionFacts>& regions() const { return regions_; }
+  struct JobFacts {
+    std::uint32_t uid = 0;
+    bool can_be_ended = true;  ///< the session that began it
+  };
+  /// All jobs that there are.
+  const std::map<CommandJobId, JobFacts>& jobs_begun() const { return jobs_begun_; }
+  /// How often a growth was within what its job had reserved.
+  std::uint64_t covered() const { return covered_; }
   /// How often a charge has passed to another session.
   std::uint64_t passed() const { return passed_; }
   bool is_granted(RequestId request) const { return granted_.contains(request); }
@@ -106,6 +118,8 @@ class World : public CoreWorld<WatchedBroker> {
   const std::map<RequestId, OpenRequest>& open_requests() const { return open_; }
   Bytes mapped(const Process& process, DeviceIndex device = 0) const;
   Bytes asked(const Process& process, DeviceIndex device = 0) const;
+  /// By the job that the process is in, and not on loan.
+  Bytes reserved(const Process& process, DeviceIndex device) const;
   /// Pids in the order in which they were sent a signal, ever.
   const std::vector<std::pair<std::int64_t, Signal>>& signals() const { return signals_; }
   /// Pids that were ever asked to give something back.
@@ -135,6 +149,7 @@ class World : public CoreWorld<WatchedBroker> {
   void take(SignalForeignProcess& effect);
   void take(ForgetSession& effect);
   void note_granted(const Event& event);
+  bool is_covered(const Process& process, const std::vector<Part>& parts) const;
   using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;
   FreedBytes follow_published();
   Sharers keepers() const;
@@ -165,6 +180,8 @@ class World : public CoreWorld<WatchedBroker> {
   std::map<SessionId, SessionFacts> sessions_;
   std::map<RequestId, OpenRequest> open_;
   std::set<RequestId> granted_;
+  std::map<CommandJobId, JobFacts> jobs_begun_;
+  std::map<std::pair<CommandJobId, DeviceIndex>, TimePoint> jobs_used_;  ///< as of Promises::State
   std::set<std::uint32_t> misbehaving_;  ///< uids with a process that is not honest
   Happened happened_;
   struct Published {
@@ -180,6 +197,7 @@ class World : public CoreWorld<WatchedBroker> {
   std::set<SessionId> clients_;  ///< all that there ever were
   std::uint64_t last_region_ = 0;
   std::uint64_t passed_ = 0;
+  std::uint64_t covered_ = 0;
   std::vector<std::pair<std::int64_t, Signal>> signals_;
   std::set<std::int64_t> asked_ever_;
   IdSource<RequestId> request_ids_;

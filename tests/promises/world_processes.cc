@@ -45,7 +45,7 @@ Process& World::spawn(std::uint32_t uid, Traits traits) {
   return *processes_.emplace(process->pid, std::move(process)).first->second;
 }
 
-bool World::connect(Process& process) {
+bool World::connect(Process& process, CommandJobId job) {
   Peer peer{.pid = process.pid,
             .uid = process.uid,
             .gids = {process.uid},
@@ -56,13 +56,21 @@ bool World::connect(Process& process) {
     peer.started = 0;
     peer.can_be_ended = false;
   }
-  const auto session = broker.open_session(peer, "", now);
+  const auto session = broker.open_session(peer, "", now, job);
   if (session) {
     process.session = *session;
+    process.joined = broker.job_of(*session);
+    const auto known = jobs_begun_.find(job);
+    const bool may_join =
+        known != jobs_begun_.end() && known->second.uid == process.uid &&
+        (peer.can_be_ended || !known->second.can_be_ended || !broker.jobs_by_number().at(job).owner);
+    if (static_cast<bool>(process.joined) != may_join)
+      fail("a session is not in the job that it may be in, or in another");
     process.sessions.push_back(*session);
     clients_.insert(*session);
     SessionFacts& facts = sessions_[*session];
     facts = {process.pid, broker.tenant_name(*session), process.traits.honest()};
+    facts.job = process.joined;
     for (DeviceIndex device = 0; device < jobs.size(); ++device)
       if (!process.past[device].is_zero()) facts.outside.insert(device);
   }
@@ -86,6 +94,47 @@ void World::close_slice(Process& process, DeviceIndex device) {
   absorb();
 }
 
+bool World::begin_job(Process& process, Bytes limit) {
+  if (!process.session) return false;
+  const auto begun = broker.begin_job(process.session, {"", limit}, now);
+  if (begun) {
+    process.begun = begun->job;
+    jobs_begun_[begun->job] = {process.uid, !process.traits.cannot_be_ended};
+  }
+  absorb();
+  return begun.has_value();
+}
+
+RequestId World::reserve(Process& process, DeviceIndex device, Bytes bytes, Duration wait) {
+  const RequestId id = request_ids_.next();
+  OpenRequest& request = open_[id];
+  request.session = process.session;
+  request.tenant = sessions_.at(process.session).tenant;
+  request.job = process.begun;
+  request.reserves = true;
+  request.least = {{device, bytes}};
+  request.asked = now;
+  request.deadline = now + wait;
+  broker.reserve_for_job(id, process.session, {broker.device(device).uuid, bytes, wait}, now);
+  absorb();
+  return id;
+}
+
+// A growth that its job has reserved. Others of its session that wait might leave its slice no room.
+bool World::is_covered(const Process& process, const std::vector<Part>& parts) const {
+  if (parts.size() != 1) return false;
+  const auto [device, least, wanted] = parts.front();
+  const auto is_its = [&](const auto& entry) { return entry.second.session == process.session; };
+  return least <= reserved(process, device) && broker.devices()[device].missing.is_zero() &&
+         std::ranges::none_of(open_, is_its);
+}
+
+Bytes World::reserved(const Process& process, DeviceIndex device) const {
+  const auto jobs = broker.jobs_by_number();
+  const auto job = jobs.find(process.joined);
+  return job == jobs.end() ? Bytes{} : job->second.devices[device].reserved;
+}
+
 RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration wait) {
   std::vector<GrowthPart> asked;
   OpenRequest request;
@@ -98,12 +147,20 @@ RequestId World::grow(Process& process, const std::vector<Part>& parts, Duration
   const RequestId id = request_ids_.next();
   request.session = process.session;
   request.tenant = sessions_.at(process.session).tenant;
+  request.job = process.joined;
   request.honest = !misbehaving_.contains(process.uid);
   request.asked = now;
   request.deadline = now + wait;
+  const bool covered = is_covered(process, parts);
   open_[id] = std::move(request);
+  const std::int64_t pid = process.pid;
   broker.grow(id, process.session, {asked, wait}, now);
   absorb();
+  const auto open = open_.find(id);
+  const bool granted = is_granted(id) || (open != open_.end() && open->second.granted);
+  covered_ += covered ? 1 : 0;
+  if (covered && !granted)
+    fail("P10: process " + std::to_string(pid) + " waits for what its job has reserved");
   return id;
 }
 
@@ -241,6 +298,7 @@ void World::lose_lane(SessionId session) {
 void World::close_lane(Process& process, SessionEnd end, bool unmaps) {
   const SessionId session = std::exchange(process.session, {});
   if (!session) return;
+  process.begun = process.joined = {};
   process.slices.clear();
   process.offers.clear();
   lose_lane(session);

@@ -109,8 +109,10 @@ World::FreedBytes World::follow_published() {
     }
     if (lease->second.session != books_.holder(extent)) {
       fail(check_holder(extent, lease->second.session));
-      if (const auto facts = sessions_.find(lease->second.session); facts != sessions_.end())
+      if (const auto facts = sessions_.find(lease->second.session); facts != sessions_.end()) {
         happened_.inherited[{facts->second.tenant, books_.device(extent)}] += books_.size(extent);
+        happened_.inheriting.insert(facts->second.job);
+      }
       books_.passed(extent, lease->second.session, lease->second.returned);
       ++passed_;
     } else if (lease->second.returned) {

@@ -13,7 +13,8 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "slice_options": _abi.SliceOptions, "grow_options": _abi.GrowOptions,
            "allocator_options": _abi.AllocatorOptions, "placement": _abi.Placement, "statistics": _abi.Statistics,
            "size_class": _abi.SizeClass, "block": _abi.Block, "denial": _abi.Denial, "holder": _abi.Holder,
-           "grow_step": _abi.GrowStep, "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
+           "grow_step": _abi.GrowStep, "job_options": _abi.JobOptions, "job_account": _abi.JobAccount,
+           "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
            "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo,
            "reserve_options": _abi.ReserveOptions, "remap_options": _abi.RemapOptions}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,

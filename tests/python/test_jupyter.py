@@ -84,7 +84,7 @@ def test_it_computes_is_interrupted_and_restarts(manager):
     with client_of(manager) as client:
         assert run(client, COMPUTE) == "256\n"
         await_sessions(1)
-        client.execute("print('begun', flush=True)\nwhile True: pass", store_history=False)
+        client.execute("print('begun', flush=True)\nwhile True: pass", store_history=False, stop_on_error=False)
         said = ""
         while "begun" not in said:
             said += client.get_iopub_msg(timeout=PATIENCE)["content"].get("text", "")

@@ -1,7 +1,10 @@
 // A program that tests have `gpumem run` start: it does what its first argument says.
+#include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gpumem/session.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/shim/figures.h"
-
 namespace {
 
 using Words = std::vector<std::string>;
@@ -26,8 +27,8 @@ void tell(const std::string& line) {
   if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::abort();
 }
 
-// Reads lines until `quit`, or the end.
-void await_quit() {
+// Reads lines until `word`, or the end.
+void await(const std::string& word) {
   std::string line;
   char letter = 0;
   for (;;) {
@@ -36,23 +37,72 @@ void await_quit() {
     if (count <= 0) return;
     if (letter != '\n')
       line += letter;
-    else if (std::exchange(line, {}) == "quit")
+    else if (std::exchange(line, {}) == word)
       return;
   }
 }
 
-// account PEAK WAITED_NS DENIALS LAST_DENIED exit|kill: as the drop-in driver does.
-int account(const Words& words) {
-  const std::string file =
-      std::string(std::getenv("GPUMEM_ACCOUNT_FOLDER")) + "/account." + std::to_string(::getpid());
-  const gpumem::shim::AccountPage page{gpumem::shim::kAccountMagic, std::stoull(words.at(0)),
-                                       std::stoull(words.at(1)), std::stoull(words.at(2)),
-                                       std::stoull(words.at(3))};
-  const int opened = ::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (::write(opened, &page, sizeof page) != sizeof page) return 1;
-  if (words.at(4) == "kill") ::raise(SIGKILL);
-  return 0;
+template <class Function, class... Arguments>
+CUresult call(void* library, const char* name, Arguments... arguments) {
+  auto* const function = reinterpret_cast<Function*>(::dlsym(library, name));
+  return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_FOUND;
 }
+
+// Memory of the first device, by the driver that a program finds. Empty, or what went wrong.
+std::string borrow_by_driver(std::size_t bytes) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver == nullptr) return ::dlerror();
+  CUcontext context = nullptr;
+  CUdeviceptr at = 0;
+  CUresult result = call<decltype(::cuInit)>(driver, "cuInit", 0U);
+  if (result == CUDA_SUCCESS)
+    result = call<decltype(::cuDevicePrimaryCtxRetain)>(driver, "cuDevicePrimaryCtxRetain", &context, 0);
+  if (result == CUDA_SUCCESS) result = call<decltype(::cuCtxSetCurrent)>(driver, "cuCtxSetCurrent", context);
+  if (result == CUDA_SUCCESS) result = call<decltype(::cuMemAlloc_v2)>(driver, "cuMemAlloc_v2", &at, bytes);
+  return result == CUDA_SUCCESS ? "" : "error " + std::to_string(result);
+}
+
+// Memory of the first device, by the library. The session and the memory stay until the process ends.
+std::string borrow_by_library(std::size_t bytes) {
+  static auto session = gpumem::Session::connect();
+  if (!session) return session.error().message;
+  static auto allocator = session->open_allocator();
+  if (!allocator) return allocator.error().message;
+  const auto block = allocator->allocate({bytes});
+  return block ? "" : block.error().message;
+}
+
+// borrow driver|library BYTES END: takes so much memory and says what came of it. END is exit, kill, stay
+// (until it is ended), or stay-asked: it takes the memory when it is told to, and stays until it is told to
+// quit.
+int borrow(const Words& words) {
+  const std::string& end = words.at(2);
+  if (end == "stay-asked") {
+    tell("ready " + std::to_string(::getpid()) + "\n");
+    await("take");
+  }
+  const std::size_t bytes = std::stoull(words.at(1));
+  const std::string wrong = words.at(0) == "driver" ? borrow_by_driver(bytes) : borrow_by_library(bytes);
+  tell(wrong.empty() ? "has it\n" : "has it not: " + wrong + "\n");
+  if (end == "kill") ::raise(SIGKILL);
+  if (end == "stay") ::pause();
+  if (end == "stay-asked") await("quit");
+  ::_exit(0);  // as it is: with the memory
+}
+
+// fill: takes blocks of 64 MiB by the library until one is refused, says how many, and stays until told to
+// quit.
+int fill(const Words&) {
+  int blocks = 0;
+  std::string wrong;
+  for (; wrong.empty(); ++blocks) wrong = borrow_by_library(std::size_t{64} << 20);
+  tell("has " + std::to_string(blocks - 1) + " blocks: " + wrong + "\n");
+  await("quit");
+  ::_exit(0);
+}
+
+// pair WORDS...: has two children do that, and keeps them until it is told to quit.
+int pair(const Words& words);
 
 void on_signal(int number) {
   const int before = errno;
@@ -74,7 +124,7 @@ int signals(const Words&) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const bool in_front = ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
   tell("ready " + std::to_string(::getpid()) + (in_front ? " in front\n" : " not in front\n"));
-  await_quit();
+  await("quit");
   return kQuit;
 }
 
@@ -121,7 +171,7 @@ int map(const Words& words) {
     }
   }
   tell("ready " + std::to_string(::getpid()) + "\n");
-  await_quit();
+  await("quit");
   return kQuit;
 }
 
@@ -130,12 +180,26 @@ int orphan(const Words& words);
 
 int perform(const Words& words) {
   const Words rest(words.begin() + 1, words.end());
-  if (words[0] == "account") return account(rest);
+  if (words[0] == "borrow") return borrow(rest);
+  if (words[0] == "fill") return fill(rest);
+  if (words[0] == "pair") return pair(rest);
   if (words[0] == "signals") return signals(rest);
   if (words[0] == "job") return job(rest);
   if (words[0] == "map") return map(rest);
   if (words[0] == "orphan") return orphan(rest);
   return 2;
+}
+
+int pair(const Words& words) {
+  const pid_t self = ::getpid();
+  for (int i = 0; i < 2; ++i) {
+    if (::fork() != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == self) perform(words);
+    ::_exit(0);
+  }
+  await("quit");
+  ::_exit(0);  // the kernel ends the children
 }
 
 int orphan(const Words& words) {

@@ -69,7 +69,7 @@ TEST_F(CheckProgram, SeesAProgramThatUsesTheRealDriverAlone) {
   EXPECT_TRUE(finds(plain, "drop_in_driver", "fail", real()));
   EXPECT_TRUE(finds(plain, "drop_in_driver", "fail", "start it by gpumem run"));
   EXPECT_EQ(plain["ok"], false);
-  const Json led = check(start({real()}, {{"GPUMEM_ACCOUNT_FOLDER", "/tmp"}}));
+  const Json led = check(start({real()}, {{"GPUMEM_JOB", "7"}}));
   EXPECT_TRUE(finds(led, "drop_in_driver", "fail", "--preload"));
 }
 

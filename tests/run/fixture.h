@@ -88,8 +88,6 @@ class RunTest : public testing::Test {
   Variables with(Variables more) const {
     more.emplace_back("GPUMEM_RUNTIME_DIR", broker_.folder());
     more.emplace_back("GPUMEM_SHIM_FOLDER", fake_shim_folder().string());
-    more.emplace_back("TMPDIR", folder_.path().string());
-    more.emplace_back("XDG_RUNTIME_DIR", "");
     return more;
   }
   Outcome gpumem(std::vector<std::string> arguments, Variables more = {}) const {
@@ -99,8 +97,6 @@ class RunTest : public testing::Test {
     return {std::move(arguments), with({}), user};
   }
   std::string device() const { return broker_.device().uuid(); }
-  /// Whether the commands have left nothing in the temporary folder.
-  bool left_nothing() const { return std::filesystem::is_empty(folder_.path()); }
 
   TemporaryFolder folder_;
   BrokerProcess broker_;

@@ -1,6 +1,4 @@
 // `gpumem run`: what a command is given, how it ends, and what is told of it.
-#include <climits>
-
 #include "proto/lane.h"
 #include "tests/run/fixture.h"
 
@@ -29,7 +27,6 @@ TEST_F(Run, EndsAsTheCommandEnds) {
   EXPECT_EQ(run_shell("kill -KILL $$").status, -SIGKILL);
   EXPECT_EQ(run_shell("kill -TERM $$").status, -SIGTERM);
   EXPECT_EQ(run_shell("kill -SEGV $$").status, -SIGSEGV);
-  EXPECT_TRUE(left_nothing());
 }
 
 TEST_F(Run, HasAServiceManagersVariablesNameTheCommand) {
@@ -44,22 +41,6 @@ TEST_F(Run, HasAServiceManagersVariablesNameTheCommand) {
   EXPECT_TRUE(says(others.output, "1:x:7")) << "another process is meant";
 }
 
-TEST_F(Run, RemovesFilesOfAKilledRun) {
-  auto killed = begin({"run", actor_program(), "signals"});
-  auto alive = begin({"run", actor_program(), "signals"});
-  killed.pid_of_command();
-  alive.pid_of_command();
-  const auto folders = [&] { return std::distance(std::filesystem::directory_iterator(folder_.path()), {}); };
-  EXPECT_EQ(folders(), 2);
-  killed.child().kill();
-  EXPECT_EQ(folders(), 2);
-  EXPECT_EQ(run_shell("ls -d \"$GPUMEM_ACCOUNT_FOLDER\"").status, 0);
-  EXPECT_EQ(folders(), 1) << "of the one that still runs";
-  alive.tell("quit\n");
-  EXPECT_EQ(alive.wait(), 3);
-  EXPECT_TRUE(left_nothing());
-}
-
 TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
   EXPECT_EQ(gpumem({"run", "--", "/no/such/program"}).status, 127);
   EXPECT_EQ(gpumem({"run", "no-such-program"}).status, 127);
@@ -69,6 +50,9 @@ TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
                                                {"run", "--limit", "much", "true"},
                                                {"run", "--limit", "0", "true"},
                                                {"run", "--limit", "1MiB", "true"},
+                                               {"run", "--limit", "101%", "true"},
+                                               {"run", "--limit", "0%", "true"},
+                                               {"run", "--limit", "all-but 1MiB", "true"},
                                                {"run", "--wait", "-3s", "true"},
                                                {"run", "--device", "GPU-nowhere", "true"},
                                                {"run", "--device", "7", "true"}})
@@ -100,6 +84,14 @@ TEST_F(Run, SaysThatALimitAboveTheTenantsIsTheTenants) {
   EXPECT_TRUE(says(run_shell("true", {"--limit", "1GiB", "--device", "0"}).output, words));
   const std::string within = run_shell("true", {"--limit", "224MiB"}).output;
   EXPECT_EQ(within.find("the tenant may have"), std::string::npos) << within;
+}
+
+TEST_F(Run, TakesALimitInPercentOfWhatTheTenantCanHave) {
+  EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "50%"}), std::to_string(mebibytes(112).count));
+  EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "0.01%"}), std::to_string(mebibytes(2).count));
+  const Outcome outcome = gpumem({"run", "--limit", "50%", actor_program(), "fill"});
+  EXPECT_TRUE(says(outcome.output, "has 1 blocks: ")) << "of 64 MiB";
+  EXPECT_TRUE(says(outcome.output, "its job's limit of 112MiB"));
 }
 
 TEST_F(Run, LeavesTheWordsOfTheCommandAlone) {
@@ -142,6 +134,7 @@ TEST_F(Run, PassesTheCommandLinesOptionsToTheDropInDriver) {
   EXPECT_EQ(variable("CUDA_VISIBLE_DEVICES", options), device());
   EXPECT_EQ(variable("GPUMEM_SHOW_DEVICE", options), "1");
   EXPECT_EQ(variable("GPUMEM_OPTIONAL", options), "1");
+  EXPECT_NE(variable("GPUMEM_JOB"), "");
   EXPECT_EQ(variable("GPUMEM_RUNTIME_DIR"), broker_.folder());
   EXPECT_EQ(variable("GPUMEM_REAL_LIBCUDA"), broker_.driver_folder() + "/libcuda.so.1");
   EXPECT_EQ(variable("CUDA_VISIBLE_DEVICES", {"--device", device().substr(0, 12)}), device());
@@ -159,6 +152,7 @@ TEST_F(Run, InsideAnotherOneHeedsTheSmallerLimit) {
   const std::string smaller = nested("128MiB", "64MiB");
   EXPECT_TRUE(says(smaller, "=67108864="));
   EXPECT_EQ(smaller.find("allows"), std::string::npos) << smaller;
+  EXPECT_TRUE(says(nested("50%", "50%"), "=58720256=")) << "half of the outer one's half";
   EXPECT_EQ(variable("GPUMEM_LIMIT", {"--limit", "64MiB"}, {{"GPUMEM_LIMIT", "no number"}}), "67108864");
 }
 
@@ -170,72 +164,71 @@ TEST_F(Run, SetsVariablesOfFrameworksUnlessTheUserHasSetThem) {
   EXPECT_EQ(variable("TF_DEVICE_MIN_SYS_MEMORY_IN_MB", {"--no-framework-settings"}), "");
 }
 
-TEST_F(Run, ReportsTheUsageOfTheCommandsProcesses) {
-  const std::string actor = actor_program().string() + " account ";
-  const Outcome one = run_shell(actor + "1073741824 2500000000 0 0 exit");
+TEST_F(Run, ReportsWhatTheCommandsProcessesHaveBorrowed) {
+  const std::string borrow = actor_program().string() + " borrow library ";
+  const Outcome one = run_shell(borrow + "4194304 exit");
   EXPECT_EQ(one.status, 0);
-  EXPECT_TRUE(says(one.output, "gpumem run: peak 1GiB, waited 2.5s, nothing denied\n"));
-  const Outcome both = run_shell(actor + "1073741824 0 0 0 exit; " + actor + "536870912 1000000 2 4096 exit");
-  EXPECT_TRUE(says(both.output, "peak 1.5GiB in 2 processes (the largest 1GiB)"));
-  EXPECT_TRUE(says(both.output, "2 requests denied (the last: 4KiB)"));
-  const Outcome unknown = run_shell(actor + "1073741824 0 1 0 exit");
-  EXPECT_TRUE(says(unknown.output, "1 request denied\n")) << "a context, whose size nobody knows before";
-  EXPECT_TRUE(says(run_shell("true").output, "no process of the command used the drop-in driver"));
-  EXPECT_TRUE(left_nothing());
+  EXPECT_TRUE(says(one.output, "gpumem run: peak 4MiB, waited "));
+  EXPECT_TRUE(says(one.output, ", nothing denied\n"));
+  const Outcome denied = run_shell(borrow + "4194304 exit; " + borrow + "8388608 exit", {"--limit", "6MiB"});
+  EXPECT_TRUE(says(denied.output, "8MiB is more than the whole limit of its job, 6MiB"));
+  EXPECT_TRUE(says(denied.output, "peak 4MiB"));
+  EXPECT_TRUE(says(denied.output, ", 1 request denied\n"));
+  EXPECT_TRUE(says(run_shell("true").output, "no process of the command has borrowed memory"));
 }
 
-TEST_F(Run, TellsOfProcessesThatWereKilledAndOfOrphans) {
-  const Outcome killed = gpumem({"run", actor_program(), "account", "2097152", "0", "0", "0", "kill"});
+TEST_F(Run, ReportsOfProcessesThatWereKilledAndOfOrphans) {
+  const Outcome killed = gpumem({"run", actor_program(), "borrow", "library", "2097152", "kill"});
   EXPECT_EQ(killed.status, -SIGKILL);
   EXPECT_TRUE(says(killed.output, "peak 2MiB"));
-  const Outcome orphan =
-      gpumem({"run", actor_program(), "orphan", "account", "4194304", "0", "0", "0", "kill"});
+  const Outcome orphan = gpumem({"run", actor_program(), "orphan", "borrow", "library", "4194304", "kill"});
   EXPECT_EQ(orphan.status, 0);
   EXPECT_TRUE(says(orphan.output, "peak 4MiB"));
 }
 
-TEST_F(Run, InsideAnotherOneIsInItsAccount) {
-  const std::string account = actor_program().string() + " account ";
-  const std::string inner = cli_program().string() + " run -- ";
+TEST_F(Run, InsideAnotherOneIsInItsJob) {
+  const std::string inner = cli_program().string() + " run --limit 8MiB --wait 1m -- ";
+  const std::string borrow = actor_program().string() + " borrow library 4194304 exit";
   const Outcome outcome =
-      run_shell(inner + inner + account + "2097152 0 0 0 exit; " + account + "4194304 0 0 0 exit");
-  EXPECT_TRUE(says(outcome.output, "peak 2MiB, waited 0ms, nothing denied")) << "of the innermost";
-  EXPECT_TRUE(says(outcome.output, "peak 6MiB in 2 processes (the largest 4MiB)"));
-  EXPECT_TRUE(left_nothing());
-  const Outcome later = run_shell(account + "2097152 0 0 0 exit", {},
-                                  {{"GPUMEM_ACCOUNT_FOLDER", (folder_ / "gpumem-run-gone").string()}});
-  EXPECT_TRUE(says(later.output, "peak 2MiB")) << "beside a variable that has outlived its folder";
-  EXPECT_TRUE(left_nothing());
+      run_shell("echo =$GPUMEM_JOB=; " + inner + inner + "/bin/sh -c 'echo =$GPUMEM_JOB=; " + borrow + "'");
+  const auto begin = outcome.output.find('=');
+  const std::string job = outcome.output.substr(begin, outcome.output.find('\n', begin) - begin);
+  EXPECT_NE(outcome.output.find(job, begin + 1), std::string::npos) << outcome.output;
+  EXPECT_TRUE(says(outcome.output, "nothing is reserved for --limit 8MiB"));
+  EXPECT_TRUE(says(outcome.output, "peak 4MiB"));
+  EXPECT_EQ(outcome.output.find("peak"), outcome.output.rfind("peak"))
+      << "the outer one's: " << outcome.output;
 }
 
-TEST_F(Run, WithoutRoomForAnAccountRunsTheCommandAndSaysSo) {
-  std::string too_long = "/tmp";
-  while (too_long.size() < PATH_MAX - 6) too_long += "/.";
-  const Outcome outcome =
-      run_shell("echo \"=$GPUMEM_ACCOUNT_FOLDER=\"; exit 9", {}, {{"TMPDIR", std::move(too_long)}});
-  EXPECT_EQ(outcome.status, 9);
-  EXPECT_TRUE(says(outcome.output, "there will be no account of what the command has used: cannot make"));
-  EXPECT_TRUE(says(outcome.output, "==\n"));
+TEST_F(Run, BesideAVariableThatHasOutlivedItsJobHasItsOwn) {
+  const Outcome outcome = run_shell("echo =$GPUMEM_JOB=", {}, {{"GPUMEM_JOB", "123456"}});
+  EXPECT_TRUE(says(outcome.output, "job 123456 of GPUMEM_JOB is not there any more"));
+  EXPECT_EQ(outcome.output.find("=123456="), std::string::npos) << outcome.output;
 }
 
-TEST_F(Run, TellsOfProcessesThatHadNoRoomForTheirAccount) {
-  EXPECT_TRUE(says(run_shell(": > $GPUMEM_ACCOUNT_FOLDER/account.7").output,
-                   "gpumem run: no room for the account of 1 process\n"));
-  const Outcome some =
-      run_shell(": > $GPUMEM_ACCOUNT_FOLDER/account.7; : > $GPUMEM_ACCOUNT_FOLDER/account.8; " +
-                actor_program().string() + " account 1048576 0 0 0 exit");
+TEST_F(Run, KeepsItsJobBeyondTheEndOfItsBroker) {
+  auto running = begin({"run", "--limit", "64MiB", "--wait", "1h", actor_program(), "borrow", "library",
+                        "8388608", "stay-asked"});
+  running.pid_of_command();
+  broker_.kill();
+  broker_.start_again();
   EXPECT_TRUE(
-      says(some.output, "peak 1MiB, waited 0ms, no room for the account of 2 processes, nothing denied"));
+      eventually([&] { return broker_.device().pool() - broker_.device().free() == mebibytes(64).count; }));
+  running.tell("take\n");
+  EXPECT_TRUE(running.has_said("has it\n"));
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 0);
+  EXPECT_TRUE(says(running.said(), "gpumem run: peak 8MiB"));
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
-TEST_F(Run, IgnoresFilesThatAreNoAccount) {
-  const Outcome outcome = run_shell(
-      "cd $GPUMEM_ACCOUNT_FOLDER; echo short > account.1; head -c 40 /dev/zero > account.2; mkfifo "
-      "account.3; "
-      "ln -s /dev/zero account.4; mkdir account.5; echo x > account.x");
-  EXPECT_EQ(outcome.status, 0);
-  EXPECT_TRUE(says(outcome.output, "no process of the command used the drop-in driver"));
-  EXPECT_TRUE(left_nothing());
+TEST_F(Run, WithoutABrokerAtItsEndHasNoAccountAndSaysSo) {
+  auto running = begin({"run", actor_program(), "signals"});
+  running.pid_of_command();
+  broker_.kill();
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  EXPECT_TRUE(says(running.said(), "gpumem run: there is no account of what the command has used: "));
 }
 
 TEST_F(Run, WithoutABrokerRefusesWithAdvice) {
@@ -248,7 +241,7 @@ TEST_F(Run, WithoutABrokerRefusesWithAdvice) {
 
 TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--optional", "--", "/bin/sh", "-c",
-                                  "echo \"=$GPUMEM_ACCOUNT_FOLDER=\"; exit 9"});
+                                  "echo \"=$GPUMEM_JOB=\"; exit 9"});
   EXPECT_EQ(outcome.status, 9);
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
   EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
@@ -355,7 +348,16 @@ TEST_F(RunWaits, BeginsAtOnceIfItsPlaceIsFree) {
   const Outcome outcome = gpumem({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "ran"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.output.find("waiting for"), std::string::npos) << outcome.output;
-  EXPECT_EQ(broker_.device().free(), broker_.device().pool());
+  EXPECT_TRUE(eventually([&] { return broker_.device().free() == broker_.device().pool(); }));
+}
+
+TEST_F(RunWaits, ForMemoryThatItKeepsForTheCommandUntilItsEnd) {
+  auto running = begin({"run", "--limit", "64MiB", "--wait", "1h", actor_program(), "signals"});
+  running.pid_of_command();
+  EXPECT_EQ(broker_.device().free(), broker_.device().pool() - mebibytes(64).count);
+  running.tell("quit\n");
+  EXPECT_EQ(running.wait(), 3);
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
 TEST_F(RunWaits, InTheLineAndSaysSoUntilThereIsRoom) {

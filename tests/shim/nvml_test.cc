@@ -26,7 +26,7 @@ class ShimNvml : public ShimTest {
   void put_libcuda_beside() const {
     std::filesystem::create_symlink(SHIM_TEST_LENT_FIGURES, beside_ / "libcuda.so.1");
   }
-  /// Runs `body` with the memory figures that the shim shows; `slice`: "TOTAL USED".
+  /// Runs `body` with the memory figures that the shim shows; `slice`: "TOTAL USED FREE".
   void with_figures(const char* slice,
                     const std::function<void(const nvmlMemory_t&, const nvmlMemory_v2_t&)>& body,
                     const char* show_device = "") const {
@@ -73,6 +73,16 @@ TEST_F(ShimNvml, ASliceIsShownInPlaceOfTheDevice) {
     EXPECT_EQ(memory_v2.used, 300U);
     EXPECT_EQ(memory_v2.free, 700U);
     EXPECT_EQ(memory_v2.reserved, 0U);
+  });
+}
+
+TEST_F(ShimNvml, WhatOthersOfTheJobHoldIsShownAsUsed) {
+  put_libcuda_beside();
+  with_figures("1000 300 500", [](const nvmlMemory_t& memory, const nvmlMemory_v2_t& memory_v2) {
+    EXPECT_EQ(memory.used, 500U);
+    EXPECT_EQ(memory.free, 500U);
+    EXPECT_EQ(memory_v2.used, 500U);
+    EXPECT_EQ(memory_v2.free, 500U);
   });
 }
 

@@ -5,7 +5,8 @@
 
 #include "tests/shim_memory/scene.h"
 
-extern "C" bool gpumem_shim_figures(const unsigned char uuid[16], std::uint64_t* total, std::uint64_t* used);
+extern "C" bool gpumem_shim_figures(const unsigned char uuid[16], std::uint64_t* total, std::uint64_t* used,
+                                    std::uint64_t* free);
 
 namespace gpumem::shim::test {
 namespace {
@@ -183,23 +184,25 @@ SCENE_TEST(BlocksTest, ManyThreadsNeverPassTheLimitAndLoseNothing) {
 }
 
 SCENE_TEST(BlocksTest, FiguresForNvmlAreTheSlices) {
-  std::uint64_t total = 0, used = 1;
+  std::uint64_t total = 0, used = 1, free = 0;
   CUuuid uuid{};
   EXPECT_CU(real<decltype(&::cuInit)>("cuInit")(0));
   EXPECT_CU(real<decltype(&::cuDeviceGetUuid)>("cuDeviceGetUuid")(&uuid, 0));
   unsigned char named[16];
   std::memcpy(named, uuid.bytes, sizeof named);
-  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used)) << "before the program has started the driver";
+  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used, &free))
+      << "before the program has started the driver";
   EXPECT_EQ(total, kPool);
   EXPECT_EQ(used, 0U);
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 6 * kMiB));
-  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used));
+  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used, &free));
   EXPECT_EQ(total, kPool);
   EXPECT_EQ(used, 6 * kMiB);
+  EXPECT_EQ(free, kPool - 6 * kMiB);
   named[3] ^= 1;
-  EXPECT_FALSE(gpumem_shim_figures(named, &total, &used));
+  EXPECT_FALSE(gpumem_shim_figures(named, &total, &used, &free));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 
 struct SettingsTest : testing::Test {
   ~SettingsTest() override {
-    for (const char* name : {"GPUMEM_LIMIT", "GPUMEM_WAIT", "GPUMEM_NAME", "GPUMEM_OPTIONAL"})
+    for (const char* name : {"GPUMEM_LIMIT", "GPUMEM_WAIT", "GPUMEM_NAME", "GPUMEM_OPTIONAL", "GPUMEM_JOB"})
       ::unsetenv(name);
   }
 };
@@ -43,6 +43,11 @@ TEST_F(SettingsTest, NameTheVariableThatCannotBeRead) {
   ASSERT_FALSE(settings);
   EXPECT_EQ(settings.error().code, Code::kInvalidArgument);
   EXPECT_NE(settings.error().message.find("GPUMEM_LIMIT"), std::string::npos) << settings.error().message;
+  ::unsetenv("GPUMEM_LIMIT");
+  ::setenv("GPUMEM_JOB", "7th", 1);
+  const auto of_job = Settings::from_environment();
+  ASSERT_FALSE(of_job);
+  EXPECT_EQ(of_job.error().message, "GPUMEM_JOB: '7th' is not the number of a job");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(ProgramsWithoutABroker, WaitForTheNext) {
   std::this_thread::sleep_for(kLong);
   broker_.start_again();
   one.await();
-  EXPECT_EQ(one.output(), "");
+  EXPECT_TRUE(one.output().starts_with("gpumem: waiting for ")) << one.output();
   one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
@@ -109,7 +109,7 @@ TEST_F(ProgramsWithoutABroker, WaitForOneThatDoesNotAnswer) {
   std::this_thread::sleep_for(kLong);
   ::kill(broker_.pid(), SIGCONT);
   one.await();
-  EXPECT_EQ(one.output(), "");
+  EXPECT_TRUE(one.output().starts_with("gpumem: waiting for ")) << one.output();
   one.tell_and_expect_success();
 }
 

@@ -21,11 +21,11 @@ namespace gpumem::test {
 namespace {
 
 // Variables that a developer's shell may have set and a test must not see.
-const std::set<std::string> kUnset{"GPUMEM_RUNTIME_DIR",    "GPUMEM_CRASH_POINT",  "GPUMEM_DRIVER_DIR",
-                                   "GPUMEM_SIM_MACHINE",    "GPUMEM_LIMIT",        "GPUMEM_WAIT",
-                                   "GPUMEM_NAME",           "GPUMEM_OPTIONAL",     "GPUMEM_SHOW_DEVICE",
-                                   "GPUMEM_ACCOUNT_FOLDER", "GPUMEM_REAL_LIBCUDA", "CUDA_VISIBLE_DEVICES",
-                                   "NOTIFY_SOCKET",         "LISTEN_FDS",          "LISTEN_PID"};
+const std::set<std::string> kUnset{"GPUMEM_RUNTIME_DIR", "GPUMEM_CRASH_POINT",  "GPUMEM_DRIVER_DIR",
+                                   "GPUMEM_SIM_MACHINE", "GPUMEM_JOB",          "GPUMEM_LIMIT",
+                                   "GPUMEM_WAIT",        "GPUMEM_NAME",         "GPUMEM_OPTIONAL",
+                                   "GPUMEM_SHOW_DEVICE", "GPUMEM_REAL_LIBCUDA", "CUDA_VISIBLE_DEVICES",
+                                   "NOTIFY_SOCKET",      "LISTEN_FDS",          "LISTEN_PID"};
 
 std::vector<std::string> environment_of(const ChildOptions& options) {
   std::vector<std::string> all;

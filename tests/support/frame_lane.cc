@@ -45,7 +45,7 @@ lane::Grow FrameLane::growth(std::uint64_t slice, Bytes bytes, std::chrono::mill
 }
 
 lane::Hello hello(std::string_view label) {
-  return {lane::kVersion, lane::kVersion, 0, decltype(lane::Hello::label)::of(label)};
+  return {lane::kVersion, lane::kVersion, 0, 0, decltype(lane::Hello::label)::of(label)};
 }
 
 }  // namespace gpumem::test

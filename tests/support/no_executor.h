@@ -10,11 +10,13 @@ struct NoExecutor : core::Executor {
   void after(std::function<void()>) override {}
   Result<void> write_down() override { return {}; }
   std::optional<core::Caller> caller_of(int) const override { return {}; }
-  Result<SessionId> open_session(int, std::string, std::shared_ptr<core::SessionHolder>) override {
+  Result<SessionId> open_session(int, std::string, core::CommandJobId,
+                                 std::shared_ptr<core::SessionHolder>) override {
     return Error{Code::kUnavailable, "nobody is behind"};
   }
   void end_session(SessionId) override {}
   RequestId grow(SessionId, const core::Grow&, GrowAnswer) override { return {}; }
+  RequestId reserve_for_job(SessionId, const core::ReserveForJob&, GrowAnswer) override { return {}; }
   RequestId map_region(SessionId, const core::MapRegion&, MapAnswer) override { return {}; }
   void cancel(RequestId) override {}
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

@@ -62,9 +62,11 @@ Answer raw_return(Holdings::Raw& raw) {
   return failure(Error{Code::kInternal, std::string(answer.as<lane::Failed>().message.view())});
 }
 
-// Memory that no broker knows of, of a process that the driver names: it has a context.
+// Memory that no broker knows of, of a process that the driver names: it has a context. `driver`  its folder,
+// of a process without a session.
 Answer take(const Json& command, Holdings& holdings) {
-  auto driver = cuda::Driver::open(holdings.session->driver_folder());
+  auto driver = cuda::Driver::open(command.contains("driver") ? command.at("driver").get<std::string>()
+                                                              : holdings.session->driver_folder());
   if (!driver) return failure(driver.error());
   static auto context = cuda::CurrentContext::enter(**driver, 0);
   if (!context) return failure(context.error());

@@ -69,6 +69,30 @@ Answer connect(const Json& command, Holdings& holdings) {
   Answer answer;
   answer.json["session"] = holdings.session->id();
   answer.json["tenant"] = holdings.session->tenant();
+  answer.json["job"] = holdings.session->job();
+  return answer;
+}
+
+Answer begin_job(const Json& command, Holdings& holdings) {
+  const auto job = holdings.session->begin_job({"job", {command.at("limit").get<std::uint64_t>()}, 0});
+  if (!job) return failure(job.error());
+  Answer answer;
+  answer.json["job"] = *job;
+  return answer;
+}
+
+Answer reserve_for_job(const Json& command, Holdings& holdings) {
+  const auto reserved =
+      holdings.session->reserve_for_job(command.at("device"), {command.at("bytes").get<std::uint64_t>()}, {});
+  return reserved ? Answer{} : failure(reserved.error());
+}
+
+Answer job_account(Holdings& holdings) {
+  const auto account = holdings.session->job_account();
+  if (!account) return failure(account.error());
+  Answer answer;
+  answer.json["peak"] = account->peak.count;
+  answer.json["denied"] = account->denied;
   return answer;
 }
 
@@ -209,6 +233,9 @@ Answer use_threads(const Json& command, Holdings& holdings) {
 std::optional<Answer> session_command(const Json& command, Holdings& holdings) {
   const std::string what = command.at("do");
   if (what == "connect") return connect(command, holdings);
+  if (what == "begin_job") return begin_job(command, holdings);
+  if (what == "reserve_for_job") return reserve_for_job(command, holdings);
+  if (what == "job_account") return job_account(holdings);
   if (what == "open") return open(command, holdings);
   if (what == "grow") return grow(command, holdings);
   if (what == "grow_all") return grow_all(command, holdings);

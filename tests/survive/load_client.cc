@@ -57,7 +57,7 @@ class LoadedSession {
     std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
     if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       fail(path + ": " + std::strerror(errno));
-    send(lane::Hello{lane::kVersion, lane::kVersion, 0, decltype(lane::Hello::label)::of("load")});
+    send(lane::Hello{lane::kVersion, lane::kVersion, 0, 0, decltype(lane::Hello::label)::of("load")});
     receive([](const lane::Incoming& frame) { whole<lane::Welcome>(frame); });
     send(lane::OpenSlice{0, 0, {}});
     receive([this](const lane::Incoming& frame) { slice_ = whole<lane::SliceOpened>(frame).slice; });

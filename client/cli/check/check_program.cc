@@ -138,7 +138,7 @@ void ProgramLook::driver(const MappedDriver& drop_in, const std::vector<MappedDr
 
 void ProgramLook::bypass(const std::vector<MappedDriver>& real) {
   const bool was_led = variables_["LD_LIBRARY_PATH"].find("gpumem/shim") != std::string::npos ||
-                       variables_.contains("GPUMEM_ACCOUNT_FOLDER");
+                       variables_.contains("GPUMEM_JOB");
   add("drop_in_driver", State::kFail, "not mapped; the program uses " + paths_of(real) + " past the broker",
       was_led
           ? "it opens the driver by an absolute path, or has a library path of its own: gpumem run --preload"

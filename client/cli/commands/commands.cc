@@ -36,7 +36,10 @@ Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
 Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
   auto tenants = monitor.tenants();
   if (!tenants) return tenants.error();
-  return style.json ? json_text(tenants_json(*tenants)) : tenants_text(*tenants, style.terminal);
+  const auto jobs = monitor.jobs();
+  if (!jobs) return jobs.error();
+  return style.json ? json_text(tenants_json(*tenants, *jobs))
+                    : tenants_text(*tenants, style.terminal, *jobs);
 }
 
 Result<std::string> show_reconciliation(const Monitor& monitor, const Style& style) {

@@ -71,6 +71,7 @@ std::string padded(std::string text, std::size_t width) {
 
 std::string who(const v1::Event& event) {
   std::string words = event.tenant().empty() ? "-" : event.tenant();
+  if (event.job() != 0) words += "  job " + std::to_string(event.job());
   if (event.session() != 0) words += "  session " + std::to_string(event.session());
   if (event.pid() != 0) {
     const std::string pid = "pid " + std::to_string(event.pid());
@@ -132,6 +133,7 @@ std::string event_json_line(const v1::Event& event) {
                   {"time", event.time()},
                   {"kind", event.kind()},
                   {"tenant", text_or_null(event.tenant())},
+                  {"job", number_or_null(event.job())},
                   {"session", number_or_null(event.session())},
                   {"pid", number_or_null(event.pid())},
                   {"device", text_or_null(event.device())},

@@ -75,6 +75,7 @@ Result<Response> Monitor::pages(Method<Request, Response> method, Request reques
 }
 
 Result<v1::ListTenantsResponse> Monitor::tenants() const { return pages(&v1::Monitor::Stub::ListTenants); }
+Result<v1::ListJobsResponse> Monitor::jobs() const { return pages(&v1::Monitor::Stub::ListJobs); }
 Result<v1::ListSessionsResponse> Monitor::sessions() const { return pages(&v1::Monitor::Stub::ListSessions); }
 
 Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const {
@@ -100,8 +101,9 @@ Result<v1::ReconcileResponse> Monitor::reconcile(bool now) const {
   return call(&v1::Monitor::Stub::Reconcile, request);
 }
 
-Result<v1::ExplainResponse> Monitor::explain(const v1::ExplainRequest& request) const {
-  return call(&v1::Monitor::Stub::Explain, request);
+Result<v1::ExplainResponse> Monitor::explain(const v1::ExplainRequest& request,
+                                             const std::stop_token& stop) const {
+  return call_stub(*stub_, &v1::Monitor::Stub::Explain, request, kTimeout, socket_, stop);
 }
 
 Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,

@@ -22,14 +22,15 @@ Error call_error(const grpc::Status& status, const std::filesystem::path& socket
 /// Whether somebody listens at the stream `socket`. Errors  as client::connect_error.
 Result<void> probe(const std::filesystem::path& socket);
 
-/// Calls `method` of `stub`. Errors  kDeadlineExceeded: the broker at `socket` does not answer; the broker's
-/// own.
+/// Calls `method` of `stub`. `stop`  calls it off. Errors  kDeadlineExceeded: the broker at `socket` does not
+/// answer; the broker's own.
 template <class Stub, class Request, class Response>
 Result<Response> call_stub(Stub& stub,
                            grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                            const Request& request, std::chrono::seconds timeout,
-                           const std::filesystem::path& socket) {
+                           const std::filesystem::path& socket, const std::stop_token& stop = {}) {
   grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   set_timeout(context, timeout);
   Response response;
   const grpc::Status status = (stub.*method)(&context, request, &response);
@@ -64,6 +65,7 @@ class Monitor {
   /// Errors  kUnavailable (the broker is gone), kDeadlineExceeded (it does not answer), the broker's own.
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
+  Result<v1::ListJobsResponse> jobs() const;
   Result<v1::ListSessionsResponse> sessions() const;
   /// The regions that the caller may see. `owner`  only of this tenant; empty: of all.
   Result<v1::ListRegionsResponse> regions(const std::string& owner) const;
@@ -72,7 +74,8 @@ class Monitor {
                                     const std::string& name, std::uint64_t version);
   /// `now`  has the broker ask the driver first.
   Result<v1::ReconcileResponse> reconcile(bool now) const;
-  Result<v1::ExplainResponse> explain(const v1::ExplainRequest& request) const;
+  Result<v1::ExplainResponse> explain(const v1::ExplainRequest& request,
+                                      const std::stop_token& stop = {}) const;
   /// Gives each event to `show` until that answers false, the broker has told all, or `stop` is requested.
   /// Errors  as the others, and kCancelled: stopped.   Blocks.
   Result<void> watch_events(const v1::WatchEventsRequest& request,

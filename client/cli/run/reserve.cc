@@ -177,6 +177,22 @@ struct ReserveArguments {
   std::string runtime_dir;
 };
 
+void add_bytes(CLI::App& reserve, std::optional<Bytes>& bytes) {
+  constexpr const char* kName = "BYTES";
+  reserve
+      .add_option_function<std::string>(
+          kName,
+          [&bytes](const std::string& text) {
+            const auto read = parse_bytes(text);
+            if (!read) throw CLI::ValidationError(kName, read.error().message);
+            if (read->is_zero()) throw CLI::ValidationError(kName, "0 bytes are of no use");
+            bytes = *read;
+          },
+          "How much: 9GiB")
+      ->type_name("BYTES")
+      ->required();
+}
+
 void add_wait(CLI::App& reserve, ReserveOptions& options) {
   reserve
       .add_option_function<std::vector<std::string>>(
@@ -202,7 +218,7 @@ void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const Sp
       app.add_subcommand("reserve", "Have memory charged while a program runs that takes it by itself");
   take_command(*reserve, arguments->runtime_dir);
   reserve->footer(kReserveFooter);
-  add_bytes(*reserve, "BYTES", arguments->bytes, "How much: 9GiB")->required();
+  add_bytes(*reserve, arguments->bytes);
   reserve->add_option("--device", options.device, "Of this device: UUID, or its place in `gpumem status` [0]")
       ->type_name("DEVICE");
   add_wait(*reserve, options);

@@ -4,12 +4,13 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"
-#include "client/cli/run/line/waiting.h"
-#include "client/cli/run/program/account.h"
+#include "client/cli/run/line/job_reservation.h"
 #include "client/cli/run/program/command_line.h"
 #include "client/cli/run/program/run_environment.h"
 #include "client/cli/run/program/signals.h"
@@ -21,18 +22,23 @@ namespace {
 
 constexpr const char* kWho = "gpumem run";
 
+bool is_percentage(const Amount& limit) { return limit.kind() == Amount::Kind::kPercent; }
+
 struct RunOptions {
   std::vector<std::string> words;  ///< the command; none: the user's shell
   std::string device;              ///< UUID, the beginning of one, or a place in `gpumem status`; empty: any
+  std::optional<Amount> limit;     ///< bytes, or a percentage of what the tenant can have
   ShimSettings settings{};         ///< as far as the command line says it
 };
 
-// The state of the machine that a program with the drop-in driver needs, read before it starts.
+// The broker, and the state of the machine that a program with the drop-in driver needs, before it starts.
 struct Setup {
+  Session session;             // owns the command's job
   v1::GetStatusResponse lent;  // UUIDs alone
   std::vector<DeviceUsage> usage;
   std::filesystem::path driver_folder;
   std::filesystem::path shim_folder;
+  bool is_nested() const { return session.job() != 0; }
 };
 
 Result<Setup> find_setup(const RunOptions& options) {
@@ -42,11 +48,12 @@ Result<Setup> find_setup(const RunOptions& options) {
   // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();
-  const auto usage = session->usage();
+  auto usage = session->usage();
   if (!usage) return usage.error();
   v1::GetStatusResponse lent;
   for (const DeviceUsage& device : *usage) lent.add_devices()->set_uuid(device.device);
-  return Setup{lent, *usage, client::driver_folder(session->driver_folder()), *shim};
+  std::filesystem::path driver = client::driver_folder(session->driver_folder());
+  return Setup{std::move(*session), lent, std::move(*usage), std::move(driver), *shim};
 }
 
 Result<void> choose_device(const Setup& setup, RunOptions& options) {
@@ -57,20 +64,15 @@ Result<void> choose_device(const Setup& setup, RunOptions& options) {
   return {};
 }
 
-Result<Waited> wait_for_limit(const Setup& setup, const RunOptions& options, const Signals& signals,
-                              Progress& progress) {
-  const ShimSettings& settings = options.settings;
-  if (!settings.limit || !settings.wait) return Waited{};
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto device = settings.device.empty() ? first_visible(setup.lent, visible == nullptr ? "" : visible)
-                                        : Result<std::string>(settings.device);
-  if (!device) return device.error();
-  const std::string label = settings.name.empty() ? std::string(kWho) : settings.name;
-  Bytes bytes = *settings.limit;
+Bytes most_of(const DeviceUsage& device) { return std::min(device.limit, device.pool); }
+
+// Of the device that is chosen, else of the one that has the most. In a job, the job's.
+Bytes most_of(const Setup& setup, const ShimSettings& settings) {
+  Bytes most;
   for (const DeviceUsage& one : setup.usage) {
-    if (one.device == *device && !one.limit.is_zero()) bytes = std::min(bytes, one.limit);
+    if (settings.device.empty() || settings.device == one.device) most = std::max(most, most_of(one));
   }
-  return wait_for_memory({settings.runtime_folder, *device, bytes, *settings.wait, label}, signals, progress);
+  return most;
 }
 
 // The value of GPUMEM_LIMIT, if it is set.
@@ -82,15 +84,16 @@ Result<std::optional<Bytes>> outer_limit() {
   return std::optional(*limit);
 }
 
+constexpr Bytes kLeastLimit = mebibytes(2);  // as devices allocate
+
 // Refuses a limit with which each process of the command would fail at its first call.
-Result<void> check_limit(const ShimSettings& settings, const Result<std::optional<Bytes>>& outer) {
-  constexpr Bytes kLeast = mebibytes(2);  // as devices allocate
-  if (!settings.limit && !outer) return outer.error();
-  const char* const whose = settings.limit ? "--limit" : "GPUMEM_LIMIT";
-  const std::optional<Bytes> limit = settings.limit ? settings.limit : *outer;
-  if (!limit || *limit >= kLeast) return {};
+Result<void> check_limit(const RunOptions& options, const Result<std::optional<Bytes>>& outer) {
+  if (!options.limit && !outer) return outer.error();
+  const char* const whose = options.limit ? "--limit" : "GPUMEM_LIMIT";
+  const std::optional<Bytes> limit = options.limit ? options.limit->of(kLeastLimit) : *outer;
+  if (!limit || *limit >= kLeastLimit || (options.limit && is_percentage(*options.limit))) return {};
   return Error{Code::kInvalidArgument, std::string(whose) + ": " + to_string(*limit) + " is less than " +
-                                           to_string(kLeast) + ", the least that can be borrowed"};
+                                           to_string(kLeastLimit) + ", the least that can be borrowed"};
 }
 
 // Refuses a GPUMEM_WAIT with which each process of the command would fail at its first call.
@@ -101,23 +104,64 @@ Result<void> check_wait(const ShimSettings& settings) {
   return wait ? Result<void>() : wait.error().in("GPUMEM_WAIT");
 }
 
-// Of the device that is chosen, else of the one that has the most.
-void tell_of_tenants_limit(const Setup& setup, const ShimSettings& settings, Progress& progress) {
-  Bytes most;
-  for (const DeviceUsage& one : setup.usage) {
-    if (settings.device.empty() || settings.device == one.device) most = std::max(most, one.limit);
+// Sets the limit of each process. Of `gpumem run` inside another one, or of a limit that the environment
+// sets, the smaller one holds.
+void set_limit(const Setup& setup, const std::optional<Bytes>& outer, RunOptions& options,
+               Progress& progress) {
+  if (!options.limit) return;
+  const Bytes most = most_of(setup, options.settings);
+  const Bytes limit = std::max(options.limit->of(most), kLeastLimit);
+  const std::string said = "--limit " + options.limit->text();
+  options.settings.limit = limit;
+  if (outer && !outer->is_zero() && *outer < limit) {
+    progress.say(said + " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
+    options.settings.limit = *outer;
+    options.limit = Amount::absolute(*outer);
+  } else if (limit > most) {
+    progress.say(said + ": the limit is " + to_string(most) + ", which is all that the " +
+                 (setup.is_nested() ? "job" : "tenant") + " may have");
   }
-  if (!settings.limit || *settings.limit <= most) return;
-  progress.say("--limit " + to_string(*settings.limit) + ": the limit is " + to_string(most) +
-               ", which is all that the tenant may have");
 }
 
-// Of `gpumem run` inside another one, or of a limit that the environment sets: the smaller one holds.
-void heed_outer_limit(const std::optional<Bytes>& outer, ShimSettings& settings, Progress& progress) {
-  if (!settings.limit || !outer || outer->is_zero() || *outer >= *settings.limit) return;
-  progress.say("--limit " + to_string(*settings.limit) +
-               " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
-  settings.limit = *outer;
+// The command's job. Inside another one, the command is in that.
+Result<void> begin_job(Setup& setup, RunOptions& options) {
+  if (setup.is_nested()) return {};
+  constexpr Bytes kWholeInPoints{10'000};
+  JobOptions job{.label = options.settings.name};
+  if (job.label.empty()) {
+    const std::string name = std::filesystem::path(options.words.front()).filename().string();
+    job.label = to_printable(name.substr(0, kLabelBytes));
+  }
+  if (options.limit && is_percentage(*options.limit))
+    job.limit_points = options.limit->of(kWholeInPoints).count;
+  else if (options.limit)
+    job.limit = *options.settings.limit;
+  const auto begun = setup.session.begin_job(job);
+  if (!begun) return begun.error();
+  options.settings.job = *begun;
+  return {};
+}
+
+// Answers the signal that has ended the waiting.
+Result<std::optional<int>> reserve_limit(Setup& setup, const RunOptions& options, const Signals& signals,
+                                         Progress& progress) {
+  const ShimSettings& settings = options.settings;
+  if (!options.limit || !settings.wait) return std::optional<int>();
+  if (setup.is_nested()) {
+    progress.say("nothing is reserved for --limit " + options.limit->text() +
+                 ": the command is in the job of the gpumem run around it");
+    return std::optional<int>();
+  }
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto device = settings.device.empty() ? first_visible(setup.lent, visible == nullptr ? "" : visible)
+                                              : Result<std::string>(settings.device);
+  if (!device) return device.error();
+  const auto usage = std::ranges::find(setup.usage, *device, &DeviceUsage::device);
+  const Bytes most = most_of(*usage);
+  const Bytes bytes =
+      std::max(std::min(options.limit->of(most), most).rounded_down(kLeastLimit), kLeastLimit);
+  return reserve_for_job(setup.session, {settings.runtime_folder, *device, bytes, *settings.wait}, signals,
+                         progress);
 }
 
 int refuse(Progress& progress, const Error& error) {
@@ -147,21 +191,29 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
   return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
 }
 
-Result<int, CommandError> run_brokered(RunOptions& options, const Setup& setup, const Signals& signals,
+std::string account_text(const JobAccount& account) {
+  if (account.peak.is_zero() && account.denied == 0) return "no process of the command has borrowed memory";
+  std::string text = "peak " + to_string(account.peak) + ", waited " + span_text(account.waited);
+  if (account.denied == 0) return text + ", nothing denied";
+  return text + ", " + std::to_string(account.denied) +
+         (account.denied == 1 ? " request denied" : " requests denied");
+}
+
+void tell_account(Session& session, Progress& progress) {
+  const auto account = session.job_account();
+  if (!account)
+    return progress.say("there is no account of what the command has used: " + account.error().message);
+  progress.say(account_text(*account));
+  if (Command::leaves_others())
+    progress.say("processes that the command has started go on: what they use from now on is not in it");
+}
+
+Result<int, CommandError> run_brokered(RunOptions& options, Setup& setup, const Signals& signals,
                                        Progress& progress) {
-  const auto accounts = AccountFolder::make();
-  if (accounts)
-    options.settings.account_folder = accounts->path();
-  else
-    progress.say("there will be no account of what the command has used: " + accounts.error().message);
   options.settings.driver_folder = setup.driver_folder;
   options.settings.shim_folder = setup.shim_folder;
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
-  if (!ended) return ended;
-  if (!accounts) return ended;
-  progress.say(account_text(accounts->read()));
-  if (Command::leaves_others())
-    progress.say("processes that the command has started go on, and are not in it");
+  if (ended && !setup.is_nested()) tell_account(setup.session, progress);
   return ended;
 }
 
@@ -182,22 +234,22 @@ int run_program(RunOptions options) {
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
   }
   const auto outer = outer_limit();
-  if (auto possible = check_limit(options.settings, outer); !possible)
-    return refuse(progress, possible.error());
+  if (auto possible = check_limit(options, outer); !possible) return refuse(progress, possible.error());
   if (auto possible = check_wait(options.settings); !possible) return refuse(progress, possible.error());
-  heed_outer_limit(outer ? *outer : std::nullopt, options.settings, progress);
   AnswerInTime<Setup> asked([options] { return find_setup(options); }, signals);
-  const Result<Setup>& setup = asked.answer();
+  Result<Setup>& setup = asked.answer();
   if (!setup) {
     const int status = run_without(options, setup.error(), signals, progress);
     if (asked.is_stuck()) std::_Exit(status);
     return status;
   }
   if (auto chosen = choose_device(*setup, options); !chosen) return refuse(progress, chosen.error());
-  tell_of_tenants_limit(*setup, options.settings, progress);
-  const auto waited = wait_for_limit(*setup, options, signals, progress);
-  if (!waited) return refuse(progress, waited.error());
-  if (waited->signal) die_by(*waited->signal);
+  set_limit(*setup, outer ? *outer : std::nullopt, options, progress);
+  if (auto begun = begin_job(*setup, options); !begun)
+    return run_without(options, begun.error(), signals, progress);
+  const auto ended_by = reserve_limit(*setup, options, signals, progress);
+  if (!ended_by) return refuse(progress, ended_by.error());
+  if (*ended_by) die_by(**ended_by);
   return finish(run_brokered(options, *setup, signals, progress), progress);
 }
 
@@ -211,6 +263,22 @@ struct RunArguments {
   bool plain_frameworks = false;
 };
 
+void add_limit(CLI::App& run, std::optional<Amount>& limit) {
+  run.add_option_function<std::string>(
+         "--limit",
+         [&limit](const std::string& text) {
+           const auto read = parse_amount(text);
+           if (!read) throw CLI::ValidationError("--limit", read.error().message);
+           if (read->kind() == Amount::Kind::kAllBut)
+             throw CLI::ValidationError("--limit", "'" + text + "' is neither bytes nor a percentage");
+           if (read->of(Bytes{10'000}).is_zero())
+             throw CLI::ValidationError("--limit", "0 bytes are of no use");
+           limit = *read;
+         },
+         "The most that all its processes together can hold: 8GiB, 50% [the tenant's]")
+      ->type_name("BYTES|PERCENT");
+}
+
 }  // namespace
 
 void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status) {
@@ -220,14 +288,13 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
       "run", "Run an unmodified program with borrowed memory (without a command: the shell)");
   take_command(*run, arguments->runtime_dir);
   run->footer(kFooter);
-  add_bytes(*run, "--limit", settings.limit,
-            "The most that each of its processes can hold: 8GiB [the tenant's]");
+  add_limit(*run, arguments->options.limit);
   run->add_option("--device", arguments->options.device,
                   "Only this device: UUID, or its place in `gpumem status`")
       ->type_name("DEVICE");
   add_time(
       *run, "--wait", [&settings](std::chrono::milliseconds wait) { settings.wait = wait; },
-      "Wait so long for memory, 500ms, 90s, 10m (a number is seconds): with --limit before it starts, too");
+      "Wait so long for memory, 500ms, 90s, 10m (a number is seconds); with --limit, reserve it first");
   add_name(*run, settings.name);
   run->add_flag("--optional", settings.optional, "Without a broker, run the command as it is");
   run->add_flag("--show-device", settings.show_device, "NVML shows it the device, not the limit");

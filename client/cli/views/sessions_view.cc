@@ -1,5 +1,6 @@
 #include <pwd.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -21,17 +22,19 @@ std::string state_text(const v1::SessionInfo& session) {
   return session.cannot_be_signalled() ? state + ", cannot be signalled" : state;
 }
 
-std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now) {
-  return {std::to_string(session.id()),
-          session.pid() != 0   ? std::to_string(session.pid())
-          : session.detached() ? "-"
-                               : "?",
-          user_name(session.uid()),
-          session.tenant(),
-          session.command(),
-          session.label(),
-          age_text(session.since(), now),
-          state_text(session)};
+std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now, bool jobs) {
+  std::vector<std::string> cells{std::to_string(session.id()),
+                                 session.pid() != 0   ? std::to_string(session.pid())
+                                 : session.detached() ? "-"
+                                                      : "?",
+                                 user_name(session.uid()),
+                                 session.tenant(),
+                                 session.command(),
+                                 session.label(),
+                                 age_text(session.since(), now),
+                                 state_text(session)};
+  if (jobs) cells.push_back(session.job() == 0 ? "-" : std::to_string(session.job()));
+  return cells;
 }
 
 void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
@@ -124,28 +127,26 @@ std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now
                           const v1::ListRegionsResponse& regions) {
   if (sessions.sessions().empty()) return "no sessions\n";
   std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
+  const bool jobs = std::ranges::any_of(sessions.sessions(), [](const auto& one) { return one.job() != 0; });
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"SESSION", kRight},
-               {"PID", kRight},
-               {"USER"},
-               {"TENANT"},
-               {"COMMAND"},
-               {"LABEL"},
-               {"AGE", kRight},
-               {"STATE"},
-               {"SLICE", kRight},
-               {"DEVICE"},
-               {"CHARGED", kRight},
-               {"LIMIT", kRight},
-               {"IN USE", kRight},
-               {"WAITING", kRight}});
+  std::vector<Table::Column> columns{{"SESSION", kRight}, {"PID", kRight}, {"USER"},        {"TENANT"},
+                                     {"COMMAND"},         {"LABEL"},       {"AGE", kRight}, {"STATE"}};
+  if (jobs) columns.push_back({"JOB", kRight});
+  columns.insert(columns.end(), {{"SLICE", kRight},
+                                 {"DEVICE"},
+                                 {"CHARGED", kRight},
+                                 {"LIMIT", kRight},
+                                 {"IN USE", kRight},
+                                 {"WAITING", kRight}});
+  Table table(std::move(columns));
   for (const v1::SessionInfo& session : sessions.sessions()) {
-    if (session.slices().empty() && session.shared().empty()) table.add(session_cells(session, now));
-    for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session_cells(session, now), slice);
+    if (session.slices().empty() && session.shared().empty()) table.add(session_cells(session, now, jobs));
+    for (const v1::SliceInfo& slice : session.slices())
+      add_slice(table, session_cells(session, now, jobs), slice);
     for (const v1::SharedMemory& shared : session.shared())
-      add_shared(table, session_cells(session, now), shared);
+      add_shared(table, session_cells(session, now, jobs), shared);
     for (const auto& [device, counts] : counted[session.id()])
-      add_besides(table, session_cells(session, now), regions_text(counts).c_str(), device, "-", "-");
+      add_besides(table, session_cells(session, now, jobs), regions_text(counts).c_str(), device, "-", "-");
   }
   return table.text();
 }
@@ -168,6 +169,7 @@ Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegio
                     {"uid", session.uid()},
                     {"user", user_name(session.uid())},
                     {"tenant", session.tenant()},
+                    {"job", session.job() == 0 ? Json() : Json(session.job())},
                     {"command", session.command()},
                     {"label", session.label()},
                     {"since", session.since()},

@@ -9,7 +9,7 @@ namespace gpumem::cli {
 namespace {
 
 std::uint64_t charged(const v1::DeviceStatus& device) {
-  return device.offered() + device.active() + device.returning() + device.quarantined();
+  return device.offered() + device.active() + device.returning() + device.quarantined() + device.reserved();
 }
 
 /// Whether any device has something of it: else it is not worth a column.
@@ -30,6 +30,7 @@ Json device_json(const v1::DeviceStatus& device) {
           {"active", device.active()},
           {"returning", device.returning()},
           {"quarantined", device.quarantined()},
+          {"reserved", device.reserved()},
           {"guaranteed", device.guaranteed()},
           {"missing", device.missing()},
           {"lend_guarantees", device.lend_guarantees()},
@@ -93,11 +94,13 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                 {"GUARANTEED", kRight},
                 {"MISSING", kRight},
                 {"WAITING", kRight}});
+  const bool reserved = any(status, &v1::DeviceStatus::reserved);
   const bool asked_back = any(status, &v1::DeviceStatus::asked_back);
   const bool outside = any(status, &v1::DeviceStatus::outside);
   const bool unexplained = any(status, &v1::DeviceStatus::unexplained);
   std::vector<Table::Column> columns{{"DEVICE"},         {"CHARGED", kRight},   {"OFFERED", kRight},
                                      {"ACTIVE", kRight}, {"RETURNING", kRight}, {"QUARANTINED", kRight}};
+  if (reserved) columns.push_back({"RESERVED", kRight});
   if (asked_back) columns.push_back({"ASKED BACK", kRight});
   if (outside) columns.push_back({"OUTSIDE", kRight});
   if (unexplained) columns.push_back({"UNEXPLAINED", kRight});
@@ -112,6 +115,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
                                    size_text(device.active()),
                                    size_text(device.returning()),
                                    size_text(device.quarantined())};
+    if (reserved) cells.push_back(size_text(device.reserved()));
     if (asked_back) cells.push_back(size_text(device.asked_back()));
     if (outside) cells.push_back(size_text(device.outside()));
     if (unexplained) cells.push_back(size_text(device.unexplained()));

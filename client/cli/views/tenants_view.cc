@@ -24,6 +24,50 @@ bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage:
                      [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
 }
 
+constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+std::string job_name(const v1::JobInfo& job) {
+  return "job " + std::to_string(job.id()) + (job.label().empty() ? "" : " (" + job.label() + ")");
+}
+
+// As tenants below their own, on each device that they have something of.
+void add_jobs(v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs) {
+  for (const v1::JobInfo& job : jobs.jobs()) {
+    for (const v1::JobUsage& usage : job.devices()) {
+      if (usage.charged() == 0 && usage.waiting() == 0 && job.devices_size() > 1) continue;
+      v1::TenantUsage& one = *tenants.add_tenants();
+      one.set_tenant(job_name(job));
+      one.set_parent(job.tenant());
+      one.set_device(usage.device());
+      one.set_limit(usage.limit());
+      one.set_charged(usage.charged());
+      one.set_sessions(job.sessions());
+      one.set_waiting(usage.waiting());
+    }
+  }
+}
+
+Json job_json(const v1::JobInfo& job) {
+  Json devices = Json::array();
+  for (const v1::JobUsage& usage : job.devices()) {
+    devices.push_back({{"device", usage.device()},
+                       {"limit", usage.limit() == kNoLimit ? Json() : Json(usage.limit())},
+                       {"charged", usage.charged()},
+                       {"reserved", usage.reserved()},
+                       {"peak", usage.peak()},
+                       {"waiting", usage.waiting()}});
+  }
+  return {{"id", job.id()},
+          {"tenant", job.tenant()},
+          {"label", job.label()},
+          {"owner", job.owner() == 0 ? Json() : Json(job.owner())},
+          {"since", job.since()},
+          {"sessions", job.sessions()},
+          {"waited_ms", job.waited_ms()},
+          {"denied", job.denied()},
+          {"devices", std::move(devices)}};
+}
+
 }  // namespace
 
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit) {
@@ -33,7 +77,8 @@ std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint6
   return "[" + bar + "]";
 }
 
-std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
+std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::ListJobsResponse& jobs) {
+  add_jobs(tenants, jobs);
   if (tenants.tenants().empty()) return "no tenants\n";
   const bool burst = any(tenants, &v1::TenantUsage::burst);
   const bool debt = any(tenants, &v1::TenantUsage::debt);
@@ -46,9 +91,9 @@ std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   if (bars) columns.push_back({"OF ITS LIMIT"});
   Table table(std::move(columns));
   for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
-    std::vector<std::string> cells{std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(),
-                                   size_text(tenant->guarantee()), size_text(tenant->limit()),
-                                   size_text(tenant->charged())};
+    std::vector<std::string> cells{
+        std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(), size_text(tenant->guarantee()),
+        tenant->limit() == kNoLimit ? "-" : size_text(tenant->limit()), size_text(tenant->charged())};
     if (debt) cells.push_back(size_text(tenant->debt()));
     if (burst) cells.push_back(size_text(tenant->burst()));
     cells.push_back(size_text(tenant->quarantined()));
@@ -60,7 +105,7 @@ std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars) {
   return table.text();
 }
 
-Json tenants_json(const v1::ListTenantsResponse& tenants) {
+Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs) {
   Json list = Json::array();
   for (const v1::TenantUsage& tenant : tenants.tenants()) {
     list.push_back({{"tenant", tenant.tenant()},
@@ -69,6 +114,7 @@ Json tenants_json(const v1::ListTenantsResponse& tenants) {
                     {"limit", tenant.limit()},
                     {"charged", tenant.charged()},
                     {"quarantined", tenant.quarantined()},
+                    {"reserved", tenant.reserved()},
                     {"parent", tenant.parent().empty() ? Json() : Json(tenant.parent())},
                     {"weight", tenant.weight()},
                     {"priority", tenant.priority()},
@@ -78,7 +124,9 @@ Json tenants_json(const v1::ListTenantsResponse& tenants) {
                     {"sessions", tenant.sessions()},
                     {"waiting", tenant.waiting()}});
   }
-  return {{"tenants", std::move(list)}};
+  Json of_jobs = Json::array();
+  for (const v1::JobInfo& job : jobs.jobs()) of_jobs.push_back(job_json(job));
+  return {{"tenants", std::move(list)}, {"jobs", std::move(of_jobs)}};
 }
 
 }  // namespace gpumem::cli

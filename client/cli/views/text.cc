@@ -1,10 +1,6 @@
 #include "client/cli/views/text.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-
-#include "base/time_format.h"
 
 namespace gpumem::cli {
 namespace {
@@ -20,22 +16,6 @@ bool is_control(std::string_view text, std::size_t i) {
   if (byte < 0x20 || byte == 0x7F) return true;
   const bool second_set = byte == 0xC2 && i + 1 < text.size();  // U+0080 to U+009F
   return second_set && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-}
-
-struct Unit {
-  char letter;
-  std::int64_t seconds;
-};
-constexpr std::array<Unit, 4> kUnits{{{'d', 86'400}, {'h', 3'600}, {'m', 60}, {'s', 1}}};
-
-std::string whole_units(std::int64_t seconds) {
-  for (std::size_t i = 0; i + 1 < kUnits.size(); ++i) {
-    if (seconds < kUnits[i].seconds) continue;
-    const auto smaller = seconds % kUnits[i].seconds / kUnits[i + 1].seconds;
-    return std::to_string(seconds / kUnits[i].seconds) + kUnits[i].letter + " " + std::to_string(smaller) +
-           kUnits[i + 1].letter;
-  }
-  return std::to_string(seconds) + "s";
 }
 
 }  // namespace
@@ -88,19 +68,11 @@ std::string Table::text() const {
 }
 
 std::string age_text(const std::string& text, WallTime now) {
+  using std::chrono::seconds;
   const auto then = parse_rfc3339(text);
   if (!then) return {};
-  return whole_units(
-      std::max<std::int64_t>(0, std::chrono::floor<std::chrono::seconds>(now - *then).count()));
-}
-
-std::string span_text(std::chrono::milliseconds span) {
-  if (span < std::chrono::seconds(1)) return std::to_string(span.count()) + "ms";
-  if (span >= std::chrono::seconds(10))
-    return whole_units(std::chrono::floor<std::chrono::seconds>(span).count());
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%.1fs", std::chrono::duration<double>(span).count());
-  return text.data();
+  const seconds age = std::max(seconds(0), std::chrono::floor<seconds>(now - *then));
+  return age < seconds(10) ? std::to_string(age.count()) + "s" : span_text(age);
 }
 
 Result<std::string> since_text(const std::string& since, WallTime now) {

@@ -64,9 +64,9 @@ std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
 }
 
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
-/// `bars`  with a bar of each tenant's use of its limit.
-std::string tenants_text(const v1::ListTenantsResponse& tenants, bool bars);
-Json tenants_json(const v1::ListTenantsResponse& tenants);
+/// `bars`  with a bar of each tenant's use of its limit. `jobs`  stand below their tenants.
+std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::ListJobsResponse& jobs = {});
+Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs = {});
 
 std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
 Json reconcile_json(const v1::ReconcileResponse& response);

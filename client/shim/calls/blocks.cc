@@ -120,8 +120,9 @@ CUresult calls::cuMemGetInfo_v2(size_t* free, size_t* total) {
     DeviceMemory* const memory = place.found.memory;
     if (memory == nullptr) return real_get_info(free, total);
     Process::current().settle(*memory);
-    if (free != nullptr) *free = memory->limit().minus(memory->used()).count;
-    if (total != nullptr) *total = memory->limit().count;
+    const MemoryFigures figures = memory->figures();
+    if (free != nullptr) *free = figures.free.count;
+    if (total != nullptr) *total = figures.total.count;
     return CUDA_SUCCESS;
   });
 }

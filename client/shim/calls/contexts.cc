@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "client/allocator/thread_cache.h"
 #include "client/shim/calls.h"
@@ -62,15 +63,10 @@ CUresult end_primary(CUdevice device, const End& end) {
 
 constinit RealCall<decltype(::cuInit)> real_init("cuInit");
 
-bool answer_figures(const unsigned char* named, std::uint64_t* total, std::uint64_t* used) {
+std::optional<MemoryFigures> memory_figures(const unsigned char* named) {
   DeviceMemory::Uuid uuid;
   std::copy_n(named, uuid.size(), uuid.begin());
-  Bytes limit;
-  Bytes in_use;
-  if (!Process::current().figures(uuid, &limit, &in_use)) return false;
-  *total = limit.count;
-  *used = in_use.count;
-  return true;
+  return Process::current().figures(uuid);
 }
 
 }  // namespace
@@ -144,11 +140,16 @@ CUresult calls::cuInit(unsigned int flags) {
 
 }  // namespace gpumem::shim
 
-extern "C" bool gpumem_shim_figures(const unsigned char uuid[16], std::uint64_t* total, std::uint64_t* used) {
-  bool known = false;
+extern "C" bool gpumem_shim_figures(const unsigned char uuid[16], std::uint64_t* total, std::uint64_t* used,
+                                    std::uint64_t* free) {
+  std::optional<gpumem::shim::MemoryFigures> figures;
   (void)gpumem::shim::guarded([&] {
-    known = gpumem::shim::answer_figures(uuid, total, used);
+    figures = gpumem::shim::memory_figures(uuid);
     return CUDA_SUCCESS;
   });
-  return known;
+  if (!figures) return false;
+  *total = figures->total.count;
+  *used = figures->used.count;
+  *free = figures->free.count;
+  return true;
 }

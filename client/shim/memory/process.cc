@@ -51,10 +51,6 @@ Result<void> Process::borrow_by(const Settings& settings) {
   if (auto opened = session_.open(settings.name); !opened) return opened;
   settings_ = settings;
   opening_.emplace(settings.wait);
-  if (!settings_.account_folder.empty()) {
-    const auto shown = account_.show_in(settings_.account_folder);
-    if (!shown) say("no account of this process is kept: " + shown.error().message);
-  }
   state_.store(State::kBrokered, std::memory_order_release);
   return {};
 }
@@ -84,7 +80,7 @@ Process::Found Process::open(CUdevice device) {
   if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
   if (state_.load() == State::kRefused) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
   if (not_lent_[index]) return {};
-  const DeviceMemory::Parts parts{session_, settings_, captures_, account_};
+  const DeviceMemory::Parts parts{session_, settings_, captures_};
   const auto open_once = [&] {
     const auto session = session_.usable();
     auto opened = DeviceMemory::open(device, parts);
@@ -156,27 +152,22 @@ DeviceMemory* Process::memory_at(CUdeviceptr address) const {
   return nullptr;
 }
 
-bool Process::figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used) {
+std::optional<MemoryFigures> Process::figures(const DeviceMemory::Uuid& uuid) {
   for (const auto& one : memory_) {
     const DeviceMemory* const memory = one.load(std::memory_order_acquire);
-    if (memory == nullptr || memory->uuid() != uuid) continue;
-    *limit = memory->limit();
-    *used = memory->used();
-    return true;
+    if (memory != nullptr && memory->uuid() == uuid) return memory->figures();
   }
   const MutexLock lock(mutex_);
-  if (!connect_quietly()) return false;
+  if (!connect_quietly()) return std::nullopt;
   cuda::DeviceUuid named;
   std::ranges::copy(uuid, named.bytes.begin());
   const auto connection = session_.usable();
-  if (!connection || *connection == nullptr) return false;
+  if (!connection || *connection == nullptr) return std::nullopt;
   const auto index = (*connection)->device_index(to_string(named));
-  const auto most =
+  const auto limit =
       index ? limit_of(**connection, *index, settings_.limit, kUsualUnit) : Result<Bytes>(index.error());
-  if (!most) return false;
-  *limit = *most;
-  *used = {};
-  return true;
+  if (!limit) return std::nullopt;
+  return MemoryFigures{*limit, {}, limit->minus(session_.most_of_others(**connection, *index))};
 }
 
 }  // namespace gpumem::shim

@@ -70,11 +70,10 @@ class Process : public client::OfProcess {
   const Captures& captures() const { return captures_; }
   /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
   CUresult allow_peer(CUdevice owner, CUdevice device);
-  Account& account() { return account_; }
 
-  /// Limit and use of the device with this UUID. Connects to the broker if need be; starts no driver. False:
-  /// nothing is borrowed of it.
-  bool figures(const DeviceMemory::Uuid& uuid, Bytes* limit, Bytes* used);
+  /// Of the device with this UUID. Connects to the broker if need be; starts no driver. Nothing: no memory
+  /// is borrowed of the device.
+  std::optional<MemoryFigures> figures(const DeviceMemory::Uuid& uuid);
 
  private:
   enum class State {
@@ -92,7 +91,6 @@ class Process : public client::OfProcess {
   void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);
 
   std::atomic<State> state_{State::kNew};
-  Account account_;
   Blocks blocks_;
   Pools pools_;
   Handles handles_;

@@ -28,10 +28,11 @@ const char* error_string(int result) {
   return result == NVML_SUCCESS ? "Success" : "NVML Shared Library Not Found";
 }
 
-/// The calling process's limit on a device and its usage, in bytes; used <= total.
+/// The calling process's limit on a device, its own use, and what is free, in bytes; used + free <= total.
 struct SliceFigures {
   std::uint64_t total = 0;
   std::uint64_t used = 0;
+  std::uint64_t free = 0;
 };
 
 using Figures = decltype(&::gpumem_shim_figures);
@@ -63,9 +64,10 @@ std::optional<SliceFigures> slice_figures(nvmlDevice_t device) {
   if (figures == nullptr || real_uuid(device, text.data(), text.size()) != NVML_SUCCESS) return std::nullopt;
   const auto uuid = cuda::parse_device_uuid(text.data());
   SliceFigures slice;
-  if (!uuid || !figures(uuid->bytes.data(), &slice.total, &slice.used)) return std::nullopt;
-  // A program that subtracts the two must not get a negative number. A total of zero is no answer.
+  if (!uuid || !figures(uuid->bytes.data(), &slice.total, &slice.used, &slice.free)) return std::nullopt;
+  // A program that subtracts one of them must not get a negative number. A total of zero is no answer.
   slice.used = std::min(slice.used, slice.total);
+  slice.free = std::min(slice.free, slice.total);
   return slice.total > 0 ? std::optional(slice) : std::nullopt;
 }
 
@@ -77,8 +79,8 @@ bool show_slice(nvmlDevice_t device, Memory& memory) {
   const auto slice = slice_figures(device);
   if (!slice) return false;
   memory.total = slice->total;
-  memory.used = slice->used;
-  memory.free = slice->total - slice->used;
+  memory.used = slice->total - slice->free;
+  memory.free = slice->free;
   return true;
 }
 

@@ -15,13 +15,13 @@ Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration agin
       granularities_(std::move(granularities)),
       aging_(aging),
       waiting_(ledger.device_count()),
-      claims_(waiting_, ledger.device_count()),
+      claims_(waiting_, ledger),
       changed_(ledger.device_count(), true),
       claims_seen_(ledger.device_count()),
       promises_seen_(ledger.device_count()) {
   GPUMEM_CHECK(granularities_.size() == ledger.device_count(), "a granularity for every device");
   for (DeviceIndex device = 0; device < ledger.device_count(); ++device)
-    orders_.emplace_back(ledger_, device, claims_, last_overdue_);
+    orders_.emplace_back(ledger_, device, waiting_, claims_, last_overdue_);
 }
 
 void Arbiter::add(Request request) {
@@ -35,8 +35,7 @@ void Arbiter::add(Request request) {
 // Removes the request. The caller refreshes the order.
 Request Arbiter::take_out(RequestId id) {
   Request request = waiting_.take(id);
-  for (const Request::Part& part : request.parts)
-    orders_[part.device].remove(request.tenant, id, request.parts.size() > 1);
+  for (const Request::Part& part : request.parts) orders_[part.device].remove(request);
   return request;
 }
 
@@ -75,7 +74,9 @@ void Arbiter::set_aging(Duration aging, TimePoint now) {
   age(now);
 }
 
-void Arbiter::set_tenant(SessionId session, TenantId tenant) { waiting_.set_tenant(session, tenant); }
+void Arbiter::set_tenant(SessionId session, TenantId tenant, CommandJobId job) {
+  waiting_.set_tenant(session, tenant, job);
+}
 
 void Arbiter::rebuild() {
   ledger_.take_changed(changes_);
@@ -145,7 +146,7 @@ bool Arbiter::is_to_be_looked_at(DeviceIndex device, bool any_changed) const {
 }
 
 bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
-  if (waiting_.size(device) == 0 || ledger_.free(device) < granularities_[device]) return false;
+  if (waiting_.size(device) == 0) return false;
   // A claim for which there is memory is passed over only if a limit was lowered below the use.
   for (auto claim = claims_.first_at_most_free(device, ledger_, {}); claim;
        claim = claims_.first_at_most_free(device, ledger_, *claim)) {
@@ -162,12 +163,13 @@ bool Arbiter::grant_one(DeviceIndex device, std::vector<Granted>& granted) {
 bool Arbiter::fits(const Candidate& candidate, DeviceIndex device) const {
   // If the device does not lend guarantees, the terms depend on the candidate alone.
   if (candidate.is_joint || ledger_.lends(device)) return fits(waiting_.at(candidate.request));
-  return ledger_.verdict(candidate.tenant, device, candidate.min_bytes) == Ledger::Verdict::kFits;
+  return ledger_.verdict(candidate.tenant, device, candidate.needed) == Ledger::Verdict::kFits;
 }
 
 bool Arbiter::fits(const Request& request) const {
   return std::ranges::all_of(request.parts, [&](const Request::Part& part) {
-    return ledger_.verdict(request.tenant, part.device, part.min_bytes, terms_of(request, part.device)) ==
+    const Bytes needed = needed_of(ledger_, request, part.device);
+    return ledger_.verdict(request.tenant, part.device, needed, terms_of(request, part.device)) ==
            Ledger::Verdict::kFits;
   });
 }
@@ -189,18 +191,23 @@ Granted Arbiter::grant(RequestId id) {
   granted.request = take_out(id);
   for (std::size_t i = 0; i < granted.bytes.size(); ++i) {
     const DeviceIndex device = granted.request.parts[i].device;
-    ledger_.reserve(granted.request.tenant, device, granted.bytes[i], terms_of(granted.request, device));
+    if (granted.request.is_reservation())
+      ledger_.add_reservation(granted.request.tenant, device, granted.bytes[i]);
+    else
+      ledger_.reserve(granted.request.tenant, device, granted.bytes[i], terms_of(granted.request, device));
   }
   take_changes();
   return granted;
 }
 
-// The least amount that the request accepts; more, if no other request waits for the device.
+// The least amount that the request accepts; more, if its job has reserved it, or no other request waits for
+// the device.
 Bytes Arbiter::amount(const Request& request, const Request::Part& part) const {
-  if (waiting_.size(part.device) > 1 || part.bytes == part.min_bytes) return part.min_bytes;
-  const Bytes available = ledger_.available(request.tenant, part.device, terms_of(request, part.device));
-  const Bytes most = std::min(part.bytes, available);
-  return std::max(part.min_bytes, most.rounded_down(granularities_[part.device]));
+  if (part.bytes == part.min_bytes) return part.min_bytes;
+  Bytes most = ledger_.reserved(request.tenant, part.device);
+  if (waiting_.size(part.device) == 1)
+    most += ledger_.available(request.tenant, part.device, terms_of(request, part.device));
+  return std::max(part.min_bytes, std::min(part.bytes, most).rounded_down(granularities_[part.device]));
 }
 
 GrantTerms Arbiter::terms_of(const Request& request, DeviceIndex device) const {

@@ -32,14 +32,15 @@ class Arbiter {
   /// Orders all requests anew, after a change of the tree or of many quotas.
   void rebuild();
   void set_aging(Duration aging, TimePoint now);
-  /// Moves the requests of the session to another tenant. The caller calls rebuild() afterwards.
-  void set_tenant(SessionId session, TenantId tenant);
+  /// Moves the requests of the session to another leaf, `job`'s or none's, but not its reservation's. The
+  /// caller calls rebuild() afterwards.
+  void set_tenant(SessionId session, TenantId tenant, CommandJobId job);
 
   std::optional<TimePoint> next_deadline() const;
   const Request* find(RequestId id) const { return waiting_.find(id); }
   /// Whether the request is a claim: within guarantees on every device that it asks for.
   bool is_claim(RequestId id, DeviceIndex device) const { return claims_.contains(id, device); }
-  /// The claims that wait on a device, in the order of arrival, each with its least amount; and their sum.
+  /// The claims that wait on a device, in the order of arrival, each with what it needs; and their sum.
   const std::map<RequestId, Bytes>& claims(DeviceIndex device) const { return claims_.of(device); }
   Bytes claimed(DeviceIndex device) const { return claims_.sum(device); }
   /// The sum of all claims but this request, if the device lends idle guarantees; else zero.

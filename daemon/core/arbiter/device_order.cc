@@ -1,19 +1,12 @@
 #include "daemon/core/arbiter/device_order.h"
 
-#include <limits>
 #include <utility>
 #include <vector>
 
 namespace gpumem::core {
-namespace {
-
-constexpr Bytes kUnlimited{std::numeric_limits<std::uint64_t>::max()};
-
-}  // namespace
-
-DeviceOrder::DeviceOrder(const Ledger& ledger, DeviceIndex device, Claims& claims,
+DeviceOrder::DeviceOrder(const Ledger& ledger, DeviceIndex device, WaitingRequests& requests, Claims& claims,
                          const RequestId& last_overdue)
-    : ledger_(ledger), device_(device), claims_(claims), last_overdue_(last_overdue) {
+    : ledger_(ledger), device_(device), requests_(requests), claims_(claims), last_overdue_(last_overdue) {
   clear();
 }
 
@@ -25,19 +18,24 @@ void DeviceOrder::clear() {
 }
 
 void DeviceOrder::add(const Request& request) {
-  Node& leaf = find_or_add(request.tenant);
-  Queue& queue = request.parts.size() == 1 ? leaf.queue : leaf.joint_queue;
-  queue.add(request.id, {request.part_on(device_).min_bytes});
+  const TenantId whole = ledger_.whole(request.tenant);
+  if (whole != request.tenant) find_or_add(whole).parts.insert(request.tenant);
+  queue_of(request).add(request.id, {request.part_on(device_).min_bytes});
 }
 
-void DeviceOrder::remove(TenantId tenant, RequestId id, bool is_joint) {
-  Node& leaf = *find(tenant);
-  (is_joint ? leaf.joint_queue : leaf.queue).remove(id);
+void DeviceOrder::remove(const Request& request) { queue_of(request).remove(request.id); }
+
+DeviceOrder::Queue& DeviceOrder::queue_of(const Request& request) {
+  Node& leaf = find_or_add(request.tenant);
+  if (request.is_reservation()) return leaf.reservations;
+  return request.parts.size() > 1 ? leaf.joint_queue : leaf.queue;
 }
 
 std::size_t DeviceOrder::waiting(TenantId tenant) const {
   const auto found = nodes_.find(tenant);
-  return found == nodes_.end() ? 0 : found->second.queue.size() + found->second.joint_queue.size();
+  if (found == nodes_.end()) return 0;
+  const Node& leaf = found->second;
+  return leaf.queue.size() + leaf.joint_queue.size() + leaf.reservations.size();
 }
 
 std::size_t DeviceOrder::waiting_below(TenantId tenant) const {
@@ -66,8 +64,22 @@ DeviceOrder::Node& DeviceOrder::find_or_add(TenantId tenant) {
 
 // ---- The order ----
 
-// A change of a tenant's queue or charge affects only the nodes on the way to the top.
+// A change of a tenant's queue or charge affects the nodes on the way to the top, and the other parts of the
+// same tenant, which share its room.
 void DeviceOrder::refresh(TenantId tenant) {
+  const TenantId whole = ledger_.whole(tenant);
+  if (Node* node = find(whole); node != nullptr) {
+    for (const TenantId part : node->parts) {
+      if (part == tenant) continue;
+      Node& other = nodes_.at(part);
+      renew(other);
+      rank(other, whole);
+    }
+  }
+  refresh_way_up(tenant);
+}
+
+void DeviceOrder::refresh_way_up(TenantId tenant) {
   ++revision_;
   for (TenantId at = tenant;;) {
     Node* node = find(at);
@@ -76,7 +88,9 @@ void DeviceOrder::refresh(TenantId tenant) {
     at = ledger_.parent(at);
     if (node == nullptr) continue;  // the nodes above may be held back by a limit that has room now
     rank(*node, at);
-    if (node->empty()) nodes_.erase(node->tenant);
+    if (!node->empty()) continue;
+    if (Node* above = find(at); above != nullptr) above->parts.erase(node->tenant);
+    nodes_.erase(node->tenant);
   }
 }
 
@@ -85,13 +99,31 @@ void DeviceOrder::refresh_all() {
   for (const auto& [id, node] : nodes_) {
     if (!node.is_idle()) leaves.push_back(id);
   }
-  for (const TenantId leaf : leaves) refresh(leaf);
+  for (const TenantId leaf : leaves) refresh_way_up(leaf);
+}
+
+// The leaf has more or less reserved than before, and its requests that are claims need less or more.
+void DeviceOrder::renew_claims(const Node& leaf) {
+  for (TenantId at = leaf.tenant; at; at = ledger_.parent(at)) {
+    const Node* node = find(at);
+    if (node == nullptr) continue;
+    for (const RequestId id : {node->claim, node->joint_claim}) {
+      const Request* request = requests_.find(id);
+      if (request != nullptr && request->tenant == leaf.tenant) claims_.renew(id);
+    }
+  }
 }
 
 void DeviceOrder::renew(Node& node) {
+  if (!node.is_idle()) {
+    const Bytes reserved = ledger_.reserved(node.tenant, device_);
+    if (std::exchange(node.reserved, reserved) != reserved) renew_claims(node);
+  }
   if (!held_back_.empty()) held_back_.erase(node.tenant);
   if (node.full) full_.erase(std::exchange(node.full, {}));
-  node.candidate = node.children.empty() ? candidate_of_leaf(node) : candidate_of_inner(node);
+  node.candidate = !node.parts.empty()     ? candidate_of_whole(node)
+                   : node.children.empty() ? candidate_of_leaf(node)
+                                           : candidate_of_inner(node);
 }
 
 Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
@@ -99,7 +131,7 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   if (leaf.empty()) return {};
   const Bytes room = ledger_.room(leaf.tenant, device_);
   Candidate candidate = first_of(leaf, kUnlimited);
-  if (candidate.min_bytes > room) {
+  if (candidate.needed > room) {
     leaf.full = candidate.request;
     full_[leaf.full] = leaf.tenant;
     candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
@@ -109,43 +141,101 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   return candidate;
 }
 
-// The first request of both queues that accepts at most `most`.
+// The first request of all queues that needs at most `most`.
 Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
-  auto first = leaf.queue.first_at_most({most});
-  const auto joint = leaf.joint_queue.first_at_most({most});
+  const Bytes accepts = most.plus(leaf.reserved).value_or(kUnlimited);
+  auto first = leaf.queue.first_at_most({accepts});
+  const auto joint = leaf.joint_queue.first_at_most({accepts});
   const bool is_joint = joint && (!first || joint->request < first->request);
   if (is_joint) first = joint;
-  if (!first) return {};
-  return {.request = first->request,
-          .tenant = leaf.tenant,
-          .min_bytes = first->min_bytes.front(),
-          .overdue = first->request <= last_overdue_,
-          .is_claim = false,
-          .is_joint = is_joint};
+  Candidate candidate;
+  candidate.tenant = leaf.tenant;
+  candidate.is_joint = is_joint;
+  if (first) {
+    candidate.request = first->request;
+    candidate.needed = first->min_bytes.front().minus(leaf.reserved);
+  }
+  const auto reserves = leaf.reservations.first_at_most({most});
+  if (reserves && (!first || reserves->request < first->request)) {
+    candidate.request = reserves->request;
+    candidate.needed = reserves->min_bytes.front();
+    candidate.is_joint = false;
+  }
+  candidate.overdue = candidate && candidate.request <= last_overdue_;
+  return candidate;
 }
 
 // Entitles the first request for this device alone, and the first for several devices if it arrived earlier.
 void DeviceOrder::set_claims_of_leaf(Node& leaf) {
   std::optional<Queue::Entry> single;
   std::optional<Queue::Entry> joint;
-  if (const Bytes unmet = leaf.empty() ? Bytes{} : ledger_.unmet(leaf.tenant, device_); !unmet.is_zero()) {
-    single = leaf.queue.first_at_most({unmet});
-    joint = leaf.joint_queue.first_at_most({unmet});
-    if (single && joint && single->request < joint->request) joint.reset();
+  if (!leaf.empty()) {
+    const Bytes accepts = ledger_.unmet(leaf.tenant, device_) + leaf.reserved;
+    single = leaf.queue.first_at_most({accepts});
+    joint = leaf.joint_queue.first_at_most({accepts});
   }
-  set_claim(leaf.claim, single ? single->request : RequestId{});
-  set_claim(leaf.joint_claim, joint ? joint->request : RequestId{});
+  set_claims(leaf, single, joint);
+}
+
+void DeviceOrder::set_claims(Node& node, const std::optional<Queue::Entry>& single,
+                             const std::optional<Queue::Entry>& joint) {
+  const bool joint_first = joint && (!single || joint->request < single->request);
+  set_claim(node.claim, single ? single->request : RequestId{});
+  set_claim(node.joint_claim, joint_first ? joint->request : RequestId{});
+}
+
+// The order of the parts is that of an inner node's children. For the guarantee, the limit and the reach, the
+// parts are one leaf: the oldest request of them all that the guarantee covers is a claim, and an overdue
+// request that only the room of the whole holds back lets no later request pass.
+Candidate DeviceOrder::candidate_of_whole(Node& whole) {
+  set_claims_of_whole(whole);
+  if (whole.children.empty()) return {};
+  Candidate candidate = nodes_.at(whole.children.begin()->tenant).candidate;
+  for (const TenantId id : whole.parts) {
+    const RequestId full = nodes_.at(id).full;
+    if (!full || full > last_overdue_ || candidate.request < full) continue;
+    const Bytes own_room = ledger_.quota(id, device_).limit.minus(ledger_.used(id, device_));
+    if (needed_of(ledger_, requests_.at(full), device_) <= own_room) return {};
+  }
+  candidate.is_claim |= candidate.request == whole.claim || candidate.request == whole.joint_claim;
+  return candidate;
+}
+
+void DeviceOrder::set_claims_of_whole(Node& whole) {
+  std::optional<Queue::Entry> single;
+  std::optional<Queue::Entry> joint;
+  const auto take = [](std::optional<Queue::Entry>& first, const std::optional<Queue::Entry>& other) {
+    if (other && (!first || other->request < first->request)) first = other;
+  };
+  const Bytes unmet = ledger_.unmet(whole.tenant, device_);
+  for (const TenantId id : whole.parts) {
+    const Node& part = nodes_.at(id);
+    const Bytes most = std::min(unmet, ledger_.room(id, device_));
+    take(single, first_claim(part.queue, most, part.reserved));
+    take(joint, first_claim(part.joint_queue, most, part.reserved));
+  }
+  set_claims(whole, single, joint);
+}
+
+// The first request that needs something, and at most `most`.
+std::optional<DeviceOrder::Queue::Entry> DeviceOrder::first_claim(const Queue& queue, Bytes most,
+                                                                  Bytes reserved) {
+  auto first = queue.first_at_most({most + reserved});
+  while (first && first->min_bytes.front() <= reserved)
+    first = queue.first_at_most({most + reserved}, first->request);
+  return first;
 }
 
 Candidate DeviceOrder::candidate_of_inner(Node& node) {
   Candidate candidate = nodes_.at(node.children.begin()->tenant).candidate;
   if (!node.tenant) return candidate;  // the top has no limit and no guarantee
-  if (!ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.min_bytes).is_zero()) {
+  if (!ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
     held_back_[node.tenant] = candidate.request;
     candidate = {};
   }
   const bool claims = candidate && !candidate.is_claim &&
-                      candidate.min_bytes <= ledger_.claimable(candidate.tenant, device_, node.tenant);
+                      candidate.needed <= ledger_.claimable(candidate.tenant, device_, node.tenant) &&
+                      !requests_.at(candidate.request).is_reservation();
   set_claim(node.claim, claims ? candidate.request : RequestId{});
   candidate.is_claim |= claims;
   return candidate;
@@ -164,7 +254,7 @@ std::optional<DeviceOrder::Rank> DeviceOrder::rank_of(const Node& node) const {
   if (candidate.overdue) return Rank{.request = candidate.request, .tenant = node.tenant};
   const Quota& quota = ledger_.quota(node.tenant, device_);
   return Rank{.level = 1 + kMaxPriority - quota.priority,
-              .share = quota.share_of(ledger_.burst(node.tenant, device_) + candidate.min_bytes),
+              .share = quota.share_of(ledger_.burst(node.tenant, device_) + candidate.needed),
               .request = candidate.request,
               .tenant = node.tenant};
 }

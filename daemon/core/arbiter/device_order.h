@@ -15,7 +15,7 @@ namespace gpumem::core {
 struct Candidate {
   RequestId request;
   TenantId tenant;
-  Bytes min_bytes;
+  Bytes needed;
   bool overdue = false;
   bool is_claim = false;  ///< counted as a claim at the node or below
   bool is_joint = false;  ///< for several devices
@@ -24,15 +24,17 @@ struct Candidate {
 
 /// The order of the requests for one device (docs/arbiter.md). Every node of the tenants' tree with requests
 /// below it has its children in order. A change of a tenant's charge or queue updates only the nodes on the
-/// way to the top.
+/// way to the top. A request counts with what it needs (needed_of), so one that needs nothing is a claim of
+/// nothing. A request to reserve is no claim.
 class DeviceOrder {
  public:
   /// `last_overdue`  requests up to this one are overdue. All outlive this.
-  DeviceOrder(const Ledger& ledger, DeviceIndex device, Claims& claims, const RequestId& last_overdue);
+  DeviceOrder(const Ledger& ledger, DeviceIndex device, WaitingRequests& requests, Claims& claims,
+              const RequestId& last_overdue);
 
   /// These take effect with the next refresh().
   void add(const Request& request);
-  void remove(TenantId tenant, RequestId id, bool is_joint);
+  void remove(const Request& request);
   void clear();
 
   /// The tenant's queue or charge has changed.
@@ -68,31 +70,43 @@ class DeviceOrder {
   // A leaf has queues, an inner node an order of its children.
   struct Node {
     TenantId tenant;
-    Queue queue;        ///< for this device alone
-    Queue joint_queue;  ///< for several
+    Queue queue;         ///< for this device alone
+    Queue joint_queue;   ///< for several
+    Queue reservations;  ///< of a part: to reserve memory of this device
     Candidate candidate;
     std::optional<Rank> rank;  ///< among the children of the parent; none: it has no candidate
     RequestId claim;           ///< the request that the node entitles (Claims::entitle)
-    RequestId joint_claim;     ///< of a leaf: the same, of requests for several devices
+    RequestId joint_claim;     ///< of a leaf or a whole: the same, of requests for several devices
     RequestId full;            ///< of a leaf: its key in full_
+    Bytes reserved;            ///< of a leaf: the part of its reservation that is not used
     std::set<Rank> children;
-    bool is_idle() const { return queue.empty() && joint_queue.empty(); }
-    bool empty() const { return is_idle() && children.empty(); }
+    std::set<TenantId> parts;  ///< with requests, whether they have a candidate or not
+    bool is_idle() const { return queue.empty() && joint_queue.empty() && reservations.empty(); }
+    bool empty() const { return is_idle() && children.empty() && parts.empty(); }
   };
 
   Node* find(TenantId tenant);
   Node& find_or_add(TenantId tenant);
+  void refresh_way_up(TenantId tenant);
   void renew(Node& node);
+  void renew_claims(const Node& leaf);
+  Queue& queue_of(const Request& request);
   Candidate candidate_of_leaf(Node& leaf);
   Candidate first_of(const Node& leaf, Bytes most) const;
   Candidate candidate_of_inner(Node& node);
+  Candidate candidate_of_whole(Node& whole);
   void set_claims_of_leaf(Node& leaf);
+  void set_claims_of_whole(Node& whole);
+  void set_claims(Node& node, const std::optional<Queue::Entry>& single,
+                  const std::optional<Queue::Entry>& joint);
+  static std::optional<Queue::Entry> first_claim(const Queue& queue, Bytes most, Bytes reserved);
   void set_claim(RequestId& own, RequestId claim);
   std::optional<Rank> rank_of(const Node& node) const;
   void rank(Node& node, TenantId parent);
 
   const Ledger& ledger_;
   DeviceIndex device_;
+  WaitingRequests& requests_;
   Claims& claims_;
   const RequestId& last_overdue_;
   std::map<TenantId, Node> nodes_;  ///< the top comes first and is always there

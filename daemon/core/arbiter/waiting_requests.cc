@@ -41,8 +41,13 @@ const Request* WaitingRequests::find(RequestId id) const {
   return found == requests_.end() ? nullptr : &found->second;
 }
 
-void WaitingRequests::set_tenant(SessionId session, TenantId tenant) {
-  for (const RequestId id : of(session)) requests_.at(id).tenant = tenant;
+void WaitingRequests::set_tenant(SessionId session, TenantId tenant, CommandJobId job) {
+  for (const RequestId id : of(session)) {
+    Request& request = requests_.at(id);
+    if (request.is_reservation()) continue;
+    request.tenant = tenant;
+    request.job = job;
+  }
 }
 
 std::vector<RequestId> WaitingRequests::of(SessionId session) const {
@@ -73,8 +78,8 @@ Bytes WaitingRequests::wanted_for(SliceId slice) const {
   return found == by_slice_.end() ? Bytes{} : found->second;
 }
 
-Claims::Claims(const WaitingRequests& requests, std::size_t devices)
-    : requests_(requests), devices_(devices) {}
+Claims::Claims(const WaitingRequests& requests, const Ledger& ledger)
+    : requests_(requests), ledger_(ledger), devices_(ledger.device_count()) {}
 
 void Claims::entitle(RequestId id, DeviceIndex device) {
   if (++devices_[device].entitled[id] > 1) return;
@@ -92,6 +97,12 @@ void Claims::disentitle(RequestId id, DeviceIndex device) {
   if (--found->second > 0) return;
   entitled.erase(found);
   remove(id);
+}
+
+void Claims::renew(RequestId id) {
+  if (!group_of_.contains(id)) return;
+  remove(id);
+  add(requests_.at(id));
 }
 
 void Claims::clear() {
@@ -113,21 +124,22 @@ void Claims::add(const Request& request) {
   DeviceSet set;
   for (const Request::Part& part : request.parts) set.push_back(part.device);
   std::ranges::sort(set);
-  Group::Amounts min_bytes{};
+  Group::Amounts amounts{};
   for (const Request::Part& part : request.parts) {
     OnDevice& on = devices_[part.device];
-    on.claims.emplace(request.id, part.min_bytes);
-    on.sum += part.min_bytes;
+    const Bytes needed = needed_of(ledger_, request, part.device);
+    on.claims.emplace(request.id, needed);
+    on.sum += needed;
     ++on.revision;
     on.joint += set.size() > 1 ? 1 : 0;
     const auto key = static_cast<std::size_t>(std::ranges::find(set, part.device) - set.begin());
-    if (key < kKeys) min_bytes[key] = part.min_bytes;
+    if (key < kKeys) amounts[key] = needed;
   }
   const auto [group, is_new] = groups_.try_emplace(set);
   if (is_new) {
     for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
   }
-  group->second.add(request.id, min_bytes);
+  group->second.add(request.id, amounts);
   group_of_.emplace(request.id, group);
 }
 

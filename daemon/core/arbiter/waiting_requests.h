@@ -15,6 +15,13 @@
 
 namespace gpumem::core {
 
+/// The bytes that the request needs of the device: the least that it accepts, less the unused reservation of
+/// its leaf. A request to reserve needs all of it.
+inline Bytes needed_of(const Ledger& ledger, const Request& request, DeviceIndex device) {
+  const Bytes least = request.part_on(device).min_bytes;
+  return request.is_reservation() ? least : least.minus(ledger.reserved(request.tenant, device));
+}
+
 /// The requests that wait: by id, by device, by session, by user and by deadline. Ids are in the order of
 /// arrival. Each operation takes logarithmic time at most, but those that give all requests of a session.
 class WaitingRequests {
@@ -48,7 +55,7 @@ class WaitingRequests {
     return next == requests_.end() ? nullptr : &next->second;
   }
 
-  void set_tenant(SessionId session, TenantId tenant);
+  void set_tenant(SessionId session, TenantId tenant, CommandJobId job);
   std::vector<RequestId> of(SessionId session) const;
   std::size_t count_of(SessionId session) const;
   /// The requests of a user or a pod (Peer::account).
@@ -74,16 +81,18 @@ class WaitingRequests {
 /// claims ask for.
 class Claims {
  public:
-  Claims(const WaitingRequests& requests, std::size_t devices);
+  Claims(const WaitingRequests& requests, const Ledger& ledger);
 
   /// The request is within a guarantee on the device. It waits. Counted, since several nodes may entitle it.
   void entitle(RequestId id, DeviceIndex device);
   /// Takes back one entitle(). The request need not wait any more.
   void disentitle(RequestId id, DeviceIndex device);
+  /// What a request needs has changed.
+  void renew(RequestId id);
   void clear();
 
   bool contains(RequestId id, DeviceIndex device) const { return devices_[device].claims.contains(id); }
-  /// In the order of arrival, each with its least amount; and their sum.
+  /// In the order of arrival, each with what it needs; and their sum.
   const std::map<RequestId, Bytes>& of(DeviceIndex device) const { return devices_[device].claims; }
   Bytes sum(DeviceIndex device) const { return devices_[device].sum; }
   Bytes sum_without(RequestId id, DeviceIndex device) const;
@@ -114,6 +123,7 @@ class Claims {
   void remove(RequestId id);
 
   const WaitingRequests& requests_;
+  const Ledger& ledger_;
   std::vector<OnDevice> devices_;
   Groups groups_;
   std::unordered_map<RequestId, Groups::iterator> group_of_;

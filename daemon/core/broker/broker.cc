@@ -10,6 +10,12 @@
 
 namespace gpumem::core {
 
+namespace {
+
+Error no_job() { return {Code::kNotFound, "the session has no job; it begins one first"}; }
+
+}  // namespace
+
 Broker::Broker(Policy policy) : state_(std::move(policy)) {
   const auto& devices = state_.policy.devices;
   for (DeviceIndex i = 0; i < devices.size(); ++i)
@@ -19,7 +25,7 @@ Broker::Broker(Policy policy) : state_(std::move(policy)) {
 
 // ---- Sessions ----
 
-Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now) {
+Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job) {
   if (auto right = check_label(label); !right) return right.error();
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
@@ -42,6 +48,11 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   auto session = std::make_unique<Session>();
   session->id = id;
   session->tenant = *tenant;
+  session->leaf = state_.tenants.leaf_of(*tenant);
+  if (const CommandJob* const joined = jobs_.find(job, *tenant, peer)) {
+    session->job = job;
+    session->leaf = joined->leaf;
+  }
   session->tenant_name = state_.tenants.name(*tenant);
   session->peer = peer;
   session->label = std::move(label);
@@ -50,7 +61,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   state_.outbox.record(checkpoint_of(*session));
   state_.sessions.emplace(id, std::move(session));
   state_.session_order.insert(id);
-  state_.tenants.join(*tenant, id);
+  state_.tenants.join(state_.session(id).leaf, id);
   // A new guarantee can put a waiter out of all hope, and so no longer ahead of others.
   settle(now);
   return id;
@@ -58,7 +69,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
 
 std::size_t Broker::clients_of(TenantId tenant) const {
   const auto is_of_it = [&](SessionId id) { return state_.session(id).tenant == tenant; };
-  return state_.tenants.at(tenant).sessions.size() -
+  return state_.tenants.sessions_of(tenant).size() -
          static_cast<std::size_t>(std::ranges::count_if(state_.detached_sessions, is_of_it));
 }
 
@@ -83,6 +94,7 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   }
   sharer_.end(id);
   growths_.end(session);
+  jobs_.lose_owner(id);
   leases_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
   serve(now);
@@ -99,14 +111,16 @@ void Broker::forget_if_done(SessionId id) {
     if (other == nullptr) return;
     leases_.remember_with(id, other->id);
   }
-  const TenantId tenant = session.tenant;
+  const TenantId leaf = session.leaf;
+  const CommandJobId job = session.job;
   outside_.end(session);
   reclaimer_.forget(id);
-  state_.tenants.leave(tenant, id);
+  state_.tenants.leave(leaf, id);
   state_.sessions.erase(id);
   state_.session_order.erase(id);
   state_.detached_sessions.erase(id);
-  state_.tenants.retire(tenant);
+  jobs_.end_if_done(job);
+  state_.tenants.retire(leaf);
   state_.outbox.record(Checkpoint::SessionGone{id});
   state_.outbox.emit(ForgetSession{id});
 }
@@ -114,7 +128,7 @@ void Broker::forget_if_done(SessionId id) {
 // None: there is none, or it cannot be known.
 const Session* Broker::other_of_process(const Session& session) const {
   if (session.peer.started == 0) return nullptr;
-  for (const SessionId id : state_.tenants.at(session.tenant).sessions) {
+  for (const SessionId id : state_.tenants.sessions_of(session.tenant)) {
     const Session& other = state_.session(id);
     if (id != session.id && !other.exited && other.peer.pid == session.peer.pid &&
         other.peer.started == session.peer.started)
@@ -160,9 +174,51 @@ void Broker::grow(RequestId id, SessionId session_id, const Grow& request, TimeP
   const auto session = state_.borrower(session_id);
   if (!session) return growths_.answer(id, session.error());
   if (!growths_.ask(id, **session, request.parts, std::min(request.wait, kLongestWait), now)) return;
-  progress(now);
+  grant(now);
   growths_.wait_or_refuse(id, now);
   settle(now);
+}
+
+// ---- Jobs ----
+
+Result<JobBegun> Broker::begin_job(SessionId id, const BeginJob& request, TimePoint now) {
+  if (auto right = check(request); !right) return right.error();
+  const auto session = state_.borrower(id);
+  if (!session) return session.error();
+  return settle(now, jobs_.begin(**session, request, now));
+}
+
+void Broker::call_off_job(SessionId id, TimePoint now) {
+  jobs_.lose_owner(id);
+  settle(now);
+}
+
+std::optional<RequestId> Broker::place_kept(SessionId id, const ReserveForJob& request, TimePoint now) {
+  const auto session = state_.borrower(id);
+  const CommandJob* const job = jobs_.owned_by(id);
+  if (!session || job == nullptr) return std::nullopt;
+  return growths_.place_kept(**session, *job, request, now);
+}
+
+void Broker::reserve_for_job(RequestId id, SessionId session_id, const ReserveForJob& request,
+                             TimePoint now) {
+  if (auto right = check(request); !right) return growths_.answer(id, right.error());
+  const auto session = state_.borrower(session_id);
+  if (!session) return growths_.answer(id, session.error());
+  const CommandJob* const job = jobs_.owned_by(session_id);
+  if (job == nullptr) return growths_.answer(id, no_job());
+  if (!growths_.ask_reservation(id, **session, *job, request, now)) return;
+  grant(now);
+  growths_.wait_or_refuse(id, now);
+  settle(now);
+}
+
+Result<JobAccount> Broker::job_account(SessionId id) {
+  const auto session = state_.live(id);
+  if (!session) return session.error();
+  const CommandJob* const job = jobs_.owned_by(id);
+  if (job == nullptr) return no_job();
+  return jobs_.account(*job);
 }
 
 void Broker::cancel(RequestId id, TimePoint now) {
@@ -325,9 +381,9 @@ void Broker::tick(TimePoint now) {
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto one :
-       {state_.arbiter.next_deadline(), reclaimer_.next_deadline(), unmanaged_.next_deadline(),
-        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
+  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
+                         unmanaged_.next_deadline(), reservations_.next_deadline(), leases_.next_deadline(),
+                         regions_.next_expiry(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;
@@ -343,7 +399,7 @@ void Broker::drain() {
 
 void Broker::settle(TimePoint now) {
   for (;;) {
-    progress(now);
+    grant(now);
     const std::vector<RequestId> refused = reclaimer_.update(now);
     const bool gave_up = published_.give_up_kept(now);
     if (refused.empty() && !gave_up) break;
@@ -354,6 +410,11 @@ void Broker::settle(TimePoint now) {
 void Broker::serve(TimePoint now) {
   settle(now);
   if (sharer_.serve_waits(now)) settle(now);
+}
+
+void Broker::grant(TimePoint now) {
+  do progress(now);
+  while (reservations_.give_way(now));
 }
 
 void Broker::progress(TimePoint now) {

@@ -13,6 +13,7 @@
 #include "daemon/core/lending/published_regions.h"
 #include "daemon/core/reclaim/explainer.h"
 #include "daemon/core/reclaim/reclaimer.h"
+#include "daemon/core/reclaim/reservations.h"
 #include "daemon/core/sessions/outside.h"
 #include "daemon/core/sessions/state.h"
 #include "daemon/core/sessions/unmanaged.h"
@@ -56,7 +57,10 @@ class Broker {
 
   /// Errors  kInvalidArgument (label), kPermissionDenied (no tenant), kResourceExhausted (too many sessions;
   ///         no room for the guarantee).
-  Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now);
+  /// `job`  the session joins it, if the peer may; job_of() tells. Zero: none.
+  Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job = {});
+  /// The session is known.
+  CommandJobId job_of(SessionId session) const { return state_.session(session).job; }
   /// Takes over what the broker before has lent. Once, before anything else. `devices`  UUIDs by the
   /// checkpoint's places; those that are lent have pools with room for what is lent of them. What is of
   /// others is left out. `kept`  leases whose descriptors are at hand: they can be handed on.
@@ -98,6 +102,15 @@ class Broker {
   std::optional<RequestId> place_kept(SessionId session, const Grow& request, TimePoint now);
   /// When a request that is not answered yet will be; TimePoint::max(): once the driver has made the memory.
   std::optional<TimePoint> answer_due(RequestId id) const { return growths_.answer_due(id); }
+  /// Makes a job of the session's. Errors  kFailedPrecondition (it has one, or is in one).
+  Result<JobBegun> begin_job(SessionId session, const BeginJob& request, TimePoint now);
+  /// Undoes begin_job(), as if it had not been requested.
+  void call_off_job(SessionId session, TimePoint now);
+  /// Reserves memory for the session's job: as grow(), answered by a grant of nothing.
+  void reserve_for_job(RequestId id, SessionId session, const ReserveForJob& request, TimePoint now);
+  std::optional<RequestId> place_kept(SessionId session, const ReserveForJob& request, TimePoint now);
+  /// Errors  kNotFound: the session has no job.
+  Result<JobAccount> job_account(SessionId session);
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
   void cancel(RequestId id, TimePoint now);
   /// The answer to a growth has not reached its client: what was not accepted of the grant comes back as
@@ -231,6 +244,8 @@ class Broker {
   std::vector<DeviceView> devices() const;
   /// In the order of their names. One tenant has a view for each device.
   std::vector<TenantView> tenants(const std::string& after = {}, std::size_t most_tenants = kAll) const;
+  /// In the order they began.
+  std::vector<JobView> jobs(CommandJobId after = {}, std::size_t most = kAll) const;
   /// In the order they came. A page ends with the session whose slices exceed `most_slices`.
   std::vector<SessionView> sessions(SessionId after = {}, std::size_t most_slices = kAll) const;
   /// In the order of their versions, those that `viewer` may see. `owner`  only this tenant's; empty: all.
@@ -253,6 +268,7 @@ class Broker {
     serve(now);
     return answer;
   }
+  void grant(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
@@ -263,15 +279,17 @@ class Broker {
   const Session* other_of_process(const Session& session) const;
   // The quotas of each tenant with sessions under a policy, and the tenant that each session then belongs to.
   Tenants::Rules members_under(const Policy& policy, std::map<SessionId, std::string>& owners) const;
-  void move(const std::map<SessionId, TenantId>& owners, TimePoint now);
+  void move(std::map<SessionId, TenantId> owners, TimePoint now);
 
   State state_;
+  Jobs jobs_{state_};
+  Reservations reservations_{state_, jobs_};
   Reclaimer reclaimer_{state_};
   Explainer explainer_{state_, reclaimer_};
   Handles handles_{state_.outbox};
   Regions regions_{state_.outbox};
   Leases leases_{state_, handles_, regions_};
-  Growths growths_{state_, explainer_, leases_};
+  Growths growths_{state_, jobs_, reservations_, explainer_, leases_};
   Exports exports_{state_, leases_, handles_, regions_};
   PublishedRegions published_{state_, leases_, handles_, regions_};
   Outside outside_{state_};

@@ -63,23 +63,32 @@ Tenants::Rules Broker::members_under(const Policy& policy, std::map<SessionId, s
 }
 
 // The sessions are charged to other tenants from now on.
-void Broker::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {
+void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
   const std::vector<Region> lost = published_.move(owners, now);
+  jobs_.move(owners);
   for (const auto& [id, to] : owners) {
     Session& session = state_.session(id);
+    const TenantId besides =
+        state_.tenants.leaf_of(session.tenant);  // where it is charged outside the pool so far
+    const TenantId rest = state_.tenants.leaf_of(to);
+    const bool stays = session.job && state_.tenants.owner_of(session.leaf) == to;
+    const TenantId leaf = stays ? session.leaf : rest;
     for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
       const auto found = session.outside.find(device);
       const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
-      state_.ledger.transfer(session.tenant, to, device, session.holding(device).charges, outside.total());
-      state_.charge_unasked(session.tenant, device, outside.unasked(), {});
-      state_.charge_unasked(to, device, {}, outside.unasked());
+      if (!stays) state_.transfer(session, leaf, device, session.holding(device).charges);
+      state_.ledger.transfer(besides, rest, device, {}, outside.total());
+      state_.charge_unasked(besides, device, outside.unasked(), {});
+      state_.charge_unasked(rest, device, {}, outside.unasked());
     }
-    growths_.set_tenant(session, to);
-    state_.tenants.leave(session.tenant, id);
+    if (!stays) session.job = {};
+    state_.arbiter.set_tenant(session.id, leaf, session.job);
+    state_.tenants.leave(session.leaf, id);
     session.tenant = to;
+    session.leaf = leaf;
     session.tenant_name = state_.tenants.name(to);
     state_.outbox.record(checkpoint_of(session));
-    state_.tenants.join(to, id);
+    state_.tenants.join(leaf, id);
     state_.outbox.touch(id);
   }
   for (const Region& region : lost) leases_.let_go_unkept(region, now);

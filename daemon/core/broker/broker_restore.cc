@@ -23,6 +23,7 @@ Checkpoint Broker::checkpoint() const {
         checkpoint.declarations.emplace(std::pair(id, device),
                                         Checkpoint::Declaration{id, device, outside.declared});
   }
+  jobs_.add_to(checkpoint);
   leases_.add_to(checkpoint);
   exports_.add_to(checkpoint);
   published_.add_to(checkpoint);
@@ -40,7 +41,14 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     if (const auto index = state_.find_device(devices[i])) leases_.adopt(*index, from.lent(i));
   }
+  std::vector<std::optional<DeviceIndex>> places;
+  for (const std::string& device : devices) {
+    const auto index = state_.find_device(device);
+    places.push_back(index ? std::optional(*index) : std::nullopt);
+  }
   for (const auto& [id, session] : from.sessions) restore(session);
+  jobs_.skip(from.last.job);
+  jobs_.restore(from.jobs, places);
   const auto restore_each = [&](const auto& entries, auto take) {
     for (const auto& [id, entry] : entries) {
       Session* session = state_.find(entry.session);
@@ -56,6 +64,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     const Extent extent = leases_.restore(session, lease, device, kept.contains(lease.id));
     if (extent.id) restored.extents.push_back({lease.id, device, extent});
   });
+  jobs_.restore_reservations(from.jobs, places, now);
   restore_each(from.declarations,
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
@@ -91,6 +100,8 @@ void Broker::restore(const Checkpoint::Session& from) {
   auto session = std::make_unique<Session>();
   session->id = from.id;
   session->tenant = *tenant;
+  session->leaf = state_.tenants.leaf_of(*tenant);
+  session->job = from.job;
   session->tenant_name = state_.tenants.name(*tenant);
   session->peer = from.peer;
   session->label = to_printable(from.label);
@@ -99,7 +110,7 @@ void Broker::restore(const Checkpoint::Session& from) {
   session->awaited = !from.ended && from.peer.maps;
   state_.sessions.emplace(from.id, std::move(session));
   state_.session_order.insert(from.id);
-  state_.tenants.join(*tenant, from.id);
+  state_.tenants.join(state_.session(from.id).leaf, from.id);
 }
 
 // A session that is a stream of gRPC has ended with its stream; nothing of its memory was handed to it.

@@ -79,15 +79,18 @@ class Executor {
   virtual std::optional<Caller> caller_of(int connection) const = 0;
   /// Opens a session for whoever is at the other end of `connection`. It lives until end_session(), or until
   /// its process or the broker ends, when `holder` is told.
+  /// `job`  as of Broker::open_session().
   /// Errors  kUnauthenticated (the connection or its process is gone), kResourceExhausted (no descriptor
   ///         left), and those of Broker::open_session.
-  virtual Result<SessionId> open_session(int connection, std::string label,
+  virtual Result<SessionId> open_session(int connection, std::string label, CommandJobId job,
                                          std::shared_ptr<SessionHolder> holder) = 0;
   /// Ends such a session. Nothing, if it has ended already.
   virtual void end_session(SessionId session) = 0;
   /// Starts a growth; `answer` is called on the core's thread once, unless the session ends first, when it
   /// gets kCancelled.
   virtual RequestId grow(SessionId session, const Grow& request, GrowAnswer answer) = 0;
+  /// Reserves memory for the session's job; `answer` as of grow(), a grant of nothing.
+  virtual RequestId reserve_for_job(SessionId session, const ReserveForJob& request, GrowAnswer answer) = 0;
   /// Maps a region, waiting for it to be published if it is not, or reserves its name; `answer` as of grow().
   virtual RequestId map_region(SessionId session, const MapRegion& request, MapAnswer answer) = 0;
   /// Withdraws one of these, whatever it has come to; `answer` gets kCancelled if it was not called yet.

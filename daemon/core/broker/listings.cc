@@ -168,7 +168,7 @@ Result<Explanation> Broker::with_regions(Result<Explanation> explanation) const 
 
 BrokerFigures Broker::figures(SessionId id) const {
   const Session& session = state_.session(id);
-  const TenantId tenant = session.tenant;
+  const TenantId tenant = session.job ? session.leaf : session.tenant;
   const Ledger& ledger = state_.ledger;
   BrokerFigures figures{};
   figures.session = id.value;
@@ -176,14 +176,20 @@ BrokerFigures Broker::figures(SessionId id) const {
   figures.device_count = state_.policy.devices.size();
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
     const Quota& quota = ledger.quota(tenant, i);
+    const Bytes tenant_limit = ledger.quota(session.tenant, i).limit;
+    const Bytes available = ledger.available(tenant, i, {state_.arbiter.spoken_for({}, i)});
+    const Bytes reserved = session.job ? ledger.reserved(tenant, i) : Bytes{};
     figures.devices[i] = {.pool = ledger.pool(i).count,
                           .free = ledger.free(i).count,
                           .guarantee = quota.guarantee.count,
-                          .limit = quota.limit.count,
-                          .charged = ledger.used(tenant, i).count,
-                          .available = ledger.available(tenant, i, {state_.arbiter.spoken_for({}, i)}).count,
+                          .limit = std::min(quota.limit, tenant_limit).count,
+                          .charged = (ledger.used(tenant, i) - reserved).count,
+                          .available = (available + reserved).count,
                           .pressure = 0,
-                          .pressure_deadline = 0};
+                          .pressure_deadline = 0,
+                          .held = session.holding(i).charges.total().count,
+                          .tenant_limit = tenant_limit.count,
+                          .tenant_charged = (ledger.used(session.tenant, i) - reserved).count};
     const auto asked = session.asked.find(i);
     if (asked == session.asked.end() || asked->second.total().is_zero()) continue;
     figures.devices[i].pressure = asked->second.total().count;
@@ -231,6 +237,30 @@ std::vector<TenantView> Broker::tenants(const std::string& after, std::size_t mo
   return views;
 }
 
+std::vector<JobView> Broker::jobs(CommandJobId after, std::size_t most) const {
+  const Ledger& ledger = state_.ledger;
+  std::vector<JobView> views;
+  for (auto it = state_.jobs.upper_bound(after); it != state_.jobs.end() && views.size() < most; ++it) {
+    const CommandJob& job = it->second;
+    const Tenant& leaf = state_.tenants.at(job.leaf);
+    JobView& view = views.emplace_back(JobView{.id = job.id,
+                                               .tenant = state_.tenants.name(leaf.owner),
+                                               .label = job.label,
+                                               .owner = job.owner,
+                                               .since = job.since,
+                                               .sessions = leaf.sessions.size(),
+                                               .waited = job.waited,
+                                               .denied = job.denied,
+                                               .devices = {}});
+    for (DeviceIndex i = 0; i < job.devices.size(); ++i) {
+      view.devices.push_back({ledger.quota(job.leaf, i).limit, ledger.used(job.leaf, i),
+                              ledger.reserved(job.leaf, i), job.devices[i].peak,
+                              state_.arbiter.waiting(i, job.leaf)});
+    }
+  }
+  return views;
+}
+
 std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slices) const {
   std::vector<SessionView> views;
   std::size_t slices = 0;
@@ -238,6 +268,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
     const Session& session = state_.session(*it);
     SessionView& view = views.emplace_back(SessionView{session.id,
                                                        session.tenant_name,
+                                                       session.job,
                                                        session.peer,
                                                        session.label,
                                                        session.since,

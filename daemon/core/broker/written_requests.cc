@@ -26,6 +26,12 @@ Result<SliceOpened> open_slice(Executor& executor, Broker& broker, SessionId ses
   return SliceOpened{slice->id, slice->limit, broker.policy().devices[slice->device].granularity};
 }
 
+Result<JobBegun> begin_job(Executor& executor, Broker& broker, SessionId session, const BeginJob& request,
+                           TimePoint now) {
+  return written_or_undone(executor, broker.begin_job(session, request, now),
+                           [&](const JobBegun&) { broker.call_off_job(session, now); });
+}
+
 Result<Imported> import_handle(Executor& executor, Broker& broker, SessionId session,
                                const ImportHandle& request, TimePoint now) {
   if (auto marked = check(request); !marked) return marked.error();

@@ -9,6 +9,8 @@ namespace gpumem::core {
 Result<SliceOpened> open_slice(Executor& executor, Broker& broker, SessionId session,
                                const OpenSlice& request, TimePoint now);
 /// Errors  kInvalidArgument, too: no handle of ours.
+Result<JobBegun> begin_job(Executor& executor, Broker& broker, SessionId session, const BeginJob& request,
+                           TimePoint now);
 Result<Imported> import_handle(Executor& executor, Broker& broker, SessionId session,
                                const ImportHandle& request, TimePoint now);
 Result<RegionId> publish(Executor& executor, Broker& broker, SessionId session, const Publish& request,

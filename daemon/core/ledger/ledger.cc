@@ -1,7 +1,6 @@
 #include "daemon/core/ledger/ledger.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/check.h"
 
@@ -25,7 +24,7 @@ Bytes Charges::total() const {
 }
 
 Ledger::Ledger(const std::vector<Bytes>& pools) {
-  const Quota unlimited{{}, {std::numeric_limits<std::uint64_t>::max()}};
+  const Quota unlimited{{}, kUnlimited};
   root_.quotas.assign(pools.size(), unlimited);
   root_.accounts.resize(pools.size());
   for (const Bytes pool : pools)
@@ -41,6 +40,12 @@ TenantId Ledger::add_tenant(Quotas quotas, TenantId parent) {
       .parent = parent, .quotas = std::move(quotas), .accounts = std::vector<Account>(devices_.size())};
   join(tenant);
   return tenant;
+}
+
+TenantId Ledger::add_part(Quotas quotas, TenantId whole) {
+  const TenantId part = add_tenant(std::move(quotas), whole);
+  node(part).is_part = true;
+  return part;
 }
 
 void Ledger::remove_tenant(TenantId tenant) {
@@ -175,8 +180,13 @@ void Ledger::rank(Members& members, Bytes before, Bytes after, const Quota& quot
 }
 
 void Ledger::reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms) {
-  GPUMEM_CHECK(verdict(tenant, device, bytes, terms) == Verdict::kFits, "only what fits is charged");
-  update(tenant, device, [&](Charges& charges) { charges[Charge::kOffered] += bytes; });
+  const Bytes covered = std::min(bytes, reserved(tenant, device));
+  GPUMEM_CHECK(verdict(tenant, device, bytes - covered, terms) == Verdict::kFits,
+               "only what fits is charged");
+  update(tenant, device, [&](Charges& charges) {
+    charges[Charge::kReserved] -= covered;
+    charges[Charge::kOffered] += bytes;
+  });
   changed_.emplace_back(tenant, device);
   GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
 }
@@ -185,6 +195,36 @@ void Ledger::adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge stat
   update(tenant, device, [&](Charges& charges) { charges[state] += bytes; });
   changed_.emplace_back(tenant, device);
   GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
+}
+
+// ---- Reservations ----
+
+Bytes Ledger::refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const {
+  const Account& own = account(leaf, device);
+  const Bytes on_loan = own.charges.total() - own.charges[Charge::kReserved] - bytes;
+  return own.reservation.minus(on_loan) - own.charges[Charge::kReserved];
+}
+
+void Ledger::add_reservation(TenantId leaf, DeviceIndex device, Bytes bytes) {
+  GPUMEM_CHECK(!has_members(leaf), "only leaves have reservations");
+  node(leaf).accounts[device].reservation += bytes;
+  const Bytes unused = refilled(leaf, device, {});
+  update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] += unused; });
+  changed_.emplace_back(leaf, device);
+  GPUMEM_CHECK(charges(device).total() <= pool(device), "charges within the pool");
+}
+
+void Ledger::give_up_reserved(TenantId leaf, DeviceIndex device, Bytes bytes) {
+  node(leaf).accounts[device].reservation -= bytes;
+  update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] -= bytes; });
+  changed_.emplace_back(leaf, device);
+}
+
+void Ledger::end_reservation(TenantId leaf, DeviceIndex device) {
+  const Bytes unused = reserved(leaf, device);
+  node(leaf).accounts[device].reservation = {};
+  update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] -= unused; });
+  changed_.emplace_back(leaf, device);
 }
 
 // The use stays the same, and with it all figures that depend on it.
@@ -203,7 +243,11 @@ void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from,
 }
 
 void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from) {
-  update(tenant, device, [&](Charges& charges) { charges[from] -= bytes; });
+  const Bytes refill = refilled(tenant, device, bytes);
+  update(tenant, device, [&](Charges& charges) {
+    charges[from] -= bytes;
+    charges[Charge::kReserved] += refill;
+  });
   changed_.emplace_back(tenant, device);
 }
 
@@ -218,8 +262,14 @@ void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
 }
 
 void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& moved, Bytes outside) {
+  node(from).accounts[device].reservation -= refilled(from, device, moved.total());
   update(from, device, [&](Charges& charges) { subtract(charges, moved); }, {{}, outside});
-  update(to, device, [&](Charges& charges) { add(charges, moved); }, {outside, {}});
+  const Bytes covered = std::min(moved.total(), reserved(to, device));
+  const auto move_in = [&](Charges& charges) {
+    add(charges, moved);
+    charges[Charge::kReserved] -= covered;
+  };
+  update(to, device, move_in, {outside, {}});
   changed_.emplace_back(from, device);
   changed_.emplace_back(to, device);
 }

@@ -16,8 +16,9 @@ enum class Charge : std::size_t {
   kActive,       ///< mapped by a client
   kReturning,    ///< given back, being freed
   kQuarantined,  ///< given back, but the driver has not proved it free
+  kReserved,     ///< not on loan: the unused part of a job's reservation
 };
-inline constexpr std::size_t kCharges = 4;
+inline constexpr std::size_t kCharges = 5;
 
 /// Bytes by state.
 struct Charges {
@@ -46,7 +47,8 @@ struct GrantTerms {
 ///  - no grant takes a tenant, or one above it, past its limit (a lowered limit, or charges outside the pool,
 ///  can leave it over its limit);
 ///  - charges outside the pool count above the tenant only up to the tenant's own limit;
-///  - no grant takes memory that unmet guarantees need, unless the device lends it.
+///  - no grant takes memory that unmet guarantees need, unless the device lends it;
+///  - a leaf with a reservation is charged at least its bytes: what is not on loan is charged as reserved.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
 class Ledger {
  public:
@@ -60,6 +62,9 @@ class Ledger {
 
   /// `parent`  none: at the top.
   TenantId add_tenant(Quotas quotas, TenantId parent = {});
+  /// A part of the tenant: its parts share its guarantee, its limit and its reach. A part has no guarantee
+  /// itself.
+  TenantId add_part(Quotas quotas, TenantId whole);
   void set_quotas(TenantId tenant, Quotas quotas);
   void set_parent(TenantId tenant, TenantId parent);
   /// The tenant has no charges, and no tenants below it.
@@ -68,7 +73,8 @@ class Ledger {
 
   /// Whether `min_bytes` of a growth could be charged.
   Verdict verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes, const GrantTerms& terms = {}) const;
-  /// Charges `bytes` as offered; the verdict on them is kFits.
+  /// Charges `bytes` as offered. They come from the leaf's reservation as far as it suffices; the verdict on
+  /// the rest is kFits.
   void reserve(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
   void move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to);
   void release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from);
@@ -77,12 +83,21 @@ class Ledger {
   void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
   /// Charges memory that the broker before has lent, whatever the limits. It is within the pool.
   void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
-  /// Moves charges of `from` to `to`, whatever the limits of that.
+  /// Makes the leaf's reservation larger by `bytes`, which are free.
+  void add_reservation(TenantId leaf, DeviceIndex device, Bytes bytes);
+  /// Takes `bytes` that are not on loan out of the leaf's reservation; they are free then.
+  void give_up_reserved(TenantId leaf, DeviceIndex device, Bytes bytes);
+  /// The leaf has no reservation any more. What is on loan stays charged.
+  void end_reservation(TenantId leaf, DeviceIndex device);
+  /// Moves charges of `from` to `to`, whatever the limits of that. The reservation of `from` is smaller by
+  /// them; that of `to` covers them.
   void transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& charges, Bytes outside);
 
   /// Bytes of the pool that the driver does not give at present. They cannot be granted.
   void set_missing(DeviceIndex device, Bytes bytes);
   Bytes missing(DeviceIndex device) const { return devices_[device].missing; }
+  /// The charges that the pool has no memory for at present, since more is missing than was free.
+  Bytes shortage(DeviceIndex device) const;
 
   std::size_t device_count() const { return devices_.size(); }
   /// Grows with every change that the figures of devices and tenants depend on.
@@ -105,10 +120,22 @@ class Ledger {
     return account(tenant, device).charges;
   }
   Bytes outside(TenantId tenant, DeviceIndex device) const { return account(tenant, device).outside; }
+  /// The part of the leaf's reservation that is not on loan. A growth of so much fits at any time.
+  Bytes reserved(TenantId leaf, DeviceIndex device) const {
+    return account(leaf, device).charges[Charge::kReserved];
+  }
+  Bytes on_loan(TenantId leaf, DeviceIndex device) const {
+    return charges(leaf, device).total() - reserved(leaf, device);
+  }
+  Bytes reservation(TenantId leaf, DeviceIndex device) const { return account(leaf, device).reservation; }
+  /// The part of `bytes` on loan to the leaf that its reservation takes back when they are returned.
+  Bytes refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const;
   /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit.
   Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quotas[device]; }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }
+  /// The tenant that a part is of; of all others itself.
+  TenantId whole(TenantId tenant) const { return tenant && node(tenant).is_part ? parent(tenant) : tenant; }
   Bytes used(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).used(); }
   /// The use of the tenant, and the memory kept for it and the tenants below it.
   Bytes used_and_kept(TenantId tenant, DeviceIndex device) const {
@@ -133,7 +160,7 @@ class Ledger {
   /// device lends it and the tenant may borrow.
   Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
   /// The bytes that the tenant could still get if all others gave back as much as they can be asked for: its
-  /// own limit and reach, less its use.
+  /// own limit and reach, less its use. Of a part: within those of the whole, too.
   Bytes room(TenantId tenant, DeviceIndex device) const;
   /// Changes whenever promises change, and with them the reach of every tenant.
   std::uint64_t promises_revision(DeviceIndex device) const { return devices_[device].promises_revision; }
@@ -188,15 +215,17 @@ class Ledger {
   };
   struct Account {
     Charges charges;
-    Bytes outside;    ///< of an inner node: the parts that count of its children
-    Bytes kept;       ///< of the guarantee, by all use
-    Bytes pool_kept;  ///< of the guarantee, by the use of the pool
+    Bytes outside;      ///< of an inner node: the parts that count of its children
+    Bytes reservation;  ///< of a leaf
+    Bytes kept;         ///< of the guarantee, by all use
+    Bytes pool_kept;    ///< of the guarantee, by the use of the pool
     Bytes promised;
     Members members;
     Bytes used() const { return charges.total() + outside; }
   };
   struct Node {
     TenantId parent;
+    bool is_part = false;
     std::size_t children = 0;
     Quotas quotas;
     std::vector<Account> accounts;  ///< one a device

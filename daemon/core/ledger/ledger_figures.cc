@@ -12,6 +12,10 @@ Bytes Ledger::free(DeviceIndex device) const {
   return one.pool.minus(charges(device).total()).minus(one.missing);
 }
 
+Bytes Ledger::shortage(DeviceIndex device) const {
+  return (charges(device).total() + missing(device)).minus(pool(device));
+}
+
 bool Ledger::is_idle(TenantId tenant) const {
   return std::ranges::all_of(node(tenant).accounts,
                              [](const Account& account) { return account.used().is_zero(); });
@@ -34,8 +38,10 @@ Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const 
 }
 
 Bytes Ledger::room(TenantId tenant, DeviceIndex device) const {
-  return std::min(quota(tenant, device).limit.minus(used(tenant, device)),
-                  reach(tenant, device).minus(charges(tenant, device).total()));
+  const Bytes own = std::min(quota(tenant, device).limit.minus(used(tenant, device)),
+                             reach(tenant, device).minus(charges(tenant, device).total()));
+  const TenantId of = whole(tenant);
+  return of == tenant ? own : std::min(own, room(of, device));
 }
 
 // The part of the node's own guarantee that is not used, nor kept already by the guarantees of its members.
@@ -55,6 +61,7 @@ Bytes Ledger::firm(const Figures& own, Bytes limit) {
 Bytes Ledger::excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const {
   const Figures own = figures(one, device);
   const Bytes limit = one.quotas[device].limit;
+  if (limit == kUnlimited) return {};
   const auto over = [&](Bytes there, Bytes more) {
     return more.is_zero() ? Bytes{} : more.minus(limit.minus(there)).plus(there.minus(limit)).value_or(more);
   };

@@ -146,7 +146,7 @@ Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
     if (!leases_.at(part.lease).fabric) more += part.size;
   }
   Bytes given;
-  for (const SessionId id : state_.tenants.at(session.tenant).sessions)
+  for (const SessionId id : state_.tenants.sessions_of(session.tenant))
     given += state_.session(id).holding(index).fabric.total();
   const Bytes guarantee = state_.ledger.quota(session.tenant, index).guarantee;
   if (more <= guarantee.minus(given)) return {};

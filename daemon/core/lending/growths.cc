@@ -5,6 +5,12 @@
 #include "daemon/core/words/refusals.h"
 
 namespace gpumem::core {
+namespace {
+
+/// A request that repeats a refused one comes so soon after the refusal.
+constexpr Duration kAskedAgainWithin = std::chrono::seconds(1);
+
+}  // namespace
 
 // ---- Asked for ----
 
@@ -19,17 +25,37 @@ bool Growths::ask(RequestId id, Session& session, std::span<const GrowthPart> as
                   TimePoint now) {
   auto parts = parts_of(session, asked);
   if (!parts) return answer(id, parts.error()), false;
+  return ask(id, session, session.leaf, session.job, std::move(*parts), wait, now);
+}
+
+std::optional<RequestId> Growths::place_kept(const Session& owner, const CommandJob& job,
+                                             const ReserveForJob& asked, TimePoint now) {
+  if (!places_.keeps_any()) return std::nullopt;
+  const auto parts = parts_of(job, asked);
+  return parts ? places_.take(owner.id, *parts, now) : std::nullopt;
+}
+
+bool Growths::ask_reservation(RequestId id, Session& owner, const CommandJob& job, const ReserveForJob& asked,
+                              TimePoint now) {
+  auto parts = parts_of(job, asked);
+  if (!parts) return answer(id, parts.error()), false;
+  return ask(id, owner, job.leaf, job.id, std::move(*parts), asked.wait, now);
+}
+
+bool Growths::ask(RequestId id, Session& session, TenantId leaf, CommandJobId job, Request::Parts parts,
+                  Duration wait, TimePoint now) {
   const auto since = places_.since(session.id, id);
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
   Request request{.id = id,
                   .session = session.id,
-                  .tenant = session.tenant,
-                  .parts = std::move(*parts),
+                  .tenant = leaf,
+                  .parts = std::move(parts),
                   .asked = since.value_or(now),
                   .wait = wait,
                   .deadline = now + wait,
                   .may_borrow = session.peer.can_be_ended,
-                  .account = session.peer.account()};
+                  .account = session.peer.account(),
+                  .job = job};
   if (join(std::move(request), now)) return true;
   places_.release(session.id, id);
   return false;
@@ -40,6 +66,7 @@ bool Growths::join(Request request, TimePoint now) {
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
   if (const auto room = check_room(request); !room) return answer(request.id, room.error()), false;
   for (Request::Part& part : request.parts) {
+    if (request.is_reservation()) break;
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
     part.bytes = std::min(part.bytes, slice.limit.minus(spoken_for));
@@ -102,6 +129,32 @@ Result<Request::Part> Growths::part_of(const Session& session, const GrowthPart&
   return Request::Part{one.slice, device, *bytes, *min_bytes, one.largest};
 }
 
+// The room of the tenant's limit besides its contexts, which stay as long as their programs do.
+Bytes Growths::room_besides_contexts(TenantId tenant, DeviceIndex device) const {
+  Bytes declared;
+  for (const SessionId id : state_.tenants.sessions_of(tenant)) {
+    const auto& outside = state_.session(id).outside;
+    if (const auto found = outside.find(device); found != outside.end()) declared += found->second.declared;
+  }
+  const Bytes contexts = state_.ledger.outside(tenant, device).minus(declared);
+  return state_.ledger.quota(tenant, device).limit.minus(contexts);
+}
+
+// A request that can never be granted is refused with the reason, so it is not cut down to nothing.
+Result<Request::Parts> Growths::parts_of(const CommandJob& job, const ReserveForJob& asked) const {
+  const auto device = state_.find_device(asked.device);
+  if (!device) return device.error();
+  const Bytes granularity = state_.policy.devices[*device].granularity;
+  const Bytes all = std::min(state_.ledger.ceiling(job.leaf, *device),
+                             room_besides_contexts(state_.tenants.owner_of(job.leaf), *device));
+  const Bytes most = all.minus(state_.ledger.reservation(job.leaf, *device));
+  const auto bytes = asked.bytes.rounded_up(granularity);
+  if (!bytes || bytes->is_zero())
+    return Error{Code::kInvalidArgument, std::to_string(asked.bytes.count) + " bytes cannot be reserved"};
+  const Bytes part = most < granularity ? *bytes : std::min(*bytes, most.rounded_down(granularity));
+  return Request::Parts{Request::Part{{}, *device, part, part}};
+}
+
 // A request that may not wait still gets the time that memory on its way back needs. For a guarantee that is
 // lent to others, it gets the time that they have to give it back.
 TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
@@ -111,7 +164,10 @@ TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
     if (!state_.ledger.charges(part.device)[Charge::kReturning].is_zero())
       patience = std::max(patience, policy.return_grace);
     const ReclaimPolicy& reclaim = policy.devices[part.device].reclaim;
-    if (reclaim.lend_guarantees && part.min_bytes <= state_.ledger.claimable(request.tenant, part.device))
+    const Bytes claimable = state_.ledger.claimable(request.tenant, part.device);
+    const bool may_claim =
+        !request.is_reservation() && needed_of(state_.ledger, request, part.device) <= claimable;
+    if (reclaim.lend_guarantees && may_claim)
       patience = std::max(patience, reclaim.deadline + policy.return_grace);
   }
   return now + patience;
@@ -147,8 +203,27 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.bytes = request.parts[refusal.part].min_bytes;
   event.waited = now - request.asked;
   event.words = error.message;
+  note_denied(request, event.waited, now);
   places_.forget(request);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
+}
+
+// Whether `request` repeats the latest one that was refused to its slice.
+bool Growths::repeats(const Request& request, const Slice& slice) {
+  return slice.refused && slice.refused->min_bytes == request.parts.front().min_bytes &&
+         request.asked <= slice.refused->at + kAskedAgainWithin;
+}
+
+// A client asks first without a wait, for what its threads may free meanwhile, and then with one. All of that
+// is one request of its program: one denial, or none.
+void Growths::note_denied(const Request& request, Duration waited, TimePoint now) {
+  CommandJob* const job = state_.find_job(request.job);
+  if (job == nullptr) return;
+  auto& slices = state_.session(request.session).slices;
+  const auto slice = slices.find(request.parts.front().slice);
+  const bool has_slice = slice != slices.end();
+  jobs_.note_denied(*job, waited, !has_slice || !repeats(request, slice->second));
+  if (has_slice) slice->second.refused = {request.parts.front().min_bytes, now};
 }
 
 void Growths::answer(RequestId id, Error error) {
@@ -181,25 +256,57 @@ void Growths::end(Session& session) {
   places_.release_all_of(session.id);
 }
 
-void Growths::set_tenant(const Session& session, TenantId to) {
-  for (const RequestId id : session.assemblies) assemblies_.at(id).granted.request.tenant = to;
-  state_.arbiter.set_tenant(session.id, to);
-}
-
 // ---- Granted, brought together, delivered ----
 
 std::vector<SessionId> Growths::progress(TimePoint now) {
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;
-    for (Granted& granted : state_.arbiter.admit()) begin(std::move(granted), now);
+    reservations_.pay(now);
+    for (Granted& granted : state_.arbiter.admit()) {
+      note_granted(granted, now);
+      if (granted.request.is_reservation())
+        answer_reserved(granted.request, now);
+      else
+        begin(std::move(granted));
+    }
     for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
       changed |= advance(device, now, freed);
   }
   return freed;
 }
 
-void Growths::begin(Granted granted, TimePoint now) {
+void Growths::note_granted(const Granted& granted, TimePoint now) {
+  const Request& request = granted.request;
+  CommandJob* const job = state_.find_job(request.job);
+  if (job != nullptr) {
+    jobs_.note_waited(*job, now - request.asked);
+    auto& slices = state_.session(request.session).slices;
+    const auto slice = slices.find(request.parts.front().slice);
+    if (slice != slices.end() && repeats(request, slice->second)) {
+      jobs_.take_back_denial(*job);
+      slice->second.refused.reset();
+    }
+  }
+  for (std::size_t i = 0; i < request.parts.size(); ++i) {
+    const DeviceIndex device = request.parts[i].device;
+    Event& event = state_.note(Event::Kind::kGranted, state_.session(request.session), now);
+    event.request = request.id;
+    event.device = device;
+    event.bytes = granted.bytes[i];
+    event.waited = now - request.asked;
+    if (job != nullptr && !request.is_reservation()) jobs_.note_lent(*job, device, now);
+  }
+}
+
+// There is nothing to bring together: what is reserved is free memory, which others do not get.
+void Growths::answer_reserved(const Request& request, TimePoint now) {
+  jobs_.note_reserved(*state_.find_job(request.job), request.parts.front().device, now);
+  places_.forget(request);
+  state_.outbox.emit(AnswerGrow{request.id, Grant{}});
+}
+
+void Growths::begin(Granted granted) {
   const Request& request = granted.request;
   Session& session = state_.session(request.session);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
@@ -208,13 +315,9 @@ void Growths::begin(Granted granted, TimePoint now) {
     slice.charged += granted.bytes[i];
     slice.held += granted.bytes[i];
     session.holdings[part.device].charges[Charge::kOffered] += granted.bytes[i];
-    const bool guaranteed = state_.ledger.borrowed(request.tenant, part.device).is_zero();
+    const TenantId tenant = state_.tenants.owner_of(request.tenant);
+    const bool guaranteed = state_.ledger.borrowed(tenant, part.device).is_zero();
     leases_.store(part.device).want(request.id, granted.bytes[i], part.largest, guaranteed);
-    Event& event = state_.note(Event::Kind::kGranted, session, now);
-    event.request = request.id;
-    event.device = part.device;
-    event.bytes = granted.bytes[i];
-    event.waited = now - request.asked;
   }
   state_.outbox.touch(session.id);
   session.assemblies.insert(request.id);
@@ -230,6 +333,7 @@ bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
   Store::Progress progress = store.advance(now);
   const bool found = store.missing() < state_.ledger.missing(device);
   state_.ledger.set_missing(device, store.missing());
+  if (found) jobs_.reserve_restored(device);
   for (auto& one : progress.assembled) assembled(device, std::move(one));
   for (const RequestId id : progress.unobtainable) give_up(id, unobtainable(device));
   for (const RequestId id : progress.too_many) give_up(id, too_many_extents());
@@ -288,7 +392,7 @@ void Growths::undo(const Assembly& assembly) {
       leases_.store(part.device).put_back(*assembly.extents[i]);
     else
       leases_.store(part.device).withdraw(request.id);
-    state_.ledger.release(request.tenant, part.device, bytes, Charge::kOffered);
+    state_.ledger.release(session.leaf, part.device, bytes, Charge::kOffered);
     session.holdings[part.device].charges[Charge::kOffered] -= bytes;
     Slice& slice = session.slices.at(part.slice);
     slice.charged -= bytes;

@@ -6,7 +6,8 @@
 
 #include "daemon/core/lending/leases.h"
 #include "daemon/core/reclaim/explainer.h"
-#include "daemon/core/sessions/state.h"
+#include "daemon/core/reclaim/reservations.h"
+#include "daemon/core/sessions/jobs.h"
 #include "daemon/core/sessions/waiting_places.h"
 #include "daemon/core/words/requests.h"
 
@@ -17,14 +18,24 @@ namespace gpumem::core {
 class Growths {
  public:
   /// All outlive it.
-  Growths(State& state, const Explainer& explainer, Leases& leases)
-      : state_(state), explainer_(explainer), leases_(leases), places_(state.outbox) {}
+  Growths(State& state, Jobs& jobs, Reservations& reservations, const Explainer& explainer, Leases& leases)
+      : state_(state),
+        jobs_(jobs),
+        reservations_(reservations),
+        explainer_(explainer),
+        leases_(leases),
+        places_(state.outbox) {}
 
   /// As Broker's.
   std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
                                       TimePoint now);
   /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
   bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
+  /// As ask(), for a job's reservation.
+  bool ask_reservation(RequestId id, Session& owner, const CommandJob& job, const ReserveForJob& asked,
+                       TimePoint now);
+  std::optional<RequestId> place_kept(const Session& owner, const CommandJob& job, const ReserveForJob& asked,
+                                      TimePoint now);
   /// Tells that the request waits, if it still does; what may not wait is refused.
   void wait_or_refuse(RequestId id, TimePoint now);
   void cancel(RequestId id, TimePoint now);
@@ -43,8 +54,6 @@ class Growths {
 
   /// Drops the session's requests.
   void end(Session& session);
-  /// The session's requests are charged to `to` from now on.
-  void set_tenant(const Session& session, TenantId to);
 
   /// After another broker: keeps the place of a request.
   void restore(const Checkpoint::Waiting& from) { places_.restore(from); }
@@ -53,13 +62,21 @@ class Growths {
   void add_to(Checkpoint& checkpoint) const;
 
  private:
+  bool ask(RequestId id, Session& session, TenantId leaf, CommandJobId job, Request::Parts parts,
+           Duration wait, TimePoint now);
   bool join(Request request, TimePoint now);
   Result<void> check_room(const Request& request) const;
   Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
   Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
   TimePoint deadline_of(const Request& request, TimePoint now) const;
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
-  void begin(Granted granted, TimePoint now);
+  Result<Request::Parts> parts_of(const CommandJob& job, const ReserveForJob& asked) const;
+  static bool repeats(const Request& request, const Slice& slice);
+  void note_denied(const Request& request, Duration waited, TimePoint now);
+  Bytes room_besides_contexts(TenantId tenant, DeviceIndex device) const;
+  void note_granted(const Granted& granted, TimePoint now);
+  void answer_reserved(const Request& request, TimePoint now);
+  void begin(Granted granted);
   void undo(const Assembly& assembly);
   bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
@@ -68,6 +85,8 @@ class Growths {
   static Error too_many_extents();
 
   State& state_;
+  Jobs& jobs_;
+  Reservations& reservations_;
   const Explainer& explainer_;
   Leases& leases_;
   WaitingPlaces places_;

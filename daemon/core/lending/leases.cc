@@ -70,7 +70,8 @@ Grant Leases::offer(const Assembly& assembly) {
   Grant grant{grant_ids_.next(), {}};
   std::vector<LeaseId>& ids = offered_[grant.id];
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
-    const auto& [slice, device, bytes, min_bytes, largest] = request.parts[i];
+    const SliceId slice = request.parts[i].slice;
+    const DeviceIndex device = request.parts[i].device;
     for (const Extent& extent : *assembly.extents[i]) {
       const LeaseId id = lease_ids_.next();
       Lease& made =
@@ -162,7 +163,7 @@ void Leases::set_state(Lease& lease, Charge state) {
   if (lease.state == state) return;
   Session& session = state_.session(lease.session);
   const Bytes size = lease.extent.size;
-  state_.ledger.move(session.tenant, lease.device, size, lease.state, state);
+  state_.ledger.move(session.leaf, lease.device, size, lease.state, state);
   Holding& holding = session.holdings[lease.device];
   const bool was_held = lease.state <= Charge::kActive;
   holding.remove(lease);
@@ -194,13 +195,14 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
   const Lease& lease = *taken;
   const Bytes size = lease.extent.size;
   Session& session = state_.session(lease.session);
-  state_.ledger.release(session.tenant, lease.device, size, lease.state);
+  state_.ledger.release(session.leaf, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
   holding.remove(lease);
   holding.freed += size;
   state_.outbox.touch(session.id);
   // A closed slice may still have leases on their way back.
   if (Slice* slice = session.slice(lease.slice)) slice->charged -= size;
+  if (CommandJob* job = state_.find_job(session.job)) job->devices[lease.device].idle_since = now;
   state_.note_bytes(Event::Kind::kFreed, session, lease.device, size, now);
   freed_of.push_back(session.id);
   for (const SessionId user : state_.imports.forget(id)) freed_of.push_back(user);
@@ -286,7 +288,7 @@ Extent Leases::restore(Session& session, const Checkpoint::Lease& from, DeviceIn
       std::unique_ptr<Lease>(new Lease{from.id, from.grant, extent, session.id, from.slice, device, state}));
   lease.fabric = from.fabric;
   stores_[device].adopt_extent();
-  state_.ledger.adopt(session.tenant, device, from.size, state);
+  state_.ledger.adopt(session.leaf, device, from.size, state);
   Holding& holding = session.holdings[device];
   holding.add(lease);
   if (Slice* slice = session.slice(from.slice)) {

@@ -175,6 +175,7 @@ Session& Leases::detached_session_for(const Session& holder, TimePoint now) {
   auto made = std::make_unique<Session>();
   made->id = id;
   made->tenant = holder.tenant;
+  made->leaf = state_.tenants.leaf_of(holder.tenant);
   made->tenant_name = holder.tenant_name;
   made->peer = std::move(peer);
   made->since = now;
@@ -184,7 +185,7 @@ Session& Leases::detached_session_for(const Session& holder, TimePoint now) {
   state_.sessions.emplace(id, std::move(made));
   state_.session_order.insert(id);
   state_.detached_sessions.insert(id);
-  state_.tenants.join(detached.tenant, id);
+  state_.tenants.join(detached.leaf, id);
   return detached;
 }
 
@@ -215,10 +216,11 @@ void Leases::pass(Lease& lease, Session& successor) {
   from.remove(lease);
   if (&before != &successor) from.freed += size;
   to.add(lease);
-  if (before.tenant != successor.tenant) {  // the successor maps a region, or a reload has separated the two
+  if (before.leaf !=
+      successor.leaf) {  // of another job, or the successor maps a region, or a reload has separated the two
     Charges moved;
     moved[lease.state] = size;
-    state_.ledger.transfer(before.tenant, successor.tenant, lease.device, moved, {});
+    state_.transfer(before, successor.leaf, lease.device, moved);
   }
   lease.session = successor.id;
   lease.slice = {};

@@ -24,34 +24,41 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
   const Ledger& ledger = state_.ledger;
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
+    const Bytes before =  // comes on top of it
+        request.is_reservation() ? ledger.reservation(request.tenant, part.device) : Bytes{};
     for (TenantId tenant = request.tenant; tenant; tenant = ledger.parent(tenant)) {
-      if (part.min_bytes > ledger.quota(tenant, part.device).limit)
+      if (part.min_bytes > ledger.quota(tenant, part.device).limit.minus(before))
         return Refusal{i, Denial::Reason::kTenantLimit};
     }
-    const Slice& slice = session.slices.at(part.slice);
-    const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
-    if (part.min_bytes > slice.limit.minus(spoken_for)) {
+    if (!request.is_reservation() && part.min_bytes > room_of_slice(session, part.slice)) {
       // The tenant's limit first: if both limits are exceeded, another slice would not help.
-      const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes);
+      const TenantId limiting =
+          ledger.limiting(request.tenant, part.device, needed_of(ledger, request, part.device));
       return Refusal{i, limiting ? limit_reason(limiting, part.device) : Denial::Reason::kSliceLimit};
     }
-    if (part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow))
+    if (part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow).minus(before))
       return Refusal{i, Denial::Reason::kPoolSize};
   }
   return std::nullopt;
+}
+
+Bytes Explainer::room_of_slice(const Session& session, SliceId id) const {
+  const Slice& slice = session.slices.at(id);
+  return slice.limit.minus(slice.held + state_.arbiter.waiting_bytes(id));
 }
 
 Refusal Explainer::obstacle(const Request& request) const {
   const Ledger& ledger = state_.ledger;
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
-    if (const TenantId limiting = ledger.limiting(request.tenant, part.device, part.min_bytes))
+    const Bytes needed = needed_of(ledger, request, part.device);
+    if (const TenantId limiting = ledger.limiting(request.tenant, part.device, needed))
       return {i, limit_reason(limiting, part.device)};
-    const auto verdict = ledger.verdict(request.tenant, part.device, part.min_bytes,
-                                        state_.arbiter.terms_of(request, part.device));
+    const auto verdict =
+        ledger.verdict(request.tenant, part.device, needed, state_.arbiter.terms_of(request, part.device));
     const bool fits = verdict == Ledger::Verdict::kFits;
     // Other tenants can use up their guarantee outside the pool. Memory left free by that is out of reach.
-    if (fits && part.min_bytes <= ledger.room(request.tenant, part.device)) continue;
+    if (fits && needed <= ledger.room(request.tenant, part.device)) continue;
     const bool too_much =
         fits || part.min_bytes > ledger.ceiling(request.tenant, part.device, request.may_borrow);
     return {i, too_much ? Denial::Reason::kPoolSize : Denial::Reason::kNoMemory};
@@ -66,7 +73,7 @@ Denial::Reason Explainer::limit_reason(TenantId limiting, DeviceIndex device) co
 
 Denial Explainer::denial_of(const Request& request, const Refusal& refusal, TimePoint now) const {
   Denial denial = figures_of(request, refusal, now);
-  denial.holders = holders(request.tenant, request.parts[refusal.part].device);
+  denial.holders = holders(asked_of(request, denial), request.parts[refusal.part].device);
   return denial;
 }
 
@@ -75,21 +82,23 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   const DeviceIndex device = part.device;
   const Ledger& ledger = state_.ledger;
   const auto& slices = state_.session(request.session).slices;
-  TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
-  if (!limiting) limiting = request.tenant;
+  TenantId limiting = ledger.limiting(request.tenant, device, needed_of(ledger, request, device));
+  const TenantId tenant = state_.tenants.owner_of(request.tenant);
+  if (!limiting) limiting = tenant;
   Denial denial;
   denial.reason = refusal.reason;
   denial.request = request.id;
   denial.session = request.session;
   denial.device = state_.policy.devices[device].uuid;
-  denial.tenant = state_.tenants.name(request.tenant);
+  denial.tenant = state_.tenants.name(tenant);
   denial.asked = part.bytes;
   denial.asked_min = part.min_bytes;
   if (const auto slice = slices.find(part.slice); slice != slices.end())
     denial.slice_limit = slice->second.limit;
-  denial.quota = ledger.quota(request.tenant, device);
-  denial.charged = ledger.used(request.tenant, device);
+  denial.quota = ledger.quota(tenant, device);
+  denial.charged = ledger.used(tenant, device);
   denial.limiting_tenant = state_.tenants.name(limiting);
+  denial.is_limit_of_job = state_.tenants.owner_of(limiting) != limiting;
   denial.limiting_limit = ledger.quota(limiting, device).limit;
   denial.limiting_charged = ledger.used(limiting, device);
   denial.pool = ledger.pool(device);
@@ -98,8 +107,8 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.returning = ledger.charges(device)[Charge::kReturning];
   denial.asked_back = reclaimer_.asked_back(device);
   denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
-  denial.guaranteed_to_others = ledger.promised(device).minus(ledger.promised(request.tenant, device));
-  denial.charged_to_others = ledger.charges(device).total() - ledger.charges(request.tenant, device).total();
+  denial.guaranteed_to_others = ledger.promised(device).minus(ledger.promised(tenant, device));
+  denial.charged_to_others = ledger.charges(device).total() - ledger.charges(tenant, device).total();
   denial.waiters_ahead = state_.arbiter.waiting_before(request.id, device);
   denial.waited = now - request.asked;
   denial.wait_limit = request.wait;
@@ -130,19 +139,21 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
                                                 TimePoint now) const {
   const Ledger& ledger = state_.ledger;
   const DeviceIndex device = part.device;
-  const TenantId limiting = ledger.limiting(request.tenant, device, part.min_bytes);
+  const Bytes needed = needed_of(ledger, request, device);
+  const TenantId limiting = ledger.limiting(request.tenant, device, needed);
   if (!limiting) return {std::nullopt, "when the tenant gives memory back"};
-  const std::string& name = state_.tenants.name(limiting);
+  const bool is_job = state_.tenants.owner_of(limiting) != limiting;
+  const std::string who = is_job ? "the job" : "tenant '" + state_.tenants.name(limiting) + "'";
   const Bytes limit = ledger.quota(limiting, device).limit;
   if (part.min_bytes > limit) return {std::nullopt, "never, unless the limit is raised"};
   // Beyond the claimable part, a limit includes the memory that is kept below it.
-  const Bytes burst = part.min_bytes.minus(ledger.claimable(request.tenant, device, limiting));
+  const Bytes burst = needed.minus(ledger.claimable(request.tenant, device, limiting));
   const Bytes with_kept = ledger.used_and_kept(limiting, device);
-  const Bytes over = std::max((ledger.used(limiting, device) + part.min_bytes).minus(limit),
+  const Bytes over = std::max((ledger.used(limiting, device) + needed).minus(limit),
                               burst.is_zero() ? Bytes{} : (with_kept + burst).minus(limit));
   if (ledger.charges(limiting, device)[Charge::kReturning] >= over)
-    return {state_.policy.return_grace, "memory of tenant '" + name + "' is on its way back"};
-  const std::string when = "when tenant '" + name + "' gives back " + to_string(over);
+    return {state_.policy.return_grace, "memory of " + who + " is on its way back"};
+  const std::string when = "when " + who + " gives back " + to_string(over);
   if (const auto until = asked_until(device, limiting); until && *until > now)
     return {*until - now, when + "; its processes were asked to"};
   return {std::nullopt, when};
@@ -185,7 +196,7 @@ std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId bel
     for (const SessionId id : *asked) {
       const Session& session = state_.session(id);
       const TimePoint due = session.asked.at(device).due();
-      if (state_.tenants.is_below(session.tenant, below)) until = std::max(until.value_or(due), due);
+      if (state_.tenants.is_below(session.leaf, below)) until = std::max(until.value_or(due), due);
     }
   }
   return until;
@@ -193,15 +204,20 @@ std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId bel
 
 // ---- Holders ----
 
+// The job or the tenant whose holders a denial names.
+TenantId Explainer::asked_of(const Request& request, const Denial& denial) const {
+  return denial.is_limit_of_job ? request.tenant : state_.tenants.owner_of(request.tenant);
+}
+
 std::vector<Denial::Holder> Explainer::holders(TenantId tenant, DeviceIndex device) const {
   std::vector<Denial::Holder> all;
-  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+  for (const SessionId id : state_.tenants.sessions_of(tenant)) {
     const Session& session = state_.session(id);
     Bytes charged = session.holding(device).charges.total();
     if (const auto outside = session.outside.find(device); outside != session.outside.end())
       charged += outside->second.total();
     if (!charged.is_zero())
-      all.push_back({id, session.peer.pid, session.peer.command, charged, state_.tenants.name(tenant)});
+      all.push_back({id, session.peer.pid, session.peer.command, charged, session.tenant_name});
   }
   largest_first(all);
   return all;
@@ -211,7 +227,8 @@ std::vector<Denial::Holder> Explainer::largest_tenants(DeviceIndex device) const
   std::vector<Denial::Holder> all;
   for (const auto& [id, tenant] : state_.tenants.all()) {
     const Bytes used = state_.ledger.used(id, device);
-    if (!tenant.sessions.empty() && !used.is_zero()) all.push_back({{}, 0, "", used, tenant.name});
+    const bool has_own = !tenant.sessions.empty() || !tenant.leaves.empty();
+    if (tenant.owner == id && has_own && !used.is_zero()) all.push_back({{}, 0, "", used, tenant.name});
   }
   largest_first(all);
   return all;
@@ -274,7 +291,6 @@ Explanation Explainer::explanation_of(TenantId tenant, const std::vector<Session
   return explanation;
 }
 
-// Requests of one tenant have the same holders.
 void Explainer::add_waiting(RequestId id, bool everything, Holders& holders, Holders& others,
                             Explanation& explanation, TimePoint now) const {
   const auto once = [](Holders& known, std::pair<TenantId, DeviceIndex> key, auto find) {
@@ -287,8 +303,8 @@ void Explainer::add_waiting(RequestId id, bool everything, Holders& holders, Hol
     const DeviceIndex device = request.parts[part].device;
     const auto reason = refusal.part == part ? refusal.reason : Denial::Reason::kTurn;
     Denial denial = figures_of(request, {part, reason}, now);
-    const std::pair key(request.tenant, device);
-    denial.holders = once(holders, key, [&] { return this->holders(request.tenant, device); });
+    const TenantId of = asked_of(request, denial);
+    denial.holders = once(holders, {of, device}, [&] { return this->holders(of, device); });
     if (everything) {
       denial.other_tenants = once(others, {{}, device}, [&] { return largest_tenants(device); });
       std::erase_if(denial.other_tenants, [&](const auto& one) { return one.tenant == denial.tenant; });
@@ -300,7 +316,7 @@ void Explainer::add_waiting(RequestId id, bool everything, Holders& holders, Hol
 std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<SessionId>& sessions) const {
   const Ledger& ledger = state_.ledger;
   std::vector<SessionId> all = sessions;
-  if (const auto& own = state_.tenants.at(tenant).sessions; !own.empty()) all.assign(own.begin(), own.end());
+  if (auto own = state_.tenants.sessions_of(tenant); !own.empty()) all = std::move(own);
   std::vector<Standing> standings;
   for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
     Standing& standing = standings.emplace_back();

@@ -51,6 +51,8 @@ class Explainer {
   Denial::Soonest soonest_memory(const Request& request, const Request::Part& part, TimePoint now) const;
   // The latest deadline of all sessions at or below `below` that are asked for memory. None: no session is.
   std::optional<TimePoint> asked_until(DeviceIndex device, TenantId below) const;
+  Bytes room_of_slice(const Session& session, SliceId slice) const;
+  TenantId asked_of(const Request& request, const Denial& denial) const;
   std::vector<Denial::Holder> holders(TenantId tenant, DeviceIndex device) const;
   std::vector<Denial::Holder> largest_tenants(DeviceIndex device) const;
   Explanation explanation_of(TenantId tenant, const std::vector<SessionId>& sessions, bool everything,

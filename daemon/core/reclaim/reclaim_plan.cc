@@ -131,7 +131,13 @@ class Planner {
   // Without memory that is on its way back. Quarantined memory counts: the session that pins it answers for
   // it.
   Bytes net_borrowed(TenantId tenant) const {
-    return ledger_.borrowed(tenant, device_).minus(ledger_.charges(tenant, device_)[Charge::kReturning]);
+    const Bytes returning = ledger_.charges(tenant, device_)[Charge::kReturning];
+    return ledger_.borrowed(tenant, device_).minus(returning.minus(facts_.staying(tenant)));
+  }
+  // The burst that remains when all memory on its way back, and all asked for so far, has left the tenant.
+  Bytes burst_left(TenantId tenant) const {
+    const Bytes leaving = facts_.coming(tenant).minus(facts_.staying(tenant));
+    return ledger_.borrowed(tenant, device_).minus(leaving + drawn_of(tenant));
   }
   // The share after all memory asked for so far has come back.
   double net_share(TenantId tenant) const {
@@ -149,10 +155,15 @@ class Planner {
   Bytes draw(TenantId tenant, Bytes amount, ReclaimCause cause) {
     if (amount.is_zero()) return {};
     Bytes drawn;
-    if (ledger_.borrowers(tenant, device_).empty())
+    const auto& members = ledger_.borrowers(tenant, device_);
+    if (members.empty()) {
       drawn = ask_leaf(tenant, amount, net_borrowed(tenant), cause);
-    else
+    } else {
+      // Parts have no guarantee that would leave them something: the burst is that of the whole.
+      const bool has_parts = ledger_.whole(members.begin()->tenant) == tenant;
+      if (has_parts && cause != ReclaimCause::kDebt) amount = std::min(amount, burst_left(tenant));
       drawn = collect(tenant, amount, cause);
+    }
     asked_.drawn[tenant] += drawn;
     return drawn;
   }
@@ -174,7 +185,7 @@ void plan_fairness(const Ledger& ledger, DeviceIndex device, const Request& requ
                    Planner& planner) {
   if (open.is_zero()) return;
   Planner::Asked before = planner.asked();
-  Bytes more = request.part_on(device).min_bytes;  // that the node would have then
+  Bytes more = needed_of(ledger, request, device);  // that the node would have then
   for (TenantId node = request.tenant; node != top && !open.is_zero(); node = ledger.parent(node)) {
     const Quota& quota = ledger.quota(node, device);
     const Bytes after = ledger.burst(node, device) + more;
@@ -206,10 +217,10 @@ Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const Re
 // Every return from below `tenant` counts, for whichever cause, since the excess includes the tenant's debt.
 Bytes lack_below(const Ledger& ledger, DeviceIndex device, TenantId tenant, const Request& request,
                  const Coming& coming, const ReclaimTargets& targets) {
-  const Bytes min_bytes = request.part_on(device).min_bytes;
+  const Bytes needed = needed_of(ledger, request, device);
   // Declared memory does not obstruct a claim below the tenant.
-  const bool only_pool = min_bytes <= ledger.claimable(request.tenant, device, tenant);
-  Bytes open = ledger.excess_at(tenant, request.tenant, device, min_bytes).minus(coming(tenant));
+  const bool only_pool = needed <= ledger.claimable(request.tenant, device, tenant);
+  Bytes open = ledger.excess_at(tenant, request.tenant, device, needed).minus(coming(tenant));
   for (const auto& [leaf, target] : targets) {
     if (is_below(ledger, leaf, tenant))
       open = open.minus(only_pool ? target.pool() : relieves(ledger, device, leaf, target, tenant));
@@ -228,19 +239,31 @@ void plan_held_back(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex de
   }
 }
 
+// The need of a request of `tenant`, or of a part of it, that the tenant's own limit or reach has no room
+// for. Amounts that the plan asks of the tenant make room as well; declared memory makes room in its limit
+// alone.
+Bytes lack_within(const Ledger& ledger, DeviceIndex device, TenantId tenant, Bytes needed,
+                  const Coming& coming, const ReclaimPlan& plan) {
+  Bytes pool, declared;
+  for (const auto& [leaf, target] : plan.targets) {
+    if (!is_below(ledger, leaf, tenant)) continue;
+    pool += target.pool();
+    declared += target.declared;
+  }
+  const Bytes over_limit = (ledger.used(tenant, device) + needed).minus(ledger.quota(tenant, device).limit);
+  const Bytes over_reach =
+      (ledger.charges(tenant, device).total() + needed).minus(ledger.reach(tenant, device));
+  return std::max(over_limit.minus(declared), over_reach).minus(coming(tenant) + pool);
+}
+
 // The need of the request that its own tenant has no room for. Only the tenant's own sessions can help.
-// Amounts that the plan asks of the tenant make room as well; declared memory makes room in its limit alone.
 Bytes lack_within(const Ledger& ledger, DeviceIndex device, const Request& request, const Coming& coming,
                   const ReclaimPlan& plan) {
+  const Bytes needed = needed_of(ledger, request, device);
   const TenantId leaf = request.tenant;
-  const Bytes min_bytes = request.part_on(device).min_bytes;
-  const auto found = plan.targets.find(leaf);
-  const ReclaimTarget asked = found == plan.targets.end() ? ReclaimTarget{} : found->second;
-  const Bytes over_limit = (ledger.used(leaf, device) + min_bytes).minus(ledger.quota(leaf, device).limit);
-  const Bytes over_reach =
-      (ledger.charges(leaf, device).total() + min_bytes).minus(ledger.reach(leaf, device));
-  const Bytes open = std::max(over_limit.minus(asked.declared), over_reach);
-  return open.minus(coming(leaf) + asked.pool());
+  const TenantId whole = ledger.whole(leaf);
+  const Bytes lack = lack_within(ledger, device, leaf, needed, coming, plan);
+  return whole == leaf ? lack : std::max(lack, lack_within(ledger, device, whole, needed, coming, plan));
 }
 
 // Plans for claims below a tenant whose own limit has no room for them: free memory does not help these. A
@@ -249,11 +272,11 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
                          const ReclaimFacts& facts, Planner& planner, ReclaimPlan& plan) {
   Bytes collected;
   for (const TenantId tenant : ledger.overcommitted(device)) {
-    Bytes needed = ledger.charges(tenant, device).total();
-    for (const auto& [id, min_bytes] : arbiter.claims(device)) {
-      if (is_below(ledger, arbiter.find(id)->tenant, tenant)) needed += min_bytes;
+    Bytes sum = ledger.charges(tenant, device).total();
+    for (const auto& [id, needed] : arbiter.claims(device)) {
+      if (is_below(ledger, arbiter.find(id)->tenant, tenant)) sum += needed;
     }
-    Bytes open = needed.minus(ledger.quota(tenant, device).limit).minus(facts.coming(tenant));
+    Bytes open = sum.minus(ledger.quota(tenant, device).limit).minus(facts.coming(tenant));
     plan.held_lack += open;
     for (const auto& [leaf, target] : planner.asked().targets) {
       if (is_below(ledger, leaf, tenant)) open = open.minus(target.claims);
@@ -263,12 +286,13 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   return collected;
 }
 
-// The leaves below the debtor that declared memory beyond their guarantee, the largest amount first.
+// The leaves below the debtor that declared memory beyond their tenant's guarantee, the largest amount first.
 std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                                                   const ReclaimFacts& facts) {
   std::vector<std::pair<Bytes, TenantId>> found;
   for (const auto& [leaf, bytes] : facts.declared) {
-    const Bytes beyond = ledger.used(leaf, device).minus(ledger.quota(leaf, device).guarantee);
+    const TenantId tenant = ledger.whole(leaf);
+    const Bytes beyond = ledger.used(tenant, device).minus(ledger.quota(tenant, device).guarantee);
     const Bytes part = std::min(bytes, beyond);
     if (!part.is_zero() && is_below(ledger, leaf, debtor)) found.emplace_back(part, leaf);
   }
@@ -280,10 +304,10 @@ std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIn
 
 Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
               Bytes there) {
-  const Bytes min_bytes = request.part_on(device).min_bytes;
-  if (ledger.lends(device)) return (min_bytes + arbiter.spoken_for(request.id, device)).minus(there);
+  const Bytes needed = needed_of(ledger, request, device);
+  if (ledger.lends(device)) return (needed + arbiter.spoken_for(request.id, device)).minus(there);
   const Bytes claimable = ledger.claimable(request.tenant, device);
-  return std::max(min_bytes.minus(there), (min_bytes.minus(claimable) + ledger.kept(device)).minus(there));
+  return std::max(needed.minus(there), (needed.minus(claimable) + ledger.kept(device)).minus(there));
 }
 
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
@@ -291,7 +315,7 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
   ReclaimPlan plan;
   const Bytes there = ledger.free(device) + facts.coming({});
   Planner planner(ledger, device, facts, std::move(debts));
-  plan.claims_lack = arbiter.claimed(device).minus(there);
+  plan.claims_lack = arbiter.claimed(device).minus(there.minus(facts.staying({})));
   Bytes collected = plan_overcommitted(ledger, arbiter, device, facts, planner, plan);
   if (const Bytes open = plan.claims_lack.minus(collected); !open.is_zero())
     planner.collect({}, open, ReclaimCause::kClaims);

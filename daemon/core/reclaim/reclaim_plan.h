@@ -55,6 +55,8 @@ struct ReclaimFacts {
   std::function<Bytes(TenantId, ReclaimCause)> givable;
   /// Memory that leaves have declared, or were seen to hold past the broker, if a session answers for it.
   const std::map<TenantId, Bytes>& declared;
+  /// Of `coming`: what jobs have reserved again then, and others' claims do not get.
+  Coming staying = [](TenantId) { return Bytes{}; };
 };
 
 /// Decides which tenants are asked for memory of `device` for the waiting requests: docs/arbiter.md has the

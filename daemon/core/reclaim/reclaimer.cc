@@ -60,6 +60,36 @@ Bytes Reclaimer::coming(DeviceIndex device, TimePoint now, TenantId of) const {
   return state_.ledger.charges(of, device)[Charge::kReturning] + terminations_.coming(device, of, now);
 }
 
+// Memory on its way back that jobs have reserved again then, and that others' claims do not get, since it
+// lies within promises (Reservations). By the job's leaf and each tenant above it; none: all.
+std::map<TenantId, Bytes> Reclaimer::reserved_again(DeviceIndex device, TimePoint now) const {
+  std::map<TenantId, Bytes> again;
+  if (state_.arbiter.claimed(device).is_zero()) return again;
+  const Ledger& ledger = state_.ledger;
+  std::vector<std::pair<std::vector<TenantId>, Bytes>> jobs;  // each with the way from its leaf to the top
+  for (const CommandJobId id : state_.reserving[device]) {
+    const TenantId leaf = state_.jobs.at(id).leaf;
+    const Bytes bytes = ledger.refilled(leaf, device, coming(device, now, leaf));
+    if (bytes.is_zero()) continue;
+    auto& way = jobs.emplace_back(std::vector<TenantId>{}, bytes).first;
+    for (TenantId node = leaf; node; node = ledger.parent(node)) way.push_back(node);
+    for (const TenantId node : way) again[node] += bytes;
+    again[{}] += bytes;
+  }
+  std::map<TenantId, Bytes> given;
+  for (const auto& [way, bytes] : jobs) {
+    Bytes part = bytes;
+    for (const TenantId node : way) {
+      const Bytes leaving = coming(device, now, node).minus(again.at(node));
+      part = std::min(part, ledger.borrowed(node, device).minus(leaving + given[node]));
+    }
+    for (const TenantId node : way) given[node] += part;
+    given[{}] += part;
+  }
+  for (auto& [node, bytes] : again) bytes -= given[node];
+  return again;
+}
+
 template <class Plan>
 auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief,
                            TimePoint now, Plan plan) const {
@@ -67,12 +97,18 @@ auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> co
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
     if (is_victim(session, device, ReclaimCause::kDebt, belief))
-      declared[session.tenant] += session.declared(device);
+      declared[state_.tenants.leaf_of(session.tenant)] += session.declared(device);
   }
   const auto givable = [&](TenantId tenant, ReclaimCause cause) {
     return this->givable(tenant, device, cause, belief, now);
   };
-  return plan(ReclaimFacts{state_.policy.devices[device].granularity, std::move(coming), givable, declared});
+  const std::map<TenantId, Bytes> again = reserved_again(device, now);
+  const auto staying = [&](TenantId below) {
+    const auto found = again.find(below);
+    return found == again.end() ? Bytes{} : found->second;
+  };
+  return plan(
+      ReclaimFacts{state_.policy.devices[device].granularity, std::move(coming), givable, declared, staying});
 }
 
 ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
@@ -157,9 +193,13 @@ Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause
     if (is_victim(session, device, cause, belief)) sum += answerable(session, device);
   }
   if (cause == ReclaimCause::kDebt) return sum;
+  const Ledger& ledger = state_.ledger;
+  // A job that returns memory of its reservation frees none for the next in the line.
+  const bool for_line = cause == ReclaimCause::kFairness;
+  const Bytes kept = for_line ? ledger.reservation(tenant, device) : ledger.reserved(tenant, device);
   // Memory of processes that are being terminated is on its way: only the rest may be asked for.
   return std::min(sum,
-                  state_.ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now)));
+                  ledger.borrowed(tenant, device).minus(terminations_.coming(device, tenant, now) + kept));
 }
 
 std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, DeviceIndex device,
@@ -191,7 +231,8 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, D
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
-    if (session.tenant == tenant && is_victim(session, device, ReclaimCause::kDebt, belief))
+    if (state_.tenants.leaf_of(session.tenant) == tenant &&
+        is_victim(session, device, ReclaimCause::kDebt, belief))
       all.emplace_back(session.declared(device), id);
   }
   largest_first(all);
@@ -359,8 +400,12 @@ void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
   if (std::ranges::none_of(one.spent, owes_nothing)) return;
   const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
   std::erase_if(one.spent, [&](const auto& entry) {
-    const auto target = targets.find(state_.session(entry.first).tenant);
-    return owes_nothing(entry) && target != targets.end() && !target->second.forced().is_zero();
+    const Session& session = state_.session(entry.first);
+    const auto target = targets.find(session.leaf);
+    const auto declared = targets.find(state_.tenants.leaf_of(session.tenant));
+    const bool is_asked = (target != targets.end() && !target->second.forced().is_zero()) ||
+                          (declared != targets.end() && !declared->second.declared.is_zero());
+    return owes_nothing(entry) && is_asked;
   });
 }
 
@@ -368,9 +413,8 @@ bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Sessi
                          DeviceIndex device) const {
   const auto& claims = state_.arbiter.claims(device);
   if (!claims.empty() && claims.begin()->first <= liability.newest) return false;
-  return std::ranges::none_of(state_.ledger.in_debt(device), [&](TenantId debtor) {
-    return state_.tenants.is_below(session.tenant, debtor);
-  });
+  return std::ranges::none_of(state_.ledger.in_debt(device),
+                              [&](TenantId debtor) { return state_.tenants.is_below(session.leaf, debtor); });
 }
 
 void Reclaimer::exited(SessionId session) {

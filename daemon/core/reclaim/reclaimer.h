@@ -89,6 +89,7 @@ class Reclaimer {
   ReclaimPlan plan(DeviceIndex device, Belief belief, TimePoint now) const;
   SiblingTargets plan_siblings(DeviceIndex device, const ReclaimPlan& plan, TimePoint now) const;
   ReclaimTargets plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const;
+  std::map<TenantId, Bytes> reserved_again(DeviceIndex device, TimePoint now) const;
   template <class Plan>
   auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
                   Plan plan) const;
@@ -114,7 +115,7 @@ class Reclaimer {
 
   // Asking for requests of the same tenant.
   void ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now);
-  std::vector<std::pair<Bytes, SessionId>> siblings_of(TenantId tenant, DeviceIndex device,
+  std::vector<std::pair<Bytes, SessionId>> siblings_of(TenantId leaf, DeviceIndex device,
                                                        const SiblingTarget& target) const;
   bool may_be_asked(const Session& session, DeviceIndex device, RequestId request) const;
   void ask_sibling(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
@@ -130,15 +131,18 @@ class Reclaimer {
   bool lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const;
   void watch_debts(DeviceIndex device, TimePoint now);
   void end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now);
+  void name_debtor(Event& event, TenantId debtor, DeviceIndex device) const;
   void end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now);
   template <class Amount>
   bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now, Amount amount);
   void end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now);
-  const Session* choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const;
+  std::vector<SessionId> charged_at(TenantId leaf, DeviceIndex device) const;
+  const Session* choose(const std::vector<SessionId>& sessions, DeviceIndex device, Bytes needed,
+                        TimePoint now) const;
   std::optional<TimePoint> due_of(const Session& session, DeviceIndex device) const;
   std::optional<TimePoint> liable_until(const Session& session, DeviceIndex device) const;
   void wake(DeviceIndex device, TimePoint at);
-  void wake_for(TenantId tenant, DeviceIndex device, TimePoint now);
+  void wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now);
 
   State& state_;
   Terminations terminations_;

@@ -38,7 +38,7 @@ std::vector<RequestId> Reclaimer::watch_claims(DeviceIndex device, const Reclaim
 bool Reclaimer::lacks_memory(RequestId claim, DeviceIndex device, const ReclaimPlan& plan) const {
   if (!plan.claims_lack.is_zero()) return true;
   const Request& request = *state_.arbiter.find(claim);
-  return bool{state_.ledger.limiting(request.tenant, device, request.part_on(device).min_bytes)};
+  return bool{state_.ledger.limiting(request.tenant, device, needed_of(state_.ledger, request, device))};
 }
 
 void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now) {
@@ -57,21 +57,32 @@ void Reclaimer::watch_debts(DeviceIndex device, TimePoint now) {
   const auto& in_debt = state_.ledger.in_debt(device);
   std::erase_if(debts, [&](const auto& entry) {
     if (in_debt.contains(entry.first)) return false;
-    Event& event = state_.outbox.note(Event::Kind::kDebtPaid, now);
-    if (state_.tenants.contains(entry.first)) event.tenant = state_.tenants.name(entry.first);
-    event.device = device;
+    name_debtor(state_.outbox.note(Event::Kind::kDebtPaid, now), entry.first, device);
     return true;
   });
   for (const TenantId debtor : in_debt) {
     if (debts.try_emplace(debtor, now).second) {
       Event& event = state_.outbox.note(Event::Kind::kDebt, now);
-      event.tenant = state_.tenants.name(debtor);
-      event.device = device;
+      name_debtor(event, debtor, device);
       event.bytes = state_.ledger.debt(debtor, device);
     }
   }
   if (state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return;
-  for (const TenantId debtor : in_debt) end_for_debt(device, debtor, now);
+  for (const TenantId debtor : in_debt) {
+    // The limit of a job keeps nothing from others.
+    const bool is_job = state_.tenants.owner_of(debtor) != debtor;
+    if (!is_job) end_for_debt(device, debtor, now);
+  }
+}
+
+// The debtor may be gone.
+void Reclaimer::name_debtor(Event& event, TenantId debtor, DeviceIndex device) const {
+  event.device = device;
+  if (!state_.tenants.contains(debtor)) return;
+  event.tenant = state_.tenants.name(state_.tenants.owner_of(debtor));
+  const auto job =
+      std::ranges::find_if(state_.jobs, [&](const auto& one) { return one.second.leaf == debtor; });
+  if (job != state_.jobs.end()) event.job = job->first;
 }
 
 // Each debt has its own plan and its own victims.
@@ -100,13 +111,13 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
   for (const auto& [tenant, target] : targets) {
     const Bytes own = amount(target);
     if (own <= most) continue;
-    if (const Session* session = choose(tenant, device, std::min(own, lack), now)) {
+    if (const Session* session = choose(charged_at(tenant, device), device, std::min(own, lack), now)) {
       chosen = session;
       most = own;
     }
   }
   if (chosen == nullptr) {
-    for (const auto& [tenant, target] : targets) wake_for(tenant, device, now);
+    for (const auto& [tenant, target] : targets) wake_for(charged_at(tenant, device), device, now);
     return false;
   }
   replan();
@@ -134,13 +145,26 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
   }
 }
 
+// The sessions with charges at the leaf: of its own, and sessions of jobs, whose declared memory is charged
+// to the rest.
+std::vector<SessionId> Reclaimer::charged_at(TenantId leaf, DeviceIndex device) const {
+  const auto& own = state_.tenants.at(leaf).sessions;
+  std::vector<SessionId> sessions(own.begin(), own.end());
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (session.leaf != leaf && state_.tenants.leaf_of(session.tenant) == leaf) sessions.push_back(id);
+  }
+  return sessions;
+}
+
 // Chooses among the overdue sessions with the earliest due time, as if each had been visited when it became
 // due: the smallest session that suffices, else the largest.
-const Session* Reclaimer::choose(TenantId tenant, DeviceIndex device, Bytes needed, TimePoint now) const {
+const Session* Reclaimer::choose(const std::vector<SessionId>& sessions, DeviceIndex device, Bytes needed,
+                                 TimePoint now) const {
   const Session* chosen = nullptr;
   Bytes brings;
   TimePoint first = now;
-  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+  for (const SessionId id : sessions) {
     const Session& session = state_.session(id);
     const Bytes bytes = session.holding(device).leaving() + session.declared(device);
     const Imports::Kept kept = state_.imports.kept(id, device);
@@ -183,8 +207,8 @@ std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceI
   return owes ? std::optional(found->second.liability->due) : std::nullopt;
 }
 
-void Reclaimer::wake_for(TenantId tenant, DeviceIndex device, TimePoint now) {
-  for (const SessionId id : state_.tenants.at(tenant).sessions) {
+void Reclaimer::wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now) {
+  for (const SessionId id : sessions) {
     if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);
   }
 }

@@ -11,12 +11,12 @@ namespace gpumem::core {
 void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now) {
   Device& one = devices_[device];
   std::map<SessionId, Bytes> shares;
-  for (const auto& [tenant, target] : targets) {
+  for (const auto& [leaf, target] : targets) {
     Bytes open = target.bytes;
-    for (const auto& [bytes, id] : siblings_of(tenant, device, target)) {
+    for (const auto& [bytes, id] : siblings_of(leaf, device, target)) {
       const Bytes part = std::min(open, bytes);
       if (part.is_zero()) break;
-      shares[id] = part;
+      shares[id] = std::max(shares[id], part);
       open -= part;
     }
   }
@@ -32,22 +32,29 @@ void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, 
 }
 
 // The sessions that can give for the tenant's request, with the most that each can give, in the order in
-// which they are asked. Empty if all together have less than the target.
-std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId tenant, DeviceIndex device,
+// which they are asked: those of its job if the job's own limit holds it back, else all of its tenant. Empty
+// if all together have less than the target.
+std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId leaf, DeviceIndex device,
                                                                 const SiblingTarget& target) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   if (target.bytes.is_zero()) return all;
   const Device& one = devices_[device];
-  const SessionId asking = state_.arbiter.find(target.request)->session;
+  const Request& asking = *state_.arbiter.find(target.request);
+  const Ledger& ledger = state_.ledger;
+  const bool by_job = ledger.limiting(leaf, device, needed_of(ledger, asking, device)) == leaf;
   Bytes sum;
-  for (const SessionId id : state_.tenants.at(tenant).sessions) {
-    if (id == asking) continue;
+  for (const SessionId id : state_.tenants.sessions_of(by_job ? leaf : state_.tenants.owner_of(leaf))) {
+    if (id == asking.session) continue;
     const Session& session = state_.session(id);
     if (!may_be_asked(session, device, target.request)) continue;
     const auto asked = session.asked.find(device);
     const Bytes otherwise =
         asked == session.asked.end() ? Bytes{} : asked->second.own - asked->second.declared;
-    const Bytes bytes = answerable(session, device).minus(otherwise);
+    Bytes bytes = answerable(session, device).minus(otherwise);
+    // What a job returns of its reservation stays reserved.
+    if (session.leaf != leaf)
+      bytes = std::min(bytes,
+                       ledger.on_loan(session.leaf, device).minus(ledger.reservation(session.leaf, device)));
     if (bytes.is_zero()) continue;
     all.emplace_back(bytes, id);
     sum += bytes;

@@ -30,7 +30,7 @@ Bytes Terminations::sum(TenantId of, TimePoint now, Amount amount) const {
   Bytes sum;
   for (const auto& [id, termination] : ending_) {
     const Session& session = state_.session(id);
-    if (termination.given_up_at > now && state_.tenants.is_below(session.tenant, of)) sum += amount(session);
+    if (termination.given_up_at > now && state_.tenants.is_below(session.leaf, of)) sum += amount(session);
   }
   return sum;
 }
@@ -52,7 +52,8 @@ Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
 Bytes Terminations::coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const {
   return sum(of, now, [&](const Session& session) {
     const auto outside = session.outside.find(device);
-    const Bytes besides = outside == session.outside.end() ? Bytes{} : outside->second.total();
+    const bool is_charged = state_.tenants.is_below(state_.tenants.leaf_of(session.tenant), of);
+    const Bytes besides = is_charged && outside != session.outside.end() ? outside->second.total() : Bytes{};
     return brings(session, device) + besides;
   });
 }

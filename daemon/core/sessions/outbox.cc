@@ -12,6 +12,7 @@ Event& Outbox::note(Event::Kind kind, TimePoint now) {
 Event& Outbox::note(Event::Kind kind, const Session& session, TimePoint now) {
   Event& event = note(kind, now);
   event.session = session.id;
+  event.job = session.job;
   event.pid = session.peer.pid;
   event.tenant = session.tenant_name;
   return event;

@@ -8,17 +8,18 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   OutsideCharge& outside = session.outside[device];
   Bytes& charged = outside.*part;
   if (charged == bytes) return;
+  const TenantId leaf = state_.tenants.leaf_of(session.tenant);
   if (bytes > charged)
-    state_.ledger.charge_outside(session.tenant, device, bytes - charged);
+    state_.ledger.charge_outside(leaf, device, bytes - charged);
   else
-    state_.ledger.release_outside(session.tenant, device, charged - bytes);
+    state_.ledger.release_outside(leaf, device, charged - bytes);
   if (part == &OutsideCharge::declared)
     state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
   const Bytes unasked = outside.unasked();
   charged = bytes;
   if (part == &OutsideCharge::overhead)
     outside.unforeseen = bytes.minus(state_.policy.devices[device].context_overhead);
-  state_.charge_unasked(session.tenant, device, unasked, outside.unasked());
+  state_.charge_unasked(leaf, device, unasked, outside.unasked());
   if (session.declared(device).is_zero())
     state_.declaring[device].erase(session.id);
   else
@@ -31,7 +32,7 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
   const Bytes overhead = state_.policy.devices[device].context_overhead;
   if (has_begun || overhead.is_zero()) return {};
-  const TenantId limiting = state_.ledger.limiting(session.tenant, device, overhead);
+  const TenantId limiting = state_.ledger.limiting(state_.tenants.leaf_of(session.tenant), device, overhead);
   if (!limiting) return {};
   return Error{Code::kResourceExhausted,
                "a context on " + state_.policy.devices[device].uuid + " is charged with " +
@@ -49,9 +50,10 @@ void Outside::begin_context(Session& session, DeviceIndex device) {
 }
 
 void Outside::end(Session& session) {
+  const TenantId leaf = state_.tenants.leaf_of(session.tenant);
   for (const auto& [device, outside] : session.outside) {
-    if (!outside.total().is_zero()) state_.ledger.release_outside(session.tenant, device, outside.total());
-    state_.charge_unasked(session.tenant, device, outside.unasked(), {});
+    if (!outside.total().is_zero()) state_.ledger.release_outside(leaf, device, outside.total());
+    state_.charge_unasked(leaf, device, outside.unasked(), {});
     state_.declaring[device].erase(session.id);
     if (!outside.declared.is_zero()) state_.outbox.record(Checkpoint::Declaration{session.id, device, {}});
   }

@@ -5,6 +5,7 @@
 #include <boost/intrusive/list.hpp>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,18 @@ struct Lease {
 };
 
 struct Slice {
+  struct Refused {
+    Bytes min_bytes;
+    TimePoint at;
+  };
   SliceId id;
   DeviceIndex device = 0;
   Bytes limit;
   Bytes charged;  ///< all its leases, those on their way back included
   Bytes held;     ///< of `charged`: offered or active
   std::string label;
+  std::optional<Refused>
+      refused{};  ///< of a job's session: its latest request that was, and not granted since
 };
 
 /// What a session is asked to give back of a device.
@@ -102,7 +109,9 @@ struct Session {
                              boost::intrusive::constant_time_size<false>>;
 
   SessionId id;
-  TenantId tenant;
+  TenantId tenant;   ///< of its user
+  TenantId leaf;     ///< that is charged for what it is lent: its tenant, or one below that (Tenants)
+  CommandJobId job;  ///< the job of `leaf`; none: it is in no job
   std::string tenant_name;
   Peer peer;
   TimePoint since;
@@ -146,7 +155,8 @@ inline Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session) {
   return {slice.id, session, slice.device, slice.limit, slice.label};
 }
 inline Checkpoint::Session checkpoint_of(const Session& session) {
-  return {session.id, session.peer, session.label, session.tenant_name, session.since, session.ended};
+  return {session.id,    session.peer,  session.label, session.tenant_name,
+          session.since, session.ended, session.job};
 }
 
 /// A granted request whose extents are being brought together.
@@ -160,12 +170,37 @@ struct Assembly {
   }
 };
 
+/// A tenant, or a leaf below one that has jobs.
 struct Tenant {
   TenantId id;
+  TenantId owner;  ///< of a leaf: whose it is; else itself
   std::string name;
-  bool configured = false;                                  ///< by a rule; else it goes with its last session
-  boost::container::small_flat_set<SessionId, 1> sessions;  ///< and those that have ended, but are charged
-  std::size_t sessions_below = 0;                           ///< with those of the tenants below it
+  bool configured = false;  ///< by a rule, or a job's; else it goes with its last session
+  boost::container::small_flat_set<SessionId, 1>
+      sessions;                    ///< charged here, and those that have ended, but are charged
+  std::size_t sessions_below = 0;  ///< with those of the tenants below it
+  TenantId rest{};  ///< the leaf of its sessions in no job; none: it has had no jobs, and is a leaf
+  std::set<TenantId> leaves{};  ///< `rest` and those of its jobs
+};
+
+/// A command with all its processes. It has a leaf below its tenant, whose limit is the limit of all of them
+/// together.
+struct CommandJob {
+  struct OnDevice {
+    Bytes peak;              ///< the most that it was lent at one time
+    TimePoint idle_since{};  ///< its reservation has not been used since
+    Bytes
+        restored{};  ///< the part of its reservation at the broker before that the pool has not got back yet
+  };
+  CommandJobId id;
+  TenantId leaf;
+  SessionId owner;            ///< none: it is gone, and with it the reservation
+  std::uint64_t account = 0;  ///< of the user or pod that may join it (Peer::account)
+  std::string label;
+  TimePoint since{};
+  std::vector<OnDevice> devices;
+  Duration waited{};         ///< for memory, all its requests together
+  std::uint64_t denied = 0;  ///< requests
 };
 
 }  // namespace gpumem::core

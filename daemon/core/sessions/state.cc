@@ -18,6 +18,7 @@ State::State(Policy policy_in_force)
       policy(std::move(policy_in_force)),
       tenants(ledger),
       arbiter(ledger, of_devices(policy, &DevicePolicy::granularity), policy.aging),
+      reserving(policy.devices.size()),
       declaring(policy.devices.size()),
       past_broker(policy.devices.size()),
       unasked(policy.devices.size()) {}
@@ -49,6 +50,26 @@ Result<Session*> State::borrower(SessionId id) {
 Session* State::find(SessionId id) {
   const auto found = sessions.find(id);
   return found == sessions.end() ? nullptr : found->second.get();
+}
+
+CommandJob* State::find_job(CommandJobId id) {
+  const auto found = jobs.find(id);
+  return found == jobs.end() ? nullptr : &found->second;
+}
+
+Checkpoint::CommandJob State::checkpoint_of(const CommandJob& job) const {
+  Checkpoint::CommandJob one{job.id, job.owner, job.account, job.label, job.since,
+                             {},     {},        job.waited,  job.denied};
+  for (DeviceIndex device = 0; device < job.devices.size(); ++device) {
+    one.limits.push_back(ledger.quota(job.leaf, device).limit);
+    one.reservations.push_back(ledger.reservation(job.leaf, device) + job.devices[device].restored);
+  }
+  return one;
+}
+
+void State::transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges) {
+  ledger.transfer(from.leaf, to, device, charges, {});
+  if (const CommandJob* job = find_job(from.job)) record(*job);  // with a smaller reservation
 }
 
 Result<DeviceIndex> State::find_device(const std::string& uuid) const {

@@ -31,6 +31,12 @@ struct State {
   const Session* find(SessionId id) const { return const_cast<State*>(this)->find(id); }
   /// Errors  kNotFound: names the devices that there are.
   Result<DeviceIndex> find_device(const std::string& uuid) const;
+  /// The job of that number. Null: there is none.
+  CommandJob* find_job(CommandJobId id);
+  Checkpoint::CommandJob checkpoint_of(const CommandJob& job) const;
+  void record(const CommandJob& job) { outbox.record(checkpoint_of(job)); }
+  /// Charges the leaf `to` with what the session has been charged with so far.
+  void transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges);
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
   /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
   void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
@@ -45,10 +51,12 @@ struct State {
   Imports imports;
   boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
   IdSource<SessionId> session_ids;
-  std::set<SessionId> session_order;           ///< the same, for listings
-  std::set<SessionId> detached_sessions;       ///< of `session_order`: without a process
-  std::vector<std::set<SessionId>> declaring;  ///< by device: who answers for memory outside the pool
-  std::vector<Bytes> past_broker;              ///< by device: taken past the broker, as last seen
+  std::map<CommandJobId, CommandJob> jobs;
+  std::vector<std::set<CommandJobId>> reserving;  ///< by device: jobs that have a reservation on it
+  std::set<SessionId> session_order;              ///< all sessions, for listings
+  std::set<SessionId> detached_sessions;          ///< of `session_order`: without a process
+  std::vector<std::set<SessionId>> declaring;     ///< by device: who answers for memory outside the pool
+  std::vector<Bytes> past_broker;                 ///< by device: taken past the broker, as last seen
   /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and
   /// of contexts what their estimate did not tell.
   std::vector<std::map<TenantId, Bytes>> unasked;

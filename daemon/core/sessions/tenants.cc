@@ -1,6 +1,7 @@
 #include "daemon/core/sessions/tenants.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpumem::core {
 namespace {
@@ -18,7 +19,7 @@ Result<TenantId> Tenants::admit(const Policy& policy, const TenantMatch& match) 
 
 TenantId Tenants::add(const std::string& name, Quotas quotas, TenantId parent) {
   const TenantId id = ledger_.add_tenant(std::move(quotas), parent);
-  tenants_[id] = {.id = id, .name = name, .configured = false, .sessions = {}};
+  tenants_[id] = {.id = id, .owner = id, .name = name, .configured = false, .sessions = {}};
   by_name_[name] = id;
   return id;
 }
@@ -57,10 +58,76 @@ void Tenants::retire(TenantId id) {
   const auto found = tenants_.find(id);
   if (found == tenants_.end()) return;
   const Tenant& tenant = found->second;
-  if (tenant.configured || !tenant.sessions.empty() || !ledger_.is_idle(id)) return;
+  if (tenant.configured || !tenant.sessions.empty() || !ledger_.is_idle(id) || ledger_.has_members(id))
+    return;
+  const TenantId owner = tenant.owner;
+  if (owner == id) {
+    by_name_.erase(tenant.name);
+  } else {
+    Tenant& above = tenants_.at(owner);
+    const bool is_rest = above.rest == id;
+    if (is_rest && above.leaves.size() > 1) return;  // as long as there are jobs
+    if (is_rest) above.rest = {};
+    above.leaves.erase(id);
+  }
   ledger_.remove_tenant(id);
-  by_name_.erase(tenant.name);
   tenants_.erase(found);
+  if (owner == id) return;
+  if (const TenantId rest = at(owner).rest) retire(rest);
+  retire(owner);
+}
+
+// ---- Leaves ----
+
+TenantId Tenants::add_leaf(TenantId tenant, std::string name, Quotas quotas) {
+  const TenantId leaf = ledger_.add_part(std::move(quotas), tenant);
+  tenants_[leaf] = {
+      .id = leaf, .owner = tenant, .name = std::move(name), .configured = false, .sessions = {}};
+  tenants_.at(tenant).leaves.insert(leaf);
+  return leaf;
+}
+
+TenantId Tenants::divide(TenantId tenant) {
+  const TenantId rest = add_leaf(tenant, name(tenant), Quotas(ledger_.device_count(), {{}, kUnlimited}));
+  for (DeviceIndex device = 0; device < ledger_.device_count(); ++device)
+    ledger_.transfer(tenant, rest, device, Charges(ledger_.charges(tenant, device)),
+                     ledger_.outside(tenant, device));
+  Tenant& divided = tenants_.at(tenant);
+  Tenant& leaf = tenants_.at(rest);
+  leaf.sessions = std::exchange(divided.sessions, {});
+  leaf.sessions_below = divided.sessions_below;
+  divided.rest = rest;
+  return rest;
+}
+
+TenantId Tenants::add_job(TenantId tenant, std::string name, Quotas quotas) {
+  const TenantId leaf = add_leaf(tenant, std::move(name), std::move(quotas));
+  tenants_.at(leaf).configured = true;
+  return leaf;
+}
+
+void Tenants::end_job(TenantId leaf) {
+  tenants_.at(leaf).configured = false;
+  retire(leaf);
+}
+
+void Tenants::move_job(TenantId leaf, TenantId to) {
+  Tenant& moved = tenants_.at(leaf);
+  const TenantId from = std::exchange(moved.owner, to);
+  tenants_.at(from).leaves.erase(leaf);
+  tenants_.at(to).leaves.insert(leaf);
+  ledger_.set_parent(leaf, to);
+  count_sessions();
+}
+
+std::vector<SessionId> Tenants::sessions_of(TenantId tenant) const {
+  const Tenant& one = at(tenant);
+  std::vector<SessionId> sessions(one.sessions.begin(), one.sessions.end());
+  for (const TenantId leaf : one.leaves) {
+    const auto& more = at(leaf).sessions;
+    sessions.insert(sessions.end(), more.begin(), more.end());
+  }
+  return sessions;
 }
 
 void Tenants::retire_all() {
@@ -113,7 +180,7 @@ Tenants::Rules Tenants::rules_under(const Policy& policy, const Rules& members) 
   Rules rules = members;
   // Processes that are no clients are charged too; whose they are then, the next look at the device tells.
   for (const auto& [id, tenant] : tenants_) {
-    if (!tenant.sessions.empty() || ledger_.is_idle(id)) continue;
+    if (tenant.owner != id || !sessions_of(id).empty() || ledger_.is_idle(id)) continue;
     TenantRule rule{
         .name = tenant.name, .uid = {}, .gid = {}, .quotas = policy.others.value_or(nothing(policy))};
     if (policy.others) rule.parent = policy.others_parent;

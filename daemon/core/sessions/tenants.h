@@ -14,6 +14,10 @@ namespace gpumem::core {
 /// Who there is: the tree of tenants by name, and which sessions belong to which. Their quotas and their
 /// place in the tree are in the ledger.
 ///
+/// A tenant is a leaf of the tree until it has a job. Then there are leaves below it: one for each job, and
+/// one for the rest of its sessions, for charges outside the pool, and for processes that are no clients.
+/// Leaves are no tenants for anybody else: by name, only the tenant is found.
+///
 /// Invariant  a tenant is configured, or has sessions, or is charged; each is in the ledger exactly once.
 class Tenants {
  public:
@@ -26,6 +30,19 @@ class Tenants {
   Result<TenantId> admit(const Policy& policy, const TenantMatch& match);
   /// Forgets a tenant that nothing keeps; does nothing to others.
   void retire(TenantId id);
+  /// Where sessions in no job, and charges outside the pool, are charged: the tenant itself, or its rest.
+  TenantId leaf_of(TenantId tenant) const { return at(tenant).rest ? at(tenant).rest : tenant; }
+  /// The tenant that a leaf is below; of a tenant itself.
+  TenantId owner_of(TenantId leaf) const { return at(leaf).owner; }
+  /// Gives a tenant without leaves a leaf for the rest, which has all its sessions and charges from now on.
+  TenantId divide(TenantId tenant);
+  /// A leaf for a job, below a tenant that is divided.
+  TenantId add_job(TenantId tenant, std::string name, Quotas quotas);
+  void end_job(TenantId leaf);
+  /// Puts the leaf of a job below another tenant, which is divided.
+  void move_job(TenantId leaf, TenantId to);
+  /// The tenant's sessions, in all its leaves.
+  std::vector<SessionId> sessions_of(TenantId tenant) const;
   void join(TenantId tenant, SessionId session);
   void leave(TenantId tenant, SessionId session);
 
@@ -53,6 +70,7 @@ class Tenants {
 
  private:
   TenantId add(const std::string& name, Quotas quotas, TenantId parent);
+  TenantId add_leaf(TenantId tenant, std::string name, Quotas quotas);
   Result<void> check_room(const Policy& policy, const TenantMatch& match) const;
   TenantId parent_of(const TenantMatch& match) const;
   void count_sessions();

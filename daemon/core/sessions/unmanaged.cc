@@ -209,16 +209,18 @@ TenantId Unmanaged::Look::tenant_of_process(const Process& process) {
 void Unmanaged::Look::charge_foreign_process(ForeignProcess& foreign, TenantId tenant, Bytes bytes) {
   const TenantId before = foreign.tenant;
   if (before) {
-    state_.ledger.release_outside(before, seen_.device, foreign.charged);
-    state_.charge_unasked(before, seen_.device, foreign.charged, {});
+    const TenantId leaf = state_.tenants.leaf_of(before);
+    state_.ledger.release_outside(leaf, seen_.device, foreign.charged);
+    state_.charge_unasked(leaf, seen_.device, foreign.charged, {});
   }
   if (tenant) {
-    state_.ledger.charge_outside(tenant, seen_.device, bytes);
-    state_.charge_unasked(tenant, seen_.device, {}, bytes);
+    const TenantId leaf = state_.tenants.leaf_of(tenant);
+    state_.ledger.charge_outside(leaf, seen_.device, bytes);
+    state_.charge_unasked(leaf, seen_.device, {}, bytes);
   }
   foreign.tenant = tenant;
   foreign.charged = tenant ? bytes : Bytes{};
-  if (before && before != tenant) state_.tenants.retire(before);
+  if (before && before != tenant) state_.tenants.retire(state_.tenants.leaf_of(before));
 }
 
 // Those that are gone, that became clients, or whose pid another process has now.

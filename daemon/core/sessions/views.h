@@ -48,6 +48,26 @@ struct TenantView {
   RegionTotal regions;  ///< of this tenant alone
 };
 
+/// A job, and what it has of each device.
+struct JobView {
+  struct OnDevice {
+    Bytes limit;
+    Bytes charged;   ///< what it has reserved included
+    Bytes reserved;  ///< of `charged`: not on loan
+    Bytes peak;
+    std::size_t waiting = 0;
+  };
+  CommandJobId id;
+  std::string tenant;
+  std::string label;
+  SessionId owner;  ///< none: gone
+  TimePoint since{};
+  std::size_t sessions = 0;
+  Duration waited{};
+  std::uint64_t denied = 0;
+  std::vector<OnDevice> devices;
+};
+
 /// How a tenant stands on a device.
 struct Standing {
   DeviceIndex device = 0;
@@ -117,6 +137,7 @@ struct SharedView {
 struct SessionView {
   SessionId id;
   std::string tenant;
+  CommandJobId job;  ///< that it is in; none: in none
   Peer peer;
   std::string label;
   TimePoint since;

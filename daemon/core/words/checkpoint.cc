@@ -14,6 +14,16 @@ void Checkpoint::put(const Session& one) {
   last.session = std::max(last.session, one.id);
 }
 
+void Checkpoint::put(const CommandJob& one) {
+  jobs.insert_or_assign(one.id, one);
+  last.job = std::max(last.job, one.id);
+}
+
+void Checkpoint::put(const CommandJobGone& one) {
+  jobs.erase(one.id);
+  last.job = std::max(last.job, one.id);
+}
+
 void Checkpoint::put(const Slice& one) {
   slices.insert_or_assign(one.id, one);
   last.slice = std::max(last.slice, one.id);
@@ -51,9 +61,13 @@ void Checkpoint::put(const Declaration& one) {
 }
 
 void Checkpoint::put(const Numbers& one) {
-  last = {std::max(last.session, one.session), std::max(last.slice, one.slice),
-          std::max(last.lease, one.lease),     std::max(last.grant, one.grant),
-          std::max(last.import, one.import),   last.region};
+  last = {std::max(last.session, one.session),
+          std::max(last.slice, one.slice),
+          std::max(last.lease, one.lease),
+          std::max(last.grant, one.grant),
+          std::max(last.import, one.import),
+          last.region,
+          last.job};
 }
 
 void Checkpoint::put(const Region& one) {
@@ -103,11 +117,14 @@ void Checkpoint::put(const SessionGone& one) {
 std::vector<Checkpoint::Change> Checkpoint::changes() const {
   std::vector<Change> changes{last};
   if (last.region && !regions.contains(last.region)) changes.emplace_back(RegionGone{last.region});
-  changes.reserve(1 + sessions.size() + slices.size() + leases.size() + imports.size() + suspects.size() +
-                  declarations.size() + handles.size() + regions.size() + sealed.size() + waiting.size());
+  if (last.job && !jobs.contains(last.job)) changes.emplace_back(CommandJobGone{last.job});
+  changes.reserve(1 + jobs.size() + sessions.size() + slices.size() + leases.size() + imports.size() +
+                  suspects.size() + declarations.size() + handles.size() + regions.size() + sealed.size() +
+                  waiting.size());
   const auto add = [&](const auto& entries) {
     for (const auto& [id, entry] : entries) changes.emplace_back(entry);
   };
+  add(jobs);
   add(sessions);
   add(slices);
   add(leases);

@@ -25,8 +25,24 @@ struct Checkpoint {
     std::string tenant;
     TimePoint since{};
     bool ended = false;  ///< its lane is gone; its process may still use what is lent to it
+    CommandJobId job{};  ///< that it is in
     bool operator==(const Session&) const = default;
   };
+  /// A job, below the tenant of the sessions that are in it, and of its owner.
+  struct CommandJob {
+    CommandJobId id;
+    SessionId owner;  ///< none: gone
+    std::uint64_t account = 0;
+    std::string label;
+    TimePoint since{};
+    std::vector<Bytes> limits;        ///< by device
+    std::vector<Bytes> reservations;  ///< by device
+    Duration waited{};
+    std::uint64_t denied = 0;
+    bool operator==(const CommandJob&) const = default;
+  };
+  /// `id`  also the highest so far.
+  using CommandJobGone = Gone<CommandJobId>;
   struct Slice {
     SliceId id;
     SessionId session;
@@ -129,7 +145,8 @@ struct Checkpoint {
     LeaseId lease;
     GrantId grant;
     ImportId import;
-    RegionId region;  ///< told by RegionGone
+    RegionId region;   ///< told by RegionGone
+    CommandJobId job;  ///< told by CommandJobGone
     bool operator==(const Numbers&) const = default;
   };
   using SessionGone = Gone<SessionId>;
@@ -142,11 +159,12 @@ struct Checkpoint {
     bool operator==(const WaitingGone&) const = default;
   };
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
-  using Change =
-      std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone, Declaration,
-                   Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect, Answer, RegionSealed>;
+  using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
+                              Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect,
+                              Answer, RegionSealed, CommandJob, CommandJobGone>;
 
   std::map<SessionId, Session> sessions;
+  std::map<CommandJobId, CommandJob> jobs;
   std::map<SliceId, Slice> slices;
   std::map<LeaseId, Lease> leases;
   std::map<ImportId, Import> imports;
@@ -168,6 +186,8 @@ struct Checkpoint {
 
  private:
   void put(const Session& one);
+  void put(const CommandJob& one);
+  void put(const CommandJobGone& one);
   void put(const Slice& one);
   void put(const Lease& one);
   void put(const Import& one);

@@ -50,6 +50,7 @@ std::string asked_in_words(const Denial& denial) {
 
 // A limit is the tenant's own, or that of one it belongs to.
 std::string owner_in_words(const Denial& denial) {
+  if (denial.is_limit_of_job) return "its job's limit";
   return denial.limiting_tenant == denial.tenant
              ? "the tenant's limit"
              : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
@@ -57,6 +58,9 @@ std::string owner_in_words(const Denial& denial) {
 
 // No giving back would help.
 std::string excess_in_words(const Denial& denial) {
+  if (denial.is_limit_of_job)
+    return to_string(denial.asked_min) + " is more than the whole limit of its job, " +
+           to_string(denial.limiting_limit) + ": ask for less, or start the command with a higher --limit";
   const bool is_own = denial.limiting_tenant == denial.tenant;
   const std::string limit =
       (is_own ? "the whole limit"
@@ -68,6 +72,11 @@ std::string excess_in_words(const Denial& denial) {
                   : ": ask for less, or ask the administrator for a higher limit");
 }
 
+std::string for_more_in_words(const Denial& denial) {
+  return denial.is_limit_of_job ? "start the command with a higher --limit"
+                                : "ask the administrator for a higher limit";
+}
+
 std::string obstacle_in_words(const Denial& denial) {
   switch (denial.reason) {
     case Denial::Reason::kSliceLimit:
@@ -77,7 +86,7 @@ std::string obstacle_in_words(const Denial& denial) {
       if (denial.asked_min > denial.limiting_limit) return excess_in_words(denial);
       return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
              ", of which " + to_string(denial.limiting_charged) + " are charged already" +
-             holders_in_words(denial) + "; give memory back or ask the administrator for a higher limit";
+             holders_in_words(denial) + "; give memory back or " + for_more_in_words(denial);
     case Denial::Reason::kDebt:
       return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
              owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +

@@ -42,8 +42,9 @@ struct Denial {
   Bytes asked_min;
   Bytes slice_limit;
   Quota quota;
-  Bytes charged;                ///< to the tenant
-  std::string limiting_tenant;  ///< whose limit it is, of kTenantLimit and kDebt
+  Bytes charged;                 ///< to the tenant
+  std::string limiting_tenant;   ///< owner of the limit, of kTenantLimit and kDebt
+  bool is_limit_of_job = false;  ///< the limiting one is the job, whose name is `limiting_tenant`
   Bytes limiting_limit;
   Bytes limiting_charged;
   Bytes pool;

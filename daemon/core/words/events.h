@@ -45,6 +45,7 @@ struct Event {
   TimePoint at{};
   std::string tenant;  ///< empty: of no tenant
   SessionId session;
+  CommandJobId job;  ///< that the session is in
   std::optional<DeviceIndex> device;
   Bytes bytes;
   RequestId request;

@@ -118,6 +118,8 @@ struct Policy {
   /// Even a request that may not wait is given this long while memory is on its way back: nobody holds that
   /// memory, and it arrives within milliseconds.
   Duration return_grace = std::chrono::milliseconds(250);
+  /// The line may have what a job has reserved and not used for so long.
+  Duration reserve_idle = std::chrono::seconds(120);
   PastBrokerPolicy past_broker{};
   /// A request that has waited this long is overtaken only by claims.
   Duration aging = std::chrono::minutes(10);

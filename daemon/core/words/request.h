@@ -7,10 +7,10 @@
 
 namespace gpumem::core {
 
-/// A growth that asks for memory: of one device, or of several, all or nothing.
+/// A growth that asks for memory: of one device, or of several, all or nothing. Or a job's reservation.
 struct Request {
   struct Part {
-    SliceId slice;
+    SliceId slice;  ///< none: it is for a reservation
     DeviceIndex device = 0;
     Bytes bytes;
     Bytes min_bytes;  ///< content with this; at most `bytes`
@@ -19,8 +19,8 @@ struct Request {
   using Parts = boost::container::small_vector<Part, 1>;
   RequestId id;
   SessionId session;
-  TenantId tenant;
-  Parts parts;  ///< each of another device
+  TenantId tenant;  ///< the leaf that will be charged
+  Parts parts;      ///< each of another device
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
@@ -28,7 +28,9 @@ struct Request {
   bool may_borrow = true;
   bool is_recorded = false;   ///< the next broker is told that it waits
   std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
+  CommandJobId job{};         ///< the job of the leaf `tenant`; none: of no job
 
+  bool is_reservation() const { return !parts.front().slice; }
   bool is_for(DeviceIndex device) const {
     return std::ranges::find(parts, device, &Part::device) != parts.end();
   }
@@ -36,7 +38,7 @@ struct Request {
   const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }
 };
 
-/// A request that is granted: its bytes are charged as offered.
+/// A request that is granted: its bytes are charged as offered, or reserved.
 struct Granted {
   Request request;
   boost::container::small_vector<Bytes, 1> bytes;  ///< of each part

@@ -39,6 +39,16 @@ Result<void> check(const Grow& request) {
                                            std::to_string(request.parts.size())};
 }
 
+Result<void> check(const BeginJob& request) {
+  if (auto label = check_label(request.label); !label) return label;
+  const bool is_one = request.limit.is_zero() || request.limit_points == 0;
+  if (is_one && request.limit_points <= 10'000) return {};
+  return Error{Code::kInvalidArgument,
+               "the limit of a job is an amount, or at most 100% of what its tenant can have"};
+}
+
+Result<void> check(const ReserveForJob& request) { return check_device_name(request.device); }
+
 Result<void> check(const ImportHandle& request) {
   if (std::string_view(request.handle.data(), request.handle.size()).starts_with(kHandleMark)) return {};
   return Error{Code::kInvalidArgument,

@@ -40,6 +40,21 @@ struct Return {
   SliceId slice;
   std::vector<LeaseId> leases;
 };
+/// Makes a job of the session's, which lives as long as the session and the sessions that join it.
+struct BeginJob {
+  std::string label;
+  Bytes limit{};  ///< of each device, for all its sessions together; zero: none but the tenant's
+  std::uint64_t limit_points =
+      0;  ///< instead: hundredths of a percent of what its tenant can have; zero: none
+};
+/// Reserves memory for the session's job. It waits in the line as a growth does.
+struct ReserveForJob {
+  std::string device;  ///< UUID
+  Bytes bytes;         ///< less, where its tenant cannot have as much
+  Duration wait{};
+};
+/// What the session's job has used so far.
+struct DescribeJob {};
 struct DeclareCharge {
   std::string device;  ///< UUID
   Bytes bytes;         ///< in all
@@ -153,17 +168,21 @@ struct Describe {};
 struct Explain {};
 
 /// Each of the requests. A transport that does not have one of them fails its test.
-using AnyRequest = std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle,
-                                ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation,
-                                RemoveRegion, DeclareCharge, Ping, Spent, Describe, Explain>;
+using AnyRequest =
+    std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
+                 Publish, MapRegion, MapOrReserve, ReleaseReservation, RemoveRegion, DeclareCharge, Ping,
+                 Spent, Describe, Explain, BeginJob, ReserveForJob, DescribeJob>;
 inline constexpr std::array<std::string_view, std::variant_size_v<AnyRequest>> kRequestNames{
-    "OpenSlice",    "CloseSlice",    "Grow",    "Return",    "ExportHandle", "ImportHandle",
-    "RevokeHandle", "ReleaseImport", "Publish", "MapRegion", "MapOrReserve", "ReleaseReservation",
-    "RemoveRegion", "Charge",        "Ping",    "Spent",     "Describe",     "Explain"};
+    "OpenSlice",    "CloseSlice",    "Grow",       "Return",    "ExportHandle", "ImportHandle",
+    "RevokeHandle", "ReleaseImport", "Publish",    "MapRegion", "MapOrReserve", "ReleaseReservation",
+    "RemoveRegion", "Charge",        "Ping",       "Spent",     "Describe",     "Explain",
+    "BeginJob",     "ReserveForJob", "DescribeJob"};
 
 /// Whether a request can be understood, whatever the broker lends. Errors  kInvalidArgument.
 Result<void> check(const OpenSlice& request);
 Result<void> check(const Grow& request);
+Result<void> check(const BeginJob& request);
+Result<void> check(const ReserveForJob& request);
 Result<void> check(const ImportHandle& request);
 Result<void> check(const Publish& request);
 Result<void> check(const MapRegion& request);
@@ -174,6 +193,15 @@ Result<void> check_device_name(std::string_view device);
 /// A handle that nobody can guess. check() recognises it.
 HandleBytes new_handle();
 
+struct JobBegun {
+  CommandJobId job;
+};
+/// The use and the waits of all sessions of a job, over its whole time.
+struct JobAccount {
+  Bytes peak;  ///< of all devices, the largest
+  Duration waited{};
+  std::uint64_t denied = 0;
+};
 struct SliceOpened {
   SliceId slice;
   Bytes limit;

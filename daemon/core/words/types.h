@@ -30,6 +30,7 @@ inline std::uint64_t to_milliseconds(Duration duration) {
 
 using TenantId = Id<struct TenantTag>;
 using JobId = Id<struct JobTag>;
+using CommandJobId = Id<struct CommandJobTag>;
 using ImportId = Id<struct ImportTag>;
 using RegionId = Id<struct RegionTag>;
 using ReservationId = Id<struct ReservationTag>;
@@ -44,6 +45,9 @@ inline constexpr std::uint32_t kMaxPriority = 9;
 
 /// As the largest extent of a request: its memory comes as one, of exactly its size.
 inline constexpr Bytes kOneExtent{std::numeric_limits<std::uint64_t>::max()};
+
+/// As a limit: it holds nothing back, however much is asked for.
+inline constexpr Bytes kUnlimited{std::numeric_limits<std::uint64_t>::max()};
 
 /// What a tenant may have on one device.
 struct Quota {

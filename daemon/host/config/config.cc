@@ -43,6 +43,8 @@ void read_broker(TomlReader& reader, const toml::table& table, Config& config) {
       {"max_sessions", reader.number(config.max_sessions, 1, 100'000)},
       {"max_sessions_per_tenant", reader.number(config.max_sessions_per_tenant, 1, 100'000)},
       {"max_wait_seconds", reader.number(config.max_wait_seconds, 0, 7 * kDaySeconds)},
+      {"reserve_idle_seconds",
+       reader.duration<std::chrono::seconds>(config.reserve_idle, 0, 7 * kDaySeconds)},
       {"aging_seconds", reader.duration<std::chrono::seconds>(config.aging, 0, 7 * kDaySeconds)},
       {"reconcile_seconds", reader.duration<std::chrono::seconds>(config.reconcile, 0, kDaySeconds)},
       {"past_broker", reader.choice<bool>(config.past_broker.end, {{"report", false}, {"end", true}})},

@@ -78,6 +78,7 @@ struct Config {
   std::size_t max_sessions_per_tenant = 2048;
   std::int64_t max_wait_seconds = 3600;
   core::Duration aging = core::Policy{}.aging;
+  core::Duration reserve_idle = core::Policy{}.reserve_idle;
   std::chrono::seconds reconcile{5};  ///< between two looks at the driver's figures; 0: only when asked
   core::PastBrokerPolicy past_broker;
   bool fabric_handles = false;  ///< extents have them, where the device offers them

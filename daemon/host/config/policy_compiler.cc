@@ -261,6 +261,7 @@ Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFa
   policy.max_sessions_per_tenant = config.max_sessions_per_tenant;
   policy.max_wait = std::chrono::seconds(config.max_wait_seconds);
   policy.aging = config.aging;
+  policy.reserve_idle = config.reserve_idle;
   policy.past_broker = config.past_broker;
   if (auto ok = core::check(policy); !ok) return ok.error();
   return compiled;

@@ -293,6 +293,14 @@ RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer an
   return id;
 }
 
+RequestId Loop::reserve_for_job(SessionId session, const core::ReserveForJob& request, GrowAnswer answer) {
+  const auto place = broker_.place_kept(session, request, now());
+  const RequestId id = place ? *place : request_ids_.next();
+  pending_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) { broker.reserve_for_job(id, session, request, at); });
+  return id;
+}
+
 RequestId Loop::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_maps_.add(id, session, std::move(answer));

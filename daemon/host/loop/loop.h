@@ -71,10 +71,12 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override;
   std::optional<core::Caller> caller_of(int connection) const override;
-  Result<SessionId> open_session(int connection, std::string label,
+  Result<SessionId> open_session(int connection, std::string label, core::CommandJobId job,
                                  std::shared_ptr<core::SessionHolder> holder) override;
   void end_session(SessionId session) override;
   RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
+  RequestId reserve_for_job(SessionId session, const core::ReserveForJob& request,
+                            GrowAnswer answer) override;
   RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
@@ -123,7 +125,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     SessionId session;
     Ends ends;
   };
-  Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label);
+  Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label,
+                              core::CommandJobId job);
   Error no_descriptors() const;
   // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
   void run(const Work& work);

@@ -59,10 +59,11 @@ void Loop::refuse(Connection connection, const Error& error) {
   if (auto lane = Lane::create(io_, std::move(connection), *this, disposal_, unread_)) (*lane)->refuse(error);
 }
 
-Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const std::string& label) {
+Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const std::string& label,
+                                        core::CommandJobId job) {
   auto ends = make_ends(*lane);
   if (!ends) return ends.error();
-  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now());
+  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now(), job);
   if (!session) return session.error();
   crash_at(CrashPoint::kSessionOpened);
   if (auto written = write_down(); !written) {  // before the Welcome tells of it
@@ -130,6 +131,7 @@ lane::Welcome Loop::welcome_of(SessionId session) const {
   lane::Welcome body{};
   body.version = lane::kVersion;
   body.session = session.value;
+  body.job = broker_.job_of(session).value;
   body.tenant = decltype(body.tenant)::of(broker_.tenant_name(session));
   body.driver_folder = decltype(body.driver_folder)::of(driver_folder_);
   for (const core::DevicePolicy& device : broker_.policy().devices)
@@ -167,7 +169,7 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
   auto hello = lane::body_of<lane::Hello>(frame);
   if (!hello) return hello.error();
   if (auto spoken = check_versions(hello->oldest, hello->newest); !spoken) return spoken;
-  auto opened = open_session(lane, std::string(hello->label.view()));
+  auto opened = open_session(lane, std::string(hello->label.view()), {hello->job});
   if (!opened) return opened.error();
   const lane::Welcome body = welcome_of(opened->session);
   lane->welcome(opened->session, lane::Outgoing(body, frame.header.request).bytes(), opened->ends.numbers());
@@ -183,7 +185,7 @@ std::optional<core::Caller> Loop::caller_of(int connection) const {
   return caller;
 }
 
-Result<SessionId> Loop::open_session(int connection, std::string label,
+Result<SessionId> Loop::open_session(int connection, std::string label, core::CommandJobId job,
                                      std::shared_ptr<core::SessionHolder> holder) {
   auto client = connections_.find(connection);
   if (!client) return Error{Code::kUnauthenticated, "the connection of this call has ended"};
@@ -192,7 +194,7 @@ Result<SessionId> Loop::open_session(int connection, std::string label,
   auto link = StreamLink::create(io_, std::move(*client), std::move(holder));
   if (!link) return link.error();
   if (budget_.is_reserved((*link)->descriptor(), administrators_.include(peer))) return no_descriptors();
-  auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now());
+  auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now(), job);
   if (!session) return session.error();
   const bool added = clients_.emplace(*session, Client{*link}).second;
   GPUMEM_CHECK(added, "session ids are new");

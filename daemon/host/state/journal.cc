@@ -93,6 +93,8 @@ constexpr Bytes kMostOfLease = gibibytes(1 << 20);
 bool fits(const core::Checkpoint::Change& change, std::size_t devices) {
   if (const auto* lease = std::get_if<core::Checkpoint::Lease>(&change))
     if (lease->size.is_zero() || lease->size > kMostOfLease) return false;
+  if (const auto* job = std::get_if<core::Checkpoint::CommandJob>(&change))
+    return job->limits.size() <= devices && job->reservations.size() <= devices;
   return std::visit(
       [&](const auto& one) {
         if constexpr (requires { one.device; }) return one.device < devices;

@@ -20,7 +20,8 @@ static_assert(
                                         Checkpoint::Import, Checkpoint::ImportGone, Checkpoint::Declaration,
                                         Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
                                         Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
-                                        Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed>>);
+                                        Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed,
+                                        Checkpoint::CommandJob, Checkpoint::CommandJobGone>>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -150,7 +151,13 @@ requires(sizeof(Kind) == sizeof(Kind::id))  // the id is all
 template <class Coder>
 void code(Coder& coder, Checkpoint::Session& one) {
   code_all(coder, one.id, one.peer.pid, one.peer.uid, one.peer.can_be_ended, one.peer.maps, one.peer.gids,
-           one.peer.command, one.peer.started, one.label, one.tenant, one.since, one.ended, one.peer.pod);
+           one.peer.command, one.peer.started, one.label, one.tenant, one.since, one.ended, one.peer.pod,
+           one.job);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::CommandJob& one) {
+  code_all(coder, one.id, one.owner, one.account, one.label, one.since, one.limits, one.reservations,
+           one.waited, one.denied);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {

@@ -37,6 +37,12 @@ class Canceller {
 
 #endif
 
+/// The C form of a wait for memory.
+inline std::int64_t wait_ms(std::optional<std::chrono::milliseconds> wait) {
+  if (!wait) return 0;
+  return wait->count() > 0 ? wait->count() : GPUMEM_AT_ONCE;
+}
+
 /// The C options of one growth. A stop request on the C++ options' token calls the growth off.
 class GrowthOptions {
  public:
@@ -45,7 +51,7 @@ class GrowthOptions {
       : canceller_(from.stop)
 #endif
   {
-    options_.wait_ms = std::max<std::int64_t>(from.wait.count(), 0);
+    options_.wait_ms = wait_ms(from.wait);
     options_.least = from.least.count;
 #ifdef __cpp_lib_jthread
     options_.canceller = canceller_.get();

@@ -144,7 +144,7 @@ TEST_F(CAllocator, OpeningRefusesBadOptionsWithAReason) {
   options.device = "GPU-00000000-0000-0000-0000-000000000001";
   EXPECT_TRUE(fails(GPUMEM_NOT_FOUND, gpumem_allocator_open(session_, &options, &opened)));
   options = GPUMEM_ALLOCATOR_OPTIONS_INIT;
-  options.wait_ms = -1;
+  options.wait_ms = -2;
   EXPECT_TRUE(fails(GPUMEM_INVALID_ARGUMENT, gpumem_allocator_open(session_, &options, &opened), "wait_ms"));
   options = GPUMEM_ALLOCATOR_OPTIONS_INIT;
   options.idle_ms = -2;

@@ -11,8 +11,11 @@ size_t sum_of_sizes_set_by_macros(void) {
   const gpumem_statistics statistics = GPUMEM_STATISTICS_INIT;
   const gpumem_denial denial = GPUMEM_DENIAL_INIT;
   const gpumem_grow_step step = GPUMEM_GROW_STEP_INIT;
-  return denial.struct_size + step.struct_size + session.struct_size + slice.struct_size + grow.struct_size +
-         allocator.struct_size + placement.struct_size + statistics.struct_size;
+  const gpumem_job_options job = GPUMEM_JOB_OPTIONS_INIT;
+  const gpumem_job_account account = GPUMEM_JOB_ACCOUNT_INIT;
+  return job.struct_size + account.struct_size + denial.struct_size + step.struct_size + session.struct_size +
+         slice.struct_size + grow.struct_size + allocator.struct_size + placement.struct_size +
+         statistics.struct_size;
 }
 
 const size_t* struct_sizes_in_c(void) {

@@ -12,7 +12,7 @@ extern "C" {
         sizeof(gpumem_slice_options), sizeof(gpumem_grow_options), sizeof(gpumem_allocator_options),  \
         sizeof(gpumem_placement), sizeof(gpumem_statistics), sizeof(gpumem_size_class),               \
         sizeof(gpumem_block), sizeof(gpumem_denial), sizeof(gpumem_holder), sizeof(gpumem_grow_step), \
-        sizeof(gpumem_status), sizeof(bool)                                                           \
+        sizeof(gpumem_job_options), sizeof(gpumem_job_account), sizeof(gpumem_status), sizeof(bool)   \
   }
 
 /* Of structs initialised by their macros, in C. */

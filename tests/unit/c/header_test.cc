@@ -18,7 +18,8 @@ TEST(Header, MacrosSetTheSizesOfTheirStructs) {
   EXPECT_EQ(sum_of_sizes_set_by_macros(), sizeof(gpumem_session_options) + sizeof(gpumem_slice_options) +
                                               sizeof(gpumem_grow_options) + sizeof(gpumem_allocator_options) +
                                               sizeof(gpumem_placement) + sizeof(gpumem_statistics) +
-                                              sizeof(gpumem_denial) + sizeof(gpumem_grow_step));
+                                              sizeof(gpumem_denial) + sizeof(gpumem_grow_step) +
+                                              sizeof(gpumem_job_options) + sizeof(gpumem_job_account));
 }
 
 // A program that was compiled before must find what it knew where it was.
@@ -36,6 +37,8 @@ TEST(Header, StructsKeepTheLayoutOfVersion0) {
   EXPECT_EQ(offsetof(gpumem_denial, soonest_why), 176U);
   EXPECT_EQ(offsetof(gpumem_holder, tenant), 48U);
   EXPECT_EQ(offsetof(gpumem_grow_step, committed), 32U);
+  EXPECT_EQ(offsetof(gpumem_job_options, limit_points), 24U);
+  EXPECT_EQ(offsetof(gpumem_job_account, denied), 24U);
 }
 
 TEST(Header, StatusesAreTheCodesOfResult) {

@@ -47,6 +47,8 @@ FakeBroker::FakeBroker()
       page_(*map_page<BrokerPage>(page_file_.get())),
       lane_([this](int socket) { serve_lane(socket); }) {
   figures_.device_count = kUnseen + driver_->devices().size();
+  for (std::size_t i = kUnseen; i < figures_.device_count; ++i)
+    figures_.devices[i].pool = mebibytes(64).count;
   publish();
 }
 

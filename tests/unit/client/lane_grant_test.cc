@@ -162,6 +162,22 @@ TEST(LaneGrant, CalledOffEndsAsTheAnswerSays) {
   }
 }
 
+TEST(LaneGrant, ReservationOfAJobIsCalledOffAsAGrowth) {
+  std::stop_source stop;
+  FakeLane fake([&](int socket) {
+    greet(socket);
+    const Said asked = receive_frame(socket);
+    send_frame(socket, lane::Waiting{monotonic(kTimeout)}, asked.header.request);
+    stop.request_stop();
+    EXPECT_EQ(receive_frame(socket).as<lane::Cancel>().growth, asked.header.request);
+    send_frame(socket, failed(Code::kCancelled, "cancelled"), asked.header.request);
+  });
+  const auto lane = connected(fake);
+  const auto reserved = lane->reserve_for_job({0, 0, 1}, {lane->deadline(), stop.get_token()});
+  ASSERT_FALSE(reserved);
+  EXPECT_EQ(reserved.error().code, Code::kCancelled);
+}
+
 TEST(LaneGrant, CalledOffWithoutAnAnswerEndsWithinTheTimeout) {
   std::promise<void> waiting;
   std::promise<void> over;

@@ -61,6 +61,12 @@ Result<void, GrowError> grow_for(Lane& lane, std::chrono::nanoseconds wait, std:
                    [](GrantPart) {});
 }
 
+Result<void, GrowError> reserve_for(Lane& lane, std::chrono::nanoseconds wait) {
+  const auto now = Lane::Clock::now();
+  return lane.reserve_for_job({static_cast<std::uint64_t>(wait.count()), 0, 1 << 20},
+                              {now + lane.timeout(), {}, now + wait + lane.timeout()});
+}
+
 TEST_F(LaneResumed, MakesCallsAgainThatWereNotAnswered) {
   FakeLane fake(
       [](int socket) {
@@ -226,6 +232,24 @@ TEST_F(LaneResumed, AsksAgainForAReservation) {
     ASSERT_TRUE(outcome) << to_string(outcome.error());
     EXPECT_EQ(std::get<lane::NameReserved>(*outcome).reservation, 7U);
   }
+}
+
+TEST_F(LaneResumed, AsksAgainForAReservationOfItsJobForTheTimeThatIsLeft) {
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        send_frame(socket, lane::Waiting{}, receive_frame(socket).header.request);
+      },
+      [](int socket) {
+        resume(socket);
+        const Said again = receive_frame(socket);
+        EXPECT_EQ(again.as<lane::ReserveForJob>().bytes, 1U << 20);
+        EXPECT_LT(again.as<lane::ReserveForJob>().wait, std::chrono::nanoseconds(minutes(10)).count());
+        EXPECT_GT(again.as<lane::ReserveForJob>().wait, std::chrono::nanoseconds(minutes(9)).count());
+        send_frame(socket, lane::Done{}, again.header.request);
+      });
+  const auto lane = resumable(fake);
+  EXPECT_TRUE(reserve_for(*lane, minutes(10)));
 }
 
 TEST_F(LaneResumed, GrowthThatIsCalledOffDoesNotWaitForABroker) {

@@ -64,7 +64,7 @@ TEST(Session, ReadsItsFiguresFromTheBrokersPage) {
   BrokerPage page;
   initialize(page);
   page.figures.device_count = 2;
-  page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 5'000'000'000};
+  page.figures.devices[0] = {100, 90, 80, 70, 60, 50, 40, 5'000'000'000, 0, 0, 0};
   FakeLane lane([&](int socket) {
     const Said hello = receive_frame(socket);
     send_welcome(socket, hello.header.request, welcome({"GPU-x", "GPU-y"}),

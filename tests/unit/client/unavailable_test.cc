@@ -44,7 +44,7 @@ class Connecting {
  public:
   explicit Connecting(std::string folder) : folder_(std::move(folder)) {}
   Result<GreetedLane> once(const std::string& label = "test", milliseconds timeout = kShort) {
-    return brokers_.connect({folder_, label, timeout}, Lane::deadline_in(timeout));
+    return brokers_.connect({folder_, label, timeout}, 0, Lane::deadline_in(timeout));
   }
 
  private:

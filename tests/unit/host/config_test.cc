@@ -51,6 +51,7 @@ reserve = "all-but 2GiB"
 state_dir = "/y"
 admin_group = 27
 aging_seconds = 90
+reserve_idle_seconds = 30
 lend_guarantees = true
 reclaim_deadline_ms = 750
 escalation = "end-session"
@@ -67,6 +68,7 @@ fabric_handles = true
   EXPECT_EQ(config.state_folder, "/y");
   EXPECT_EQ(config.admin_group, "27");
   EXPECT_EQ(config.aging, std::chrono::seconds(90));
+  EXPECT_EQ(config.reserve_idle, std::chrono::seconds(30));
   EXPECT_TRUE(config.any_device.reclaim.lend_guarantees);
   EXPECT_EQ(config.any_device.reclaim.deadline, std::chrono::milliseconds(750));
   EXPECT_EQ(config.any_device.reclaim.escalation, core::Escalation::kEndSession);

@@ -14,6 +14,7 @@ namespace gpumem::host {
 namespace {
 
 using core::Checkpoint;
+using core::CommandJobId;
 using core::ImportId;
 using core::RegionId;
 using test::read_file;
@@ -44,7 +45,8 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::Suspect{SessionId{5}, {LeaseId{7}}},
           Checkpoint::Suspect{SessionId{4}, {LeaseId{9}}},
           Checkpoint::Declaration{SessionId{3}, 1, gibibytes(1)},
-          Checkpoint::Numbers{SessionId{30}, SliceId{50}, LeaseId{70}, GrantId{20}, ImportId{10}, {}},
+          Checkpoint::Numbers{
+              SessionId{30}, SliceId{50}, LeaseId{70}, GrantId{20}, ImportId{10}, {}, CommandJobId{9}},
           region,
           Checkpoint::Region{RegionId{5},
                              "kept",
@@ -70,6 +72,16 @@ std::vector<Checkpoint::Change> some_changes() {
                               {gibibytes(2), mebibytes(2)}},
           Checkpoint::Waiting{RequestId{12}, SessionId{3}, since, since, {SliceId{5}}, {mebibytes(2)}},
           Checkpoint::Waiting{RequestId{13}, SessionId{5}, since, since, {SliceId{5}}, {mebibytes(2)}},
+          Checkpoint::CommandJob{CommandJobId{7},
+                                 SessionId{3},
+                                 8,
+                                 "train",
+                                 since,
+                                 {gibibytes(8), gibibytes(4)},
+                                 {gibibytes(2), {}},
+                                 std::chrono::seconds(3),
+                                 2},
+          Checkpoint::CommandJob{CommandJobId{8}, {}, 0, "", since, {{}, {}}, {{}, {}}, {}, 0},
           Checkpoint::WaitingGone{SessionId{3}, RequestId{12}},
           Checkpoint::SessionGone{SessionId{5}},
           Checkpoint::SliceGone{SliceId{6}},
@@ -78,6 +90,7 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::RegionSealed{RegionId{5}},
           Checkpoint::RegionSealed{RegionId{6}},
           Checkpoint::RegionGone{RegionId{6}},
+          Checkpoint::CommandJobGone{CommandJobId{8}},
           Checkpoint::Answer{SessionId{3}, 7, 5},
           Checkpoint::Answer{SessionId{3}, 8, 6},
           Checkpoint::Answer{SessionId{5}, 7, 5}};

@@ -318,9 +318,11 @@ TEST(UserOfATenant, IsOneNumberSpelledInOneWay) {
 
 TEST(PolicyCompiler, TakesOverNumbers) {
   const core::Policy policy = good_policy(
-      "[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\naging_seconds = 7\npast_broker = \"end\"\n"
+      "[broker]\nmax_sessions = 5\nmax_wait_seconds = 60\naging_seconds = 7\nreserve_idle_seconds = "
+      "8\npast_broker = \"end\"\n"
       "past_broker_allowance = \"1GiB\"\n[default]\nrefuse = true\n");
   EXPECT_EQ(policy.aging, std::chrono::seconds(7));
+  EXPECT_EQ(policy.reserve_idle, std::chrono::seconds(8));
   EXPECT_TRUE(policy.past_broker.end);
   EXPECT_EQ(policy.past_broker.allowance, gibibytes(1));
   EXPECT_EQ(policy.max_sessions, 5U);

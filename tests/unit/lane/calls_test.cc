@@ -31,6 +31,9 @@ Kind kind_of(const core::Ping&) { return Kind::kPing; }
 Kind kind_of(const core::Spent&) { return Kind::kSpent; }
 Kind kind_of(const core::Describe&) { return Kind::kDescribe; }
 Kind kind_of(const core::Explain&) { return Kind::kExplain; }
+Kind kind_of(const core::BeginJob&) { return Kind::kBeginJob; }
+Kind kind_of(const core::ReserveForJob&) { return Kind::kReserveForJob; }
+Kind kind_of(const core::DescribeJob&) { return Kind::kDescribeJob; }
 
 // The message of each request on the stream.
 std::string type_of(std::string_view call) {
@@ -177,6 +180,9 @@ TEST_F(LateCalls, AreRefusedIfThePageOfTheLaneSaysSo) {
   check("RemoveRegion", RemoveRegion{});
   check("MapOrReserve", MapOrReserve{});
   check("ReleaseReservation", ReleaseReservation{});
+  check("BeginJob", BeginJob{});
+  check("ReserveForJob", ReserveForJob{});
+  check("DescribeJob", DescribeJob{});
 }
 
 core::Denial denial() {

@@ -23,10 +23,15 @@ struct PromptExecutor final : test::NoExecutor {
   explicit PromptExecutor(core::Broker& of) : broker(of) {}
   void post(Work work) override { work(broker, now); }
   void after(std::function<void()> done) override { done(); }
-  Result<SessionId> open_session(int, std::string label, std::shared_ptr<core::SessionHolder>) override {
+  Result<SessionId> open_session(int, std::string label, core::CommandJobId,
+                                 std::shared_ptr<core::SessionHolder>) override {
     return broker.open_session({.pid = 1, .uid = 1, .gids = {1}, .command = "test"}, std::move(label), now);
   }
   RequestId grow(SessionId, const core::Grow&, GrowAnswer answer) override {
+    answer(core::GrowFailure{{Code::kResourceExhausted, "nothing is there"}, {}});
+    return {};
+  }
+  RequestId reserve_for_job(SessionId, const core::ReserveForJob&, GrowAnswer answer) override {
     answer(core::GrowFailure{{Code::kResourceExhausted, "nothing is there"}, {}});
     return {};
   }

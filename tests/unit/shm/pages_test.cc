@@ -55,9 +55,9 @@ TEST(BrokerPage, LaysOutWordsWhereOtherLanguagesLookForThem) {
   EXPECT_EQ(word_at<std::uint64_t>(*page, 24), 2u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 32), 3u);
   EXPECT_EQ(word_at<std::uint64_t>(*page, 40), 4u);
-  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 64), 5u);
-  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 64 + 48), 6u);
-  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 64 + 56), 7u);
+  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 88), 5u);
+  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 88 + 48), 6u);
+  EXPECT_EQ(word_at<std::uint64_t>(*page, 48 + 31 * 88 + 56), 7u);
 }
 
 TEST(BrokerPage, OfAnotherKindVersionOrSizeIsRefused) {

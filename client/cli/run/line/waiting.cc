@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
 
 #include "client/cli/monitor/monitor.h"
+#include "client/cli/run/line/backoff.h"
 #include "client/cli/run/line/broker_session.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -15,200 +15,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kTick{1000};      // how often the terminal's line is drawn
-constexpr milliseconds kFirstTick{200};  // most requests are granted before it
-
-/// The pauses between questions to the broker: each is up to twice as long as the one before. Processes that
-/// begin together do not ask together, because each pause ends at a random moment of its second half.
-class Backoff {
- public:
-  Backoff(milliseconds first, milliseconds longest) : first_(first), longest_(longest) {}
-
-  Clock::time_point next() {
-    const auto end = Clock::now() + in_second_half(pause_);
-    pause_ = std::min(2 * pause_, longest_);
-    return end;
-  }
-  Clock::time_point next_of(milliseconds pause) { return Clock::now() + in_second_half(pause); }
-  void begin_anew() { pause_ = first_; }
-
- private:
-  milliseconds in_second_half(milliseconds pause) {
-    return milliseconds(std::uniform_int_distribution(pause.count() / 2, pause.count())(random_));
-  }
-
-  milliseconds first_, longest_;
-  milliseconds pause_ = first_;
-  std::minstd_rand random_{std::random_device()()};
-};
+constexpr milliseconds kTick{1000};  // how often the terminal's line is drawn
 
 milliseconds until(Clock::time_point moment) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(moment - Clock::now()));
-}
-
-class MemoryWait {
- public:
-  MemoryWait(const MemoryWaitOptions& options, const Signals& signals, Progress& progress)
-      : options_(options),
-        signals_(signals),
-        progress_(progress),
-        end_(Clock::now() + options.wait),
-        bytes_(options.bytes) {}
-
-  Result<Waited> run();
-
- private:
-  Result<void> open();
-  void ask_for_memory();
-  Result<void> refused(const v1::FailedResponse& failed);
-  Result<Bytes> room_of_limit(Bytes granularity) const;
-  void ask_how_it_goes();
-  void show(const v1::SessionAnswer& answer);
-  void show_full(const v1::Denial& denial);
-  void show(std::string state, std::string obstacle);
-  void draw() { progress_.show(state_, time_text() + obstacle_); }
-  milliseconds left() const { return until(end_); }
-  milliseconds pause() const;
-  std::string amount_text() const { return to_string(bytes_) + " of " + short_uuid(options_.device); }
-  std::string time_text() const {
-    return "; " + span_text(options_.wait - left()) + " of " + span_text(options_.wait);
-  }
-
-  const MemoryWaitOptions& options_;
-  const Signals& signals_;
-  Progress& progress_;
-  const Clock::time_point end_;
-  std::unique_ptr<BrokerSession> session_;
-  std::uint64_t slice_ = 0;
-  Bytes bytes_;
-
-  std::uint64_t growth_ = 0;  // the request for memory; 0: none is under way
-  Backoff growths_{milliseconds(100), milliseconds(2000)};
-  Clock::time_point next_growth_;
-  std::uint64_t explanation_ = 0;  // the request whose answer tells how it goes; 0: none is under way
-  Backoff explanations_{milliseconds(1000), milliseconds(16'000)};
-  Clock::time_point next_explanation_ = Clock::now() + kFirstTick;
-  std::string state_, obstacle_;  // as last shown
-};
-
-Result<void> MemoryWait::open() {
-  auto session = BrokerSession::open(options_.runtime_folder, options_.label);
-  if (!session) return session.error();
-  session_ = std::move(*session);
-  v1::SessionRequest request;
-  request.mutable_open_slice()->set_device(options_.device);
-  request.mutable_open_slice()->set_label(options_.label);
-  auto opened = session_->ask(std::move(request));
-  if (!opened) return opened.error();
-  slice_ = opened->slice_opened().slice();
-  // A listing that is refused or late ends nothing: then contexts stand in the way, too.
-  const auto room = room_of_limit(Bytes{opened->slice_opened().granularity()});
-  if (room && !room->is_zero()) bytes_ = std::min(bytes_, *room);
-  return {};
-}
-
-// The room that the tenant's limit has besides the contexts of the tenant's programs, which stay as long as
-// the programs do. Contexts are what is charged outside of slices and has not been declared.
-Result<Bytes> MemoryWait::room_of_limit(Bytes granularity) const {
-  const std::string& tenant = session_->opened().tenant();
-  const auto monitor = Monitor::connect(options_.runtime_folder);
-  if (!monitor) return monitor.error();
-  const auto usage = usage_of(*monitor, tenant, options_.device);
-  if (!usage) return usage.error();
-  const Bytes limit{usage->limit()};
-  Bytes contexts{usage->outside()};
-  if (bytes_ <= limit.minus(contexts)) return bytes_;
-  const auto sessions = monitor->sessions();
-  if (!sessions) return sessions.error();
-  for (const v1::SessionInfo& one : sessions->sessions()) {
-    if (one.tenant() != tenant) continue;
-    for (const v1::SharedMemory& shared : one.shared())
-      if (shared.device() == options_.device) contexts = contexts.minus({shared.declared()});
-  }
-  return limit.minus(contexts).rounded_down(granularity);
-}
-
-void MemoryWait::ask_for_memory() {
-  v1::SessionRequest request;
-  v1::GrowRequest& grow = *request.mutable_grow();
-  grow.set_wait_ms(static_cast<std::uint64_t>(left().count()));
-  v1::GrowPart& part = *grow.add_parts();
-  part.set_slice(slice_);
-  part.set_bytes(bytes_.count);
-  growth_ = session_->send(std::move(request));
-}
-
-// Memory of the tenant's own programs is the obstacle; they may return it. Errors  waiting does not help.
-Result<void> MemoryWait::refused(const v1::FailedResponse& failed) {
-  growth_ = 0;
-  const v1::Denial& denial = failed.denial();
-  const bool is_limit =
-      denial.reason() == v1::Denial::REASON_TENANT_LIMIT || denial.reason() == v1::Denial::REASON_DEBT;
-  const bool may_come_back = is_limit && denial.asked() <= denial.limiting_limit();
-  if (!may_come_back || left().count() == 0) return error_of(failed);
-  show_full(denial);
-  next_growth_ = growths_.next();
-  return {};
-}
-
-// Nobody waits for the answer, as a signal may come first. A refusal (a user has so many explanations a
-// second) only means that the line on the terminal says less.
-void MemoryWait::ask_how_it_goes() {
-  if (growth_ == 0 || explanation_ != 0 || Clock::now() < next_explanation_) return;
-  next_explanation_ = explanations_.next();
-  v1::SessionRequest request;
-  request.mutable_explain();
-  explanation_ = session_->send(std::move(request));
-}
-
-void MemoryWait::show(const v1::SessionAnswer& answer) {
-  explanation_ = 0;
-  if (answer.has_failed() && state_.empty()) show("waiting for " + amount_text(), "");
-  for (const v1::Denial& denial : answer.explained().waiting()) {
-    if (denial.session() != session_->opened().session()) continue;
-    const std::uint64_t ahead = denial.waiters_ahead();
-    show("waiting for " + amount_text() +
-             (ahead == 0 ? ", first in the line" : ", " + std::to_string(ahead) + " ahead"),
-         ": " + obstacle_words(denial));
-  }
-}
-
-void MemoryWait::show_full(const v1::Denial& denial) {
-  show("waiting for " + amount_text() + " within the tenant's limit", ": " + obstacle_words(denial));
-}
-
-void MemoryWait::show(std::string state, std::string obstacle) {
-  state_ = std::move(state);
-  obstacle_ = std::move(obstacle);
-  draw();
-}
-
-milliseconds MemoryWait::pause() const {
-  const milliseconds pause = std::min(kTick, left() + kFirstTick);
-  if (growth_ == 0) return std::min(pause, until(std::min(next_growth_, end_)));
-  return explanation_ == 0 ? std::min(pause, until(next_explanation_)) : pause;
-}
-
-Result<Waited> MemoryWait::run() {
-  if (auto opened = open(); !opened) return opened.error();
-  ask_for_memory();
-  for (;;) {
-    const auto signal = signals_.next_for_itself_before(session_->readable(), pause());
-    if (signal && signals_.asks_to_end(*signal)) return Waited{static_cast<int>(signal->ssi_signo)};
-    if (signal && signal->ssi_signo == SIGTSTP) stop_self();
-    session_->clear();
-    if (const auto over = session_->over()) return *over;
-    const auto answer = session_->answer_to(growth_);
-    if (answer && answer->has_granted()) return Waited{};
-    if (answer) {
-      if (auto goes_on = refused(answer->failed()); !goes_on) return goes_on.error();
-    } else if (growth_ == 0 && Clock::now() >= std::min(next_growth_, end_)) {
-      ask_for_memory();
-    }
-    if (const auto explained = session_->answer_to(explanation_)) show(*explained);
-    ask_how_it_goes();
-    if (!state_.empty()) draw();
-  }
 }
 
 std::string waiting_label(Bytes bytes) {
@@ -334,12 +144,6 @@ Result<Waited> RoomWait::run(const Signals& signals, Progress& progress) {
 }
 
 }  // namespace
-
-Result<Waited> wait_for_memory(const MemoryWaitOptions& options, const Signals& signals, Progress& progress) {
-  auto waited = MemoryWait(options, signals, progress).run();
-  progress.clear();
-  return waited;
-}
 
 Result<Waited> wait_for_room(const RoomWaitOptions& options, const Signals& signals, Progress& progress) {
   auto monitor = Monitor::connect(options.runtime_folder);

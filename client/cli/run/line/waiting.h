@@ -17,22 +17,8 @@ namespace gpumem::cli {
 /// How waiting has ended: with the memory to be had, or by a signal to this process.
 struct Waited {
   std::optional<int> signal{};
-  std::unique_ptr<BrokerSession> session{};  ///< of wait_for_room: keeps the place in the queue until it ends
+  std::unique_ptr<BrokerSession> session{};  ///< keeps the place in the queue until it ends
 };
-
-struct MemoryWaitOptions {
-  std::filesystem::path runtime_folder;
-  std::string device;  ///< UUID
-  Bytes bytes;
-  std::chrono::milliseconds wait{0};
-  std::string label;
-};
-
-/// Waits in the broker's queue until the tenant can get `bytes`, or as much of them as its limit allows. The
-/// memory is granted, so that borrowers are asked for it, and given back at once: the next request gets it.
-/// Errors  the broker's, with what stands in the way: kResourceExhausted (waiting does not help),
-///         kDeadlineExceeded (waited in vain), kUnavailable.   Blocks.
-Result<Waited> wait_for_memory(const MemoryWaitOptions& options, const Signals& signals, Progress& progress);
 
 /// Prefix of the label of a session that waits to reserve memory.
 inline constexpr const char* kReserveLabel = "gpumem reserve";

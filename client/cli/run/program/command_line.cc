@@ -49,20 +49,6 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
   return words;
 }
 
-CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about) {
-  return command
-      .add_option_function<std::string>(
-          name,
-          [name, &bytes](const std::string& text) {
-            const auto read = parse_bytes(text);
-            if (!read) throw CLI::ValidationError(name, read.error().message);
-            if (read->is_zero()) throw CLI::ValidationError(name, "0 bytes are of no use");
-            bytes = *read;
-          },
-          about)
-      ->type_name("BYTES");
-}
-
 void add_name(CLI::App& command, std::string& name) {
   constexpr std::size_t kLongest = 128;
   command.add_option("--name", name, "What `gpumem ps` shows for it")

@@ -8,7 +8,6 @@
 
 namespace CLI {
 class App;
-class Option;
 }  // namespace CLI
 
 namespace gpumem::cli {
@@ -30,8 +29,7 @@ void take_command(CLI::App& command, std::string& runtime_dir);
 /// Throws CLI::ParseError: they begin with an option, which `command` does not have.
 std::vector<std::string> command_words(const CLI::App& command, const SplitLine& line);
 
-/// Options whose text is checked when the command line is read.
-CLI::Option* add_bytes(CLI::App& command, const char* name, std::optional<Bytes>& bytes, const char* about);
+/// Adds the option --name.
 void add_name(CLI::App& command, std::string& name);
 
 /// Whether `app` was asked for a command whose own failures are kOwnFailure.

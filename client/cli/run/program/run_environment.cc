@@ -105,9 +105,9 @@ void load_shim(Environment& environment, const ShimSettings& settings) {
 Environment with_shim(Environment base, const ShimSettings& settings) {
   load_shim(base, settings);
   base["GPUMEM_RUNTIME_DIR"] = settings.runtime_folder.string();
-  if (!settings.account_folder.empty()) base["GPUMEM_ACCOUNT_FOLDER"] = settings.account_folder.string();
   if (!settings.driver_folder.empty())
     base.emplace("GPUMEM_REAL_LIBCUDA", (settings.driver_folder / kShimLibrary).string());
+  if (settings.job != 0) base["GPUMEM_JOB"] = std::to_string(settings.job);
   if (settings.limit) base["GPUMEM_LIMIT"] = std::to_string(settings.limit->count);
   if (settings.wait) base["GPUMEM_WAIT"] = wait_text(*settings.wait);
   if (!settings.name.empty()) base["GPUMEM_NAME"] = settings.name;

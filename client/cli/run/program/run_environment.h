@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,9 +27,9 @@ Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded)
 struct ShimSettings {
   std::filesystem::path shim_folder;
   std::filesystem::path runtime_folder;
-  std::filesystem::path account_folder;  ///< empty: as the environment says, if at all
-  std::filesystem::path driver_folder;   ///< of the real driver; empty: the system's
-  std::optional<Bytes> limit;
+  std::filesystem::path driver_folder;  ///< of the real driver; empty: the system's
+  std::uint64_t job = 0;                ///< that its processes join; 0: the one of the environment, if any
+  std::optional<Bytes> limit;           ///< of each process
   std::optional<std::chrono::milliseconds> wait;
   std::string name;
   std::string device;  ///< UUID; empty: those that the program sees anyway

@@ -30,7 +30,8 @@ class Holder(ctypes.Structure):
 
 
 class SessionOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("runtime_folder", c_char_p), ("label", c_char_p), ("timeout_ms", c_int64)]
+    _fields_ = [("struct_size", c_size_t), ("runtime_folder", c_char_p), ("label", c_char_p), ("timeout_ms", c_int64),
+                ("no_job", c_bool)]
 
 
 class Usage(ctypes.Structure):
@@ -56,6 +57,14 @@ class GrowOptions(ctypes.Structure):
 class GrowStep(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("slice", Handle), ("target", c_uint64), ("least", c_uint64),
                 ("committed", c_uint64)]
+
+
+class JobOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("label", c_char_p), ("limit", c_uint64), ("limit_points", c_uint64)]
+
+
+class JobAccount(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("peak", c_uint64), ("waited_ms", c_int64), ("denied", c_uint64)]
 
 
 class IpcHandle(ctypes.Structure):
@@ -143,6 +152,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_session_id": (c_uint64, [Handle]),
     "gpumem_session_tenant": (c_char_p, [Handle]),
     "gpumem_session_driver_folder": (c_char_p, [Handle]),
+    "gpumem_session_job": (c_uint64, [Handle]),
     "gpumem_canceller_create": (Status, [POINTER(Handle)]),
     "gpumem_canceller_cancel": (Status, [Handle]),
     "gpumem_canceller_free": (None, [Handle]),
@@ -160,6 +170,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_slice_committed": (c_uint64, [Handle]),
     "gpumem_slice_close": (Status, [Handle]),
     "gpumem_slice_free": (None, [Handle]),
+    "gpumem_session_begin_job": (Status, [Handle, POINTER(JobOptions), POINTER(c_uint64)]),
+    "gpumem_session_reserve_for_job": (Status, [Handle, c_char_p, c_uint64, POINTER(GrowOptions)]),
+    "gpumem_session_job_account": (Status, [Handle, POINTER(JobAccount)]),
     "gpumem_slice_export": (Status, [Handle, c_uint64, c_uint64, POINTER(ExportOptions), POINTER(IpcHandle)]),
     "gpumem_import_handle": (Status, [Handle, POINTER(IpcHandle), POINTER(Handle)]),
     "gpumem_import_address": (Address, [Handle]),

@@ -125,7 +125,8 @@ def check_waiting(options: ctypes.Structure, call: Callable[[], int], *, asks_fo
         if status:
             failed.append(failure(status, asks_for_memory=asks_for_memory))  # the words are the thread's
 
-    if options.wait_ms == 0 or threading.current_thread() is not threading.main_thread():
+    waits = options.wait_ms > 0 or (asks_for_memory and options.wait_ms == 0 and "GPUMEM_WAIT" in os.environ)
+    if not waits or threading.current_thread() is not threading.main_thread():
         make()
     else:
         _make_in_thread(options, make)

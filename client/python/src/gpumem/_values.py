@@ -5,6 +5,7 @@ import math
 import operator
 from typing import Any, Protocol, SupportsIndex, Union
 
+from . import _abi
 from .errors import InvalidArgument
 
 _MOST_BYTES = 2**64 - 1
@@ -26,6 +27,11 @@ def milliseconds_of(seconds: float, what: str) -> int:
     if not 0 <= seconds * 1000 < _MOST_MILLISECONDS:  # refuses not-a-number, too
         raise InvalidArgument(f"{what} is {seconds}; it is a time in seconds, from 0 on")
     return math.ceil(seconds * 1000)
+
+
+def wait_ms_of(seconds: float | None) -> int:
+    """For C, of a wait for memory; None: as long as the environment's GPUMEM_WAIT says. Raises InvalidArgument."""
+    return 0 if seconds is None else milliseconds_of(seconds, "wait") or _abi.AT_ONCE
 
 
 def encoded(value: str | None, what: str) -> bytes | None:

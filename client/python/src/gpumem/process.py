@@ -13,7 +13,7 @@ from .session import Session, allocator_options
 
 
 def configure_default(*, runtime_folder: str | None = None, label: str | None = None, timeout: float = 1.0,
-                      limit: SupportsIndex = 0, wait: float = 0.0, idle: float = 2.0) -> None:
+                      limit: SupportsIndex = 0, wait: float | None = None, idle: float = 2.0) -> None:
     """Says what the process's own session and allocators are opened with: Session.connect's words, and
     Session.open_allocator's for each device. `label` is both the session's and the allocators'.
     Raises FailedPrecondition (they are open already), InvalidArgument."""

@@ -259,7 +259,7 @@ def map_or_publish_arrays(session: Session, name: str, make: Callable[[], Mappin
 
 
 def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, slice: Slice | None = None,
-                   device: str | None = None, wait: float = 0.0, sharing: Sharing = Sharing.PRIVATE,
+                   device: str | None = None, wait: float | None = None, sharing: Sharing = Sharing.PRIVATE,
                    readers: Sequence[str] = (), life: float | None = None, keep: bool = False,
                    linger: float | None = None, seal: bool = False) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
@@ -283,7 +283,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
 
 @contextlib.contextmanager
 def _grown(session: Session, slice: Slice | None, size: int, device: str | None,
-           wait: float) -> Iterator[tuple[Slice, int]]:
+           wait: float | None) -> Iterator[tuple[Slice, int]]:
     """A slice, `slice` or one of its own, and the offset from which on `size` bytes are committed. Threads that publish into
     one slice take turns. As before when the statement raises."""
     place = slice or session.open_slice(device=device, label="region")  # everybody sees labels, and not the name

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 from . import _abi
 from ._library import check, check_waiting, leave, load, text, visit
-from ._values import encoded, milliseconds_of, size_of
+from ._values import encoded, milliseconds_of, size_of, wait_ms_of
 from .allocator import Allocator
 from .errors import InvalidArgument
 from .ipc import Import
@@ -22,15 +22,15 @@ from .slice import Slice
 
 @dataclasses.dataclass(frozen=True)
 class DeviceUsage:
-    """The broker's figures of a device, from the side of the session's tenant. Bytes."""
+    """The broker's figures of a device, from the side of the session's job if it is in one, else of its tenant. Bytes."""
 
     device: str  # UUID
     pool: int
     free: int  # charged to nobody
     guarantee: int
     limit: int
-    charged: int  # to the tenant, all its sessions together
-    available: int  # what the tenant could be granted without waiting
+    charged: int  # to the tenant or job, all its sessions together
+    available: int  # what the tenant or job could be granted without waiting
     pressure: int  # what the broker asks this session to give back
     pressure_deadline: float  # seconds from now; 0 without pressure, or when it is over
 
@@ -47,7 +47,8 @@ def _end(handle: int, owner: int) -> None:
 
 
 class Session:
-    """A session with the broker: open slices and allocators with it. They go on without it until they are closed.
+    """A session with the broker: open slices and allocators with it. They go on without it until they are closed. It joins
+    the job of the environment's GPUMEM_JOB. If that is not there, a line on standard error says so.
 
     Use it as a context manager, or call close(). One that is forgotten, or still open when the interpreter ends, is
     closed then.
@@ -67,7 +68,7 @@ class Session:
         """Connects to the broker.
 
         runtime_folder: of its sockets; None: the environment's GPUMEM_RUNTIME_DIR, else /run/gpumemd.
-        label: for people, shown by `gpumem ps`; at most 128 bytes.
+        label: for people, shown by `gpumem ps`; at most 128 bytes; None: the environment's GPUMEM_NAME.
         timeout: seconds, of connecting and of each call, after its wait for memory.
         Raises Unavailable (no broker there, or it does not answer), PermissionDenied, FailedPrecondition (another
         version), InvalidArgument, LibraryNotFound.
@@ -95,10 +96,10 @@ class Session:
         return Slice(handle.value or 0)
 
     def open_allocator(self, *, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
-                       wait: float = 0.0, idle: float = 2.0) -> Allocator:
+                       wait: float | None = None, idle: float = 2.0) -> Allocator:
         """Blocks of any size of a device's memory, in the order of streams.
 
-        wait: seconds that an allocation may wait for memory that others hold now.
+        wait: seconds that an allocation may wait for memory, as in Slice.grow.
         idle: seconds after which what nobody needed goes back to the broker; 0: at once.
         The rest, and what it raises, as open_slice.
         """
@@ -218,6 +219,11 @@ class Session:
         return int(load().gpumem_session_id(self._handle))
 
     @property
+    def job(self) -> int:
+        """The job that the session is in: `gpumem run`'s. 0: none."""
+        return int(load().gpumem_session_job(self._handle))
+
+    @property
     def tenant(self) -> str:
         """The tenant that is charged."""
         return text(load().gpumem_session_tenant(self._handle))
@@ -238,8 +244,8 @@ class Session:
 
 
 def allocator_options(*, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
-                      wait: float = 0.0, idle: float = 2.0) -> _abi.AllocatorOptions:
+                      wait: float | None = None, idle: float = 2.0) -> _abi.AllocatorOptions:
     """For C, from Session.open_allocator's words."""
     idle_ms = milliseconds_of(idle, "idle") or _abi.AT_ONCE
     return _abi.sized(_abi.AllocatorOptions, device=encoded(device, "device"), limit=size_of(limit, "limit"),
-                      label=encoded(label, "label"), wait_ms=milliseconds_of(wait, "wait"), idle_ms=idle_ms)
+                      label=encoded(label, "label"), wait_ms=wait_ms_of(wait), idle_ms=idle_ms)

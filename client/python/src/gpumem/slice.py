@@ -12,7 +12,7 @@ from typing import SupportsIndex
 
 from . import _abi
 from ._library import check, check_waiting, leave, load, text
-from ._values import encoded, milliseconds_of, size_of
+from ._values import encoded, size_of, wait_ms_of
 from .ipc import exported
 from .region import Sharing, digest_bytes, publish_options
 
@@ -38,15 +38,16 @@ class Slice:
         self._finalizer.atexit = False  # work on the device may still use it
         self._turns, self._owner = threading.RLock(), os.getpid()
 
-    def grow(self, target: SupportsIndex, *, wait: float = 0.0, least: SupportsIndex = 0) -> int:
+    def grow(self, target: SupportsIndex, *, wait: float | None = None, least: SupportsIndex = 0) -> int:
         """Grows until `target` bytes are committed, rounded up to the granularity; what is new reads as zero.
 
-        wait: seconds that it may wait for memory that others hold now.
+        wait: seconds that it may wait for memory that others hold now; None: as long as the environment's GPUMEM_WAIT says,
+        else not at all.
         least: bytes that are enough where the target cannot be had; 0: the target.
         Answers the committed bytes. Raises OutOfMemory (nothing has changed), InvalidArgument, Unavailable,
         GpumemError (CANCELLED: the slice was closed meanwhile, or a signal to end came).
         """
-        options = _abi.sized(_abi.GrowOptions, wait_ms=milliseconds_of(wait, "wait"), least=size_of(least, "least"))
+        options = _abi.sized(_abi.GrowOptions, wait_ms=wait_ms_of(wait), least=size_of(least, "least"))
         committed = ctypes.c_uint64()
         wanted = size_of(target, "target")
         check_waiting(options, lambda: load().gpumem_slice_grow(self._handle, wanted, ctypes.byref(options),

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/thread_guards.h"
+#include "base/time_format.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/blocks.h"
 #include "client/shim/memory/blocks/context.h"
@@ -73,8 +74,7 @@ DeviceMemory::DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<clien
       captures_(parts.captures),
       uuid_(uuid_of(device)),
       has_direct_access_(device.has_direct_access),
-      account_(parts.account),
-      budget_(this->slices().engine().properties().limit, parts.account),
+      budget_(this->slices().engine().properties().limit),
       waits_(parts.settings.wait),
       outside_(this->slices()) {}
 
@@ -112,9 +112,12 @@ Result<void> DeviceMemory::replace(Slices& lost) {
   return outside_.move(**opened, [&] { slices_.store(opened->release(), std::memory_order_release); });
 }
 
-Bytes DeviceMemory::used() const {
-  const auto units = budget_.used().rounded_up(granularity());
-  return std::min(units.value_or(limit()), limit());
+MemoryFigures DeviceMemory::figures() const {
+  const Bytes used = std::min(budget_.used().rounded_up(granularity()).value_or(limit()), limit());
+  const client::Connection& connection = slices().connection();
+  const auto index = connection.device_index(slices().engine().properties().device);
+  const Bytes others = index ? session_.most_of_others(connection, *index) : Bytes{};
+  return {limit(), used, limit().minus(used).minus(others)};
 }
 
 CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
@@ -125,11 +128,10 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
     return from.engine().allocate(size, stream, {}, {.wait = wait});
   });
   if (found) {
-    budget_.granted(size);
     *at = *found;
     return CUDA_SUCCESS;
   }
-  budget_.unreserve(size);
+  budget_.release(size);
   return refuse(call, bytes, found.error());
 }
 
@@ -155,7 +157,7 @@ CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   if (of == nullptr || !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
     return CUDA_ERROR_INVALID_VALUE;
   if (of != &slices()) (void)of->engine().trim_unused(limit());  // of a session that was lost
-  budget_.discharge(takes(block.bytes));
+  budget_.release(takes(block.bytes));
   if (block.pool) block.pool->free(block.bytes);
   return CUDA_SUCCESS;
 }
@@ -221,21 +223,16 @@ bool DeviceMemory::take_room(Bytes bytes) {
 CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
   if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
   if (take_room(bytes)) return CUDA_SUCCESS;
-  budget_.unreserve(bytes);
+  budget_.release(bytes);
   return refuse(call, bytes,
                 GrowError({Code::kResourceExhausted,
                            to_string(shared_limit_->taken()) + " of this process's limit of " +
                                to_string(limit()) + " are held, and what is free of them lies scattered"}));
 }
 
-void DeviceMemory::unreserve(Bytes bytes) {
+void DeviceMemory::release(Bytes bytes) {
   shared_limit_->give_back(bytes);
-  budget_.unreserve(bytes);
-}
-
-void DeviceMemory::discharge(Bytes bytes) {
-  shared_limit_->give_back(bytes);
-  budget_.discharge(bytes);
+  budget_.release(bytes);
 }
 
 // Idle memory, of which `idle` are enough, counts for the tenant, too: it goes back before `ask` is refused.
@@ -271,14 +268,16 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
 Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
   auto declared = outside_.more(bytes);
   const auto may_make_room = [&](const Error& refused) {
-    const auto tenant = tenant_of(to);
-    return refused.code == Code::kResourceExhausted && tenant && budget_.used() <= Bytes{tenant->limit};
+    const auto figures = figures_of(to);
+    return refused.code == Code::kResourceExhausted && figures &&
+           budget_.used() <= Bytes{figures->tenant_limit};
   };
   const bool may_come_true = !declared && (is_away(declared.error()) || may_make_room(declared.error()));
   const auto begun = WaitPolicy::Clock::now();
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
   if (wait.count() == 0) return declared;
   const client::SignalWatch signals;
+  const WaitNotice notice(waits_told_, wait_text(bytes, wait));
   while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     if (signals.seen() != 0) {
       declared = signals.error();
@@ -287,7 +286,7 @@ Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
     std::this_thread::sleep_for(kLookAgain);
     declared = outside_.more(bytes);
   }
-  note_wait(begun, bytes, declared.has_value());
+  if (!declared) waits_.timed_out(bytes, WaitPolicy::Clock::now());
   return declared;
 }
 
@@ -297,18 +296,15 @@ CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
   const CUresult declared = ask_tenant(
       call, bytes, bytes, [&](const Slices&) { return outside_.more(bytes); },
       [&](Slices& to) { return declare_patiently(to, bytes); });
-  if (declared == CUDA_SUCCESS)
-    granted(bytes);
-  else
-    unreserve(bytes);
+  if (declared != CUDA_SUCCESS) release(bytes);
   return declared;
 }
 
 CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
   const auto look = [&](const Slices& of) -> Result<void> {
-    const auto tenant = tenant_of(of);
+    const auto figures = figures_of(of);
     // Where the figures are not to be had, the driver decides.
-    return tenant ? check_room(*tenant, bytes) : Result<void>();
+    return figures ? check_room(*figures, bytes) : Result<void>();
   };
   return ask_tenant(call, bytes, limit(), look, look);
 }
@@ -316,19 +312,16 @@ CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
 Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
   const Bytes reserved = budget_.reserve_up_to(bytes);
   const Bytes held = shared_limit_->take({}, reserved);
-  budget_.unreserve(reserved - held);
-  if (held.is_zero() || outside_.more(held)) {
-    granted(held);
-    return held;
-  }
-  unreserve(held);
+  budget_.release(reserved - held);
+  if (held.is_zero() || outside_.more(held)) return held;
+  release(held);
   return {};
 }
 
 void DeviceMemory::discharge_outside(Bytes bytes) {
   const auto declared = outside_.less(bytes);
   if (!declared) messages_.tell("the broker was not told of freed memory: " + declared.error().message);
-  discharge(bytes);
+  release(bytes);
 }
 
 void DeviceMemory::trim(Bytes keep) {
@@ -343,10 +336,10 @@ std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Byt
   return waits_.wait_for(bytes, WaitPolicy::Clock::now());
 }
 
-void DeviceMemory::note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted) {
-  const auto now = WaitPolicy::Clock::now();
-  account_.waited(now - begun);
-  if (!granted) waits_.timed_out(bytes, now);
+std::string DeviceMemory::wait_text(Bytes bytes, std::chrono::milliseconds wait) const {
+  constexpr std::size_t kShortUuid = 12;  // as `gpumem` shows it
+  return "waiting for " + to_string(bytes) + " of " +
+         slices().engine().properties().device.substr(0, kShortUuid) + "; at most " + span_text(wait);
 }
 
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
@@ -361,7 +354,6 @@ CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& wh
     say(std::string(call) + of + " is given up: " + why.message);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  account_.denied(bytes);
   messages_.tell(std::string(call) + of + " is refused: " + why.message);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "client/shim/memory/blocks/blocks.h"
 #include "client/shim/memory/blocks/context.h"
-#include "client/shim/memory/session/account.h"
+#include "client/shim/memory/session/charges.h"
 #include "client/shim/memory/session/messages.h"
 #include "client/shim/memory/session/session.h"
 #include "client/shim/memory/session/settings.h"
@@ -27,6 +27,13 @@ namespace gpumem::shim {
 /// Errors  kInvalidArgument: that is less than one unit; as Connection::broker_figures.
 Result<Bytes> limit_of(const client::Connection& connection, std::size_t device, Bytes wanted, Bytes unit);
 
+/// What a program sees of its memory on a device.
+struct MemoryFigures {
+  Bytes total;  ///< the limit: constant, whatever the tenant's or the job's becomes
+  Bytes used;   ///< by this process, in whole units of the device's memory; at most the limit
+  Bytes free;   ///< the rest, less the most that the others of its job have held so far
+};
+
 /// The memory of this process on one device: the slices of its session, the blocks in them, and the limit for
 /// all its usage there. Held memory, including idle memory, never passes the limit: the slices and the
 /// driver's own memory share one. If the session is lost, blocks stay where they are, and the next
@@ -42,7 +49,6 @@ class DeviceMemory {
     Session& session;
     const Settings& settings;
     const Captures& captures;
-    Account& account;
   };
   /// Opens a slice of the device with `ordinal` in this process.
   /// Errors  kNotFound: the broker does not lend it; as Session::open_allocator.
@@ -54,8 +60,7 @@ class DeviceMemory {
   bool is_made_for_direct_access() const { return has_direct_access_; }
   /// Constant, whatever the tenant's limit becomes.
   Bytes limit() const { return budget_.limit(); }
-  /// By this process, in whole units of the device's memory; at most the limit.
-  Bytes used() const;
+  MemoryFigures figures() const;
 
   /// Allocates `bytes`, not zero, for work on `stream`, aligned to 512 bytes.
   /// `call`  the program's, for messages.
@@ -95,25 +100,23 @@ class DeviceMemory {
     const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
+    const WaitNotice notice(waits_told_, wait_text(bytes, wait));
     answer = ask_while_away(end, [&] {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
       return ask_usable(ask, std::max(left, std::chrono::milliseconds::zero()));
     });
-    note_wait(begun, bytes, answer.has_value());
+    if (!answer) waits_.timed_out(bytes, WaitPolicy::Clock::now());
     return answer;
   }
   /// Notes that a request was refused, says why, and answers the driver's code for it.
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
 
-  /// Reserves `bytes` of the limit that are held as they are, outside of the slice's blocks, for granted() or
-  /// unreserve() to follow. Idle memory makes room for them.
+  /// Takes `bytes` of the limit that are held as they are, outside of the slice's blocks, until release().
+  /// Idle memory makes room for them.
   /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
   CUresult reserve(const char* call, Bytes bytes);
-  void granted(Bytes bytes) { budget_.granted(bytes); }
-  void unreserve(Bytes bytes);
-  /// Gives up what was granted.
-  void discharge(Bytes bytes);
+  void release(Bytes bytes);
   /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
   /// Blocks  while others of the tenant hold the memory.
@@ -152,7 +155,7 @@ class DeviceMemory {
   Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
-  void note_wait(WaitPolicy::Clock::time_point begun, Bytes bytes, bool granted);
+  std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
   /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just
@@ -168,9 +171,9 @@ class DeviceMemory {
   const Captures& captures_;
   const Uuid uuid_;
   const bool has_direct_access_;
-  Account& account_;
   Budget budget_;
   WaitPolicy waits_;
+  Pace waits_told_;
   RefusalMessages messages_;
   std::function<void()> trim_driver_;
   RefusalMessages failures_;             ///< not for want of memory

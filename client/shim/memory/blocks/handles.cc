@@ -82,7 +82,7 @@ struct Handles::Created {
   void give_back() {
     exported.forget();
     lender->give_back(std::move(extents));
-    memory->discharge(size);
+    memory->release(size);
   }
 };
 
@@ -145,10 +145,9 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
     return lender->borrow(size, wait);
   });
   if (!extents) {
-    memory.unreserve(size);
+    memory.release(size);
     return memory.refuse(kCall, size, extents.error());
   }
-  memory.granted(size);
   auto created = std::make_unique<Created>();
   created->memory = &memory;
   created->lender = lender;

@@ -1,5 +1,7 @@
 #include "client/shim/memory/session/session.h"
 
+#include <algorithm>
+
 #include "client/session/connection.h"
 #include "client/shim/memory/session/messages.h"
 #include "client/shim/real.h"
@@ -11,6 +13,8 @@ namespace gpumem::shim {
 Result<void> Session::open(const std::string& label) {
   auto connected = client::Connection::open({.label = label}, real_folder());
   if (!connected) return connected.error();
+  for (std::size_t i = 0; i < (*connected)->welcome().devices.size(); ++i)
+    (void)most_of_others(**connected, i);
   const MutexLock lock(mutex_);
   label_ = label;
   connection_ = std::move(*connected);
@@ -26,6 +30,19 @@ Result<std::shared_ptr<client::Connection>> Session::usable() {
       "now on is borrowed in a new session");
   connection_ = std::move(*connected);
   return connection_;
+}
+
+Bytes Session::most_of_others(const client::Connection& connection, std::size_t device) {
+  std::atomic<std::uint64_t>& most = most_of_others_.at(device);
+  std::uint64_t known = most.load();
+  if (connection.welcome().job == 0) return {known};
+  const auto figures = connection.broker_figures();
+  if (!figures) return {known};
+  const DeviceFigures& one = figures->devices.at(device);
+  const std::uint64_t now = Bytes{one.charged}.minus({one.held}).count;
+  while (now > known && !most.compare_exchange_weak(known, now)) {
+  }
+  return {std::max(now, known)};
 }
 
 Result<std::unique_ptr<Slices>> Slices::open(std::shared_ptr<client::Connection> connection,

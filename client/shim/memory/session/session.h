@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "client/allocator/engine.h"
+#include "client/session/figures.h"
 #include "gpumem/result.h"
 
 namespace gpumem::client {
@@ -28,11 +29,17 @@ class Session {
   /// The session, another one if that is lost. Null: none was opened.
   /// Errors  as open(): the lost one stays.
   Result<std::shared_ptr<client::Connection>> usable();
+  /// The most that the other sessions of this one's job were seen to hold of a device at one time. This
+  /// process looks when it opens the session, and at each call. The figure never shrinks, because programs
+  /// (vLLM) rely on free memory that does not grow by itself. Zero: the session is in no job.
+  /// `device`  its index in the broker's page.
+  Bytes most_of_others(const client::Connection& connection, std::size_t device);
 
  private:
   Mutex mutex_;
   std::string label_ GPUMEM_GUARDED_BY(mutex_);
   std::shared_ptr<client::Connection> connection_ GPUMEM_GUARDED_BY(mutex_);
+  std::array<std::atomic<std::uint64_t>, kMaxDevices> most_of_others_{};
 };
 
 /// The slices of one session on one device: one for blocks, and one for memory that the program maps itself.

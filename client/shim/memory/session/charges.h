@@ -2,62 +2,24 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <filesystem>
+#include <cstdint>
 
 #include "base/mutex.h"
 #include "client/session/figures.h"
-#include "client/shim/figures.h"
 #include "client/shim/memory/session/session.h"
 #include "gpumem/bytes.h"
 
 namespace gpumem::shim {
 
-/// Keeps the figures of this process, and shows them in its account page if it has one.
-/// Threads  any; no locks. It is never destroyed: its page stays mapped until the process ends.
-class Account {
- public:
-  Account() = default;
-  Account(const Account&) = delete;
-  Account& operator=(const Account&) = delete;
-
-  /// Creates the page `account.<pid>` in `folder`, readable by its owner. Once, before anything else.
-  /// Errors  of the file system; then the figures are kept, but not shown.
-  Result<void> show_in(const std::filesystem::path& folder);
-
-  void used(Bytes more);
-  void freed(Bytes less) { in_use_.fetch_sub(less.count, std::memory_order_relaxed); }
-  void waited(std::chrono::nanoseconds time);
-  /// `asked`  zero: it is not known how much.
-  void denied(Bytes asked);
-
-  Bytes in_use() const { return {in_use_.load(std::memory_order_relaxed)}; }
-  Bytes peak() const { return {get(page_.load()->peak_bytes)}; }
-  std::uint64_t denials() const { return get(page_.load()->denials); }
-  std::chrono::nanoseconds waited() const {
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(get(page_.load()->waited_ns)));
-  }
-
- private:
-  static std::uint64_t get(std::uint64_t& word) {
-    return std::atomic_ref(word).load(std::memory_order_relaxed);
-  }
-
-  std::atomic<std::uint64_t> in_use_{0};
-  AccountPage own_{};
-  std::atomic<AccountPage*> page_{&own_};
-};
-
 /// This process's usage of one device, compared with its limit. A request is reserved before it is made, so
-/// two threads never pass the limit together. The account counts it once it is granted.
+/// two threads never pass the limit together.
 /// Invariant  used() <= limit().
 /// Threads  any; no locks.
 class Budget {
  public:
-  /// `account`  is told of what is granted and freed; outlives this.
-  Budget(Bytes limit, Account& account) : limit_(limit), account_(account) {}
+  explicit Budget(Bytes limit) : limit_(limit) {}
 
-  /// For granted() or unreserve() to follow. False: it would pass the limit, and nothing has changed.
+  /// False: it would pass the limit, and nothing has changed.
   [[nodiscard]] bool reserve(Bytes bytes) {
     std::uint64_t now = used_.load(std::memory_order_relaxed);
     do {
@@ -74,15 +36,8 @@ class Budget {
     } while (!used_.compare_exchange_weak(now, now + part.count, std::memory_order_relaxed));
     return part;
   }
-  /// The process has what was reserved.
-  void granted(Bytes bytes) { account_.used(bytes); }
-  /// Takes a reservation back after a refusal.
-  void unreserve(Bytes bytes) { used_.fetch_sub(bytes.count, std::memory_order_relaxed); }
-  /// Granted memory was freed.
-  void discharge(Bytes bytes) {
-    unreserve(bytes);
-    account_.freed(bytes);
-  }
+  /// The request was refused, or its memory was freed.
+  void release(Bytes bytes) { used_.fetch_sub(bytes.count, std::memory_order_relaxed); }
 
   Bytes limit() const { return limit_; }
   /// Includes reservations.
@@ -91,15 +46,14 @@ class Budget {
  private:
   const Bytes limit_;
   std::atomic<std::uint64_t> used_{0};
-  Account& account_;
 };
 
-/// The figures of the broker's page for the tenant on the slices' device.
+/// The figures of the broker's page on the slices' device.
 /// Errors  as Connection::broker_figures; kNotFound: the broker does not lend the device.
-Result<DeviceFigures> tenant_of(const Slices& of);
+Result<DeviceFigures> figures_of(const Slices& of);
 /// Errors  kResourceExhausted: the tenant's limit has no room for `more`. Above the limit it has none for
 ///         nothing either.
-Result<void> check_room(const DeviceFigures& tenant, Bytes more);
+Result<void> check_room(const DeviceFigures& figures, Bytes more);
 
 /// Declares to the broker the memory that the driver itself holds for this process on one device. Each
 /// declaration states the whole amount, so that the next one corrects one that was lost.

@@ -1,0 +1,55 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/sessions/jobs.h"
+
+namespace gpumem::core {
+
+/// Takes reserved memory that is not on loan from jobs for others who wait: for debts and for claims at once,
+/// for the line once the reservation has not been used for a while (Policy::reserve_idle). Nobody is asked
+/// for it, and nobody loses what is on loan. Memory that the driver does not give cannot be reserved.
+class Reservations {
+ public:
+  /// Both outlive it.
+  Reservations(State& state, Jobs& jobs)
+      : state_(state), jobs_(jobs), devices_(state.policy.devices.size()) {}
+
+  /// Gives debts and claims what they lack. To be called before anything is granted: what a job returns for
+  /// them is not lent to the job again.
+  void pay(TimePoint now);
+  /// Does pay(), and gives the line what it may have. Answers whether any was taken: there may be something
+  /// to grant.
+  bool give_way(TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+
+ private:
+  enum class For { kDebt, kClaims, kLine };
+  // Memory that others need from jobs at or below `below` (none: all). `request`  of the line.
+  struct Need {
+    For whom;
+    TenantId below;
+    Bytes bytes;
+    const Request* request = nullptr;
+  };
+  struct Device {
+    std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions at the latest look
+    std::optional<TimePoint> due;                    ///< when a reservation has been idle for long enough
+  };
+
+  bool give_way(DeviceIndex device, TimePoint now);
+  bool pay(DeviceIndex device, TimePoint now);
+  bool give_way_to_line(DeviceIndex device, TimePoint now);
+  Bytes idle(DeviceIndex device, TimePoint now);
+  bool take(DeviceIndex device, const Need& need, TimePoint now);
+  Bytes takable(const CommandJob& job, DeviceIndex device, const Need& need,
+                const std::map<TenantId, Bytes>& taken, TimePoint now) const;
+
+  State& state_;
+  Jobs& jobs_;
+  std::vector<Device> devices_;
+};
+
+}  // namespace gpumem::core

@@ -1,0 +1,254 @@
+#include "daemon/core/sessions/jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/printable.h"
+
+namespace gpumem::core {
+namespace {
+
+Bytes part_of(Bytes whole, std::uint64_t points) {
+  return {static_cast<std::uint64_t>(static_cast<__uint128_t>(whole.count) * points / 10'000)};
+}
+
+}  // namespace
+
+// ---- Begin and end ----
+
+Result<JobBegun> Jobs::begin(Session& owner, const BeginJob& request, TimePoint now) {
+  if (owned_.contains(owner.id)) return Error{Code::kFailedPrecondition, "the session has a job already"};
+  if (owner.job) return Error{Code::kFailedPrecondition, "the session is in a job, so it cannot have one"};
+  if (!state_.tenants.at(owner.tenant).rest) {
+    std::vector<Request> waiting;
+    for (const SessionId id : state_.tenants.sessions_of(owner.tenant)) {
+      for (Request& one : state_.arbiter.remove_all_of(id)) waiting.push_back(std::move(one));
+    }
+    divide(owner.tenant);
+    for (Request& one : waiting) {
+      one.tenant = state_.session(one.session).leaf;
+      state_.arbiter.add(std::move(one));
+    }
+  }
+  CommandJob& job = add(ids_.next(), owner.tenant, quotas(owner.tenant, request));
+  job.owner = owner.id;
+  job.account = owner.peer.account();
+  job.label = request.label;
+  job.since = now;
+  owned_[owner.id] = job.id;
+  state_.record(job);
+  return JobBegun{job.id};
+}
+
+// Makes room for leaves of jobs beside the sessions in no job. The caller puts waiting requests in order
+// anew.
+void Jobs::divide(TenantId tenant) {
+  const TenantId rest = state_.tenants.divide(tenant);
+  for (const SessionId id : state_.tenants.at(rest).sessions) {
+    state_.session(id).leaf = rest;
+    state_.arbiter.set_tenant(id, rest, {});
+  }
+  for (auto& unasked : state_.unasked) {
+    auto own = unasked.extract(tenant);
+    if (own.empty()) continue;
+    own.key() = rest;
+    unasked.insert(std::move(own));
+  }
+}
+
+CommandJob& Jobs::add(CommandJobId id, TenantId tenant, Quotas quotas) {
+  CommandJob& job = state_.jobs[id];
+  job.id = id;
+  job.leaf = state_.tenants.add_job(tenant, "job " + std::to_string(id.value), std::move(quotas));
+  job.devices.resize(state_.policy.devices.size());
+  return job;
+}
+
+Quotas Jobs::quotas(TenantId tenant, const BeginJob& request) const {
+  Quotas quotas;
+  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+    const Bytes granularity = state_.policy.devices[device].granularity;
+    Bytes limit = request.limit;
+    if (request.limit_points != 0)
+      limit = part_of(state_.ledger.ceiling(tenant, device), request.limit_points);
+    const bool has_one = !limit.is_zero() || request.limit_points != 0;
+    limit = std::max(std::min(limit, state_.ledger.pool(device)).rounded_down(granularity), granularity);
+    quotas.push_back({{}, has_one ? limit : kUnlimited});
+  }
+  return quotas;
+}
+
+CommandJob* Jobs::owned_by(SessionId session) {
+  const auto found = owned_.find(session);
+  return found == owned_.end() ? nullptr : &state_.jobs.at(found->second);
+}
+
+const CommandJob* Jobs::find(CommandJobId id, TenantId tenant, const Peer& peer) const {
+  const auto found = state_.jobs.find(id);
+  if (found == state_.jobs.end()) return nullptr;
+  const CommandJob& job = found->second;
+  // Guarantees of others are not lent to a session that cannot be ended, and a reservation may contain such
+  // memory.
+  const Session* owner = state_.find(job.owner);
+  if (owner != nullptr && owner->peer.can_be_ended && !peer.can_be_ended) return nullptr;
+  return state_.tenants.owner_of(job.leaf) == tenant && job.account == peer.account() ? &job : nullptr;
+}
+
+JobAccount Jobs::account(const CommandJob& job) const {
+  JobAccount account{{}, job.waited, job.denied};
+  for (const CommandJob::OnDevice& one : job.devices) account.peak = std::max(account.peak, one.peak);
+  return account;
+}
+
+void Jobs::lose_owner(SessionId owner) {
+  const auto found = owned_.find(owner);
+  if (found == owned_.end()) return;
+  CommandJob& job = state_.jobs.at(found->second);
+  owned_.erase(found);
+  job.owner = {};
+  for (DeviceIndex device = 0; device < state_.reserving.size(); ++device) {
+    job.devices[device].restored = {};
+    if (state_.reserving[device].erase(job.id) != 0) state_.ledger.end_reservation(job.leaf, device);
+  }
+  state_.record(job);
+  end_if_done(job.id);
+}
+
+void Jobs::end_if_done(CommandJobId id) {
+  const auto found = state_.jobs.find(id);
+  if (found == state_.jobs.end() || found->second.owner) return;
+  const TenantId leaf = found->second.leaf;
+  if (!state_.tenants.at(leaf).sessions.empty()) return;
+  state_.jobs.erase(found);
+  state_.tenants.end_job(leaf);
+  state_.outbox.record(Checkpoint::CommandJobGone{id});
+}
+
+void Jobs::note_lent(CommandJob& job, DeviceIndex device, TimePoint now) {
+  CommandJob::OnDevice& one = job.devices[device];
+  one.peak = std::max(one.peak, state_.ledger.on_loan(job.leaf, device));
+  one.idle_since = now;
+}
+
+void Jobs::note_waited(CommandJob& job, Duration waited) {
+  if (waited == Duration::zero()) return;
+  job.waited += waited;
+  state_.record(job);
+}
+
+void Jobs::note_denied(CommandJob& job, Duration waited, bool counts) {
+  if (counts) ++job.denied;
+  job.waited += waited;
+  state_.record(job);
+}
+
+void Jobs::take_back_denial(CommandJob& job) {
+  if (job.denied != 0) --job.denied;
+  state_.record(job);
+}
+
+// ---- Reservations ----
+
+void Jobs::note_reserved(CommandJob& job, DeviceIndex device, TimePoint now) {
+  state_.reserving[device].insert(job.id);
+  job.devices[device].idle_since = now;
+  state_.record(job);
+}
+
+void Jobs::give_up(CommandJob& job, DeviceIndex device, Bytes bytes) {
+  state_.ledger.give_up_reserved(job.leaf, device, bytes);
+  if (state_.ledger.reservation(job.leaf, device).is_zero()) state_.reserving[device].erase(job.id);
+  state_.record(job);
+}
+
+// ---- Another policy ----
+
+void Jobs::move(std::map<SessionId, TenantId>& to) {
+  for (auto& [id, job] : state_.jobs) {
+    const auto& sessions = state_.tenants.at(job.leaf).sessions;
+    const auto found = to.find(job.owner ? job.owner : *sessions.begin());
+    if (found == to.end() || state_.tenants.owner_of(job.leaf) == found->second) continue;
+    if (!state_.tenants.at(found->second).rest) divide(found->second);
+    state_.tenants.move_job(job.leaf, found->second);
+    for (const SessionId member : sessions) to.try_emplace(member, state_.session(member).tenant);
+  }
+}
+
+// ---- The restart ----
+
+void Jobs::add_to(Checkpoint& checkpoint) const {
+  for (const auto& [id, job] : state_.jobs) checkpoint.jobs.emplace(id, state_.checkpoint_of(job));
+  checkpoint.last.job = ids_.last();
+}
+
+void Jobs::put(Session& session, const CommandJob& job) {
+  state_.tenants.leave(session.leaf, session.id);
+  session.leaf = job.leaf;
+  state_.tenants.join(session.leaf, session.id);
+}
+
+void Jobs::restore(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
+                   const std::vector<std::optional<DeviceIndex>>& devices) {
+  std::map<CommandJobId, std::vector<SessionId>> members;
+  for (const SessionId id : state_.session_order) {
+    if (const CommandJobId job = state_.session(id).job) members[job].push_back(id);
+  }
+  for (const auto& [id, one] : from) {
+    const Session* owner = state_.find(one.owner);
+    if (owner != nullptr && owner->ended) owner = nullptr;
+    const auto& sessions = members[id];
+    if (owner == nullptr && sessions.empty()) continue;
+    const TenantId tenant = owner != nullptr ? owner->tenant : state_.session(sessions.front()).tenant;
+    if (!state_.tenants.at(tenant).rest) divide(tenant);
+    Quotas quotas(state_.policy.devices.size(), {{}, kUnlimited});
+    for (std::size_t i = 0; i < one.limits.size(); ++i) {
+      if (devices[i]) quotas[*devices[i]].limit = one.limits[i];
+    }
+    CommandJob& job = add(id, tenant, std::move(quotas));
+    job.account = one.account;
+    job.label = to_printable(one.label);
+    job.since = one.since;
+    job.waited = one.waited;
+    job.denied = one.denied;
+    if (owner != nullptr) {
+      job.owner = owner->id;
+      owned_[owner->id] = id;
+    }
+    for (const SessionId session : sessions) {
+      if (state_.session(session).tenant == tenant) put(state_.session(session), job);
+    }
+  }
+  for (const SessionId id : state_.session_order) {
+    Session& session = state_.session(id);
+    const auto found = state_.jobs.find(session.job);
+    if (found == state_.jobs.end() || found->second.leaf != session.leaf) session.job = {};
+  }
+}
+
+void Jobs::restore_reservations(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
+                                const std::vector<std::optional<DeviceIndex>>& devices, TimePoint now) {
+  for (auto& [id, job] : state_.jobs) {
+    const auto& reservations = from.at(id).reservations;
+    for (std::size_t i = 0; i < reservations.size(); ++i) {
+      if (!devices[i]) continue;
+      const Bytes on_loan = state_.ledger.on_loan(job.leaf, *devices[i]);
+      job.devices[*devices[i]] = {on_loan, now, job.owner ? reservations[i] : Bytes{}};
+    }
+  }
+  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) reserve_restored(device);
+}
+
+void Jobs::reserve_restored(DeviceIndex device) {
+  const Ledger& ledger = state_.ledger;
+  for (auto& [id, job] : state_.jobs) {
+    Bytes& restored = job.devices[device].restored;
+    const Bytes on_loan = ledger.on_loan(job.leaf, device).minus(ledger.reservation(job.leaf, device));
+    const Bytes bytes = std::min(restored, on_loan + ledger.free(device));
+    if (bytes.is_zero()) continue;
+    restored -= bytes;
+    state_.ledger.add_reservation(job.leaf, device, bytes);
+    state_.reserving[device].insert(id);
+  }
+}
+
+}  // namespace gpumem::core

@@ -1,0 +1,71 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "daemon/core/sessions/state.h"
+#include "daemon/core/words/requests.h"
+
+namespace gpumem::core {
+
+/// The jobs. Each is a leaf below its tenant: its limit, its charges and its reservation are in the ledger.
+///
+/// Invariant  a job has an owner, or sessions.
+class Jobs {
+ public:
+  explicit Jobs(State& state) : state_(state) {}
+
+  /// Makes a job of the session's. Errors  kFailedPrecondition: it has one, or is in one.
+  Result<JobBegun> begin(Session& owner, const BeginJob& request, TimePoint now);
+  /// The job that the session owns. Null: none.
+  CommandJob* owned_by(SessionId session);
+  /// The job of that number, if the peer may join it: its user has made it, below the tenant, and the broker
+  /// can end the peer or could not end the owner either. Null: there is none.
+  const CommandJob* find(CommandJobId id, TenantId tenant, const Peer& peer) const;
+  JobAccount account(const CommandJob& job) const;
+  /// The owner is gone: the job's reservation ends, and the job with its last session.
+  void lose_owner(SessionId owner);
+  /// A session of the job is gone.
+  void end_if_done(CommandJobId id);
+
+  // What its account tells.
+  void note_lent(CommandJob& job, DeviceIndex device, TimePoint now);
+  void note_waited(CommandJob& job, Duration waited);
+  void note_denied(CommandJob& job, Duration waited, bool counts);
+  void take_back_denial(CommandJob& job);
+
+  /// The job has been granted memory of a device for its reservation.
+  void note_reserved(CommandJob& job, DeviceIndex device, TimePoint now);
+  /// Takes `bytes` that are not on loan out of the job's reservation.
+  void give_up(CommandJob& job, DeviceIndex device, Bytes bytes);
+
+  /// Sessions come to other tenants. A job follows its owner; without one, one of its sessions. Sessions that
+  /// do not follow their job are added to `to`, with their tenant. The caller moves the sessions, and puts
+  /// waiting requests in order anew.
+  void move(std::map<SessionId, TenantId>& to);
+
+  void skip(CommandJobId last) { ids_.skip(last); }
+  /// After another broker. The sessions are restored, and say which job they are in; their leases are not
+  /// yet.
+  void restore(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
+               const std::vector<std::optional<DeviceIndex>>& devices);
+  /// Then, when all leases are restored.
+  void restore_reservations(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
+                            const std::vector<std::optional<DeviceIndex>>& devices, TimePoint now);
+  /// There is more of the device's pool: jobs have reserved again what they had at the broker before, as far
+  /// as it goes.
+  void reserve_restored(DeviceIndex device);
+  void add_to(Checkpoint& checkpoint) const;
+
+ private:
+  CommandJob& add(CommandJobId id, TenantId tenant, Quotas quotas);
+  void divide(TenantId tenant);
+  Quotas quotas(TenantId tenant, const BeginJob& request) const;
+  void put(Session& session, const CommandJob& job);
+
+  State& state_;
+  IdSource<CommandJobId> ids_;
+  std::map<SessionId, CommandJobId> owned_;
+};
+
+}  // namespace gpumem::core
