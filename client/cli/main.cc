@@ -134,6 +134,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   }
   add_run_command(app, arguments.runtime_dir, line, status);
   add_reserve_command(app, arguments.runtime_dir, line, status);
+  add_job_command(app, arguments.runtime_dir, status);
   add_region_commands(app, arguments.runtime_dir, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_claims_command(app, arguments.runtime_dir, status);

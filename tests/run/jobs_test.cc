@@ -1,5 +1,5 @@
-// Commands that do not fit together, and processes of one command that do not: each on a GPU of 24 GiB, of
-// which the broker owns 21.6 GiB.
+// Commands that do not fit together, and processes of one command that do not: on GPUs of 24 GiB, of which
+// the broker owns 21.6 GiB each.
 #include <thread>
 
 #include "tests/run/fixture.h"
@@ -8,7 +8,7 @@ namespace gpumem::test {
 namespace {
 
 struct Jobs : RunTest {
-  Jobs() : RunTest({.simulate = "1x24GiB", .config = ""}) {}
+  explicit Jobs(std::string devices = "1x24GiB") : RunTest({.simulate = std::move(devices), .config = ""}) {}
 
   /// With the drop-in driver of the build tree.
   RunningCli begin_job(std::vector<std::string> options, const std::vector<std::string>& words) const {
@@ -73,6 +73,72 @@ TEST_F(Jobs, BoundProgramsOfTheLibraryToo) {
   EXPECT_EQ(job.wait(), 0);
   EXPECT_TRUE(says(job.said(), "gpumem run: peak 256MiB, waited "));
   EXPECT_TRUE(says(job.said(), ", 1 request denied\n"));
+}
+
+TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
+  const Outcome made = gpumem({"job", "create", "--limit", "1GiB", "--wait", "5s", "--name", "service"});
+  ASSERT_EQ(made.status, 0) << made.output;
+  EXPECT_EQ(made.output, "1\n");
+  EXPECT_EQ(charged(), gibibytes(1).count);
+  const Outcome borrows = run({.program = actor_program(),
+                               .arguments = {"borrow", "library", text(gibibytes(2)), "exit"},
+                               .environment = with({{"GPUMEM_JOB", "1"}})});
+  EXPECT_TRUE(says(borrows.output, "the whole limit of its job, 1GiB"));
+  EXPECT_TRUE(says(gpumem({"job", "list"}).output, "service"));
+  broker_.kill();
+  broker_.start_again();
+  EXPECT_EQ(charged(), gibibytes(1).count);
+  EXPECT_EQ(gpumem({"job", "end", "1"}).status, 0);
+  EXPECT_TRUE(eventually([&] { return charged() == 0; }));
+  EXPECT_EQ(gpumem({"job", "list"}).output, "no jobs\n");
+  EXPECT_EQ(gpumem({"job", "end", "1"}).output, "gpumem job: there is no job 1\n");
+}
+
+TEST_F(Jobs, OfCommandsEndWithTheirCommands) {
+  auto job = begin_job({"--name", "mine"}, {"borrow", "driver", "1", "stay-asked"});
+  job.pid_of_command();
+  const Outcome ended = gpumem({"job", "end", "1"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_TRUE(says(ended.output, "gpumem job: job 1 ends with its command: gpumem, pid "));
+}
+
+struct JobsOnTwoDevices : Jobs {
+  JobsOnTwoDevices() : Jobs("2x24GiB") {}
+};
+
+TEST_F(JobsOnTwoDevices, GoWhereThereIsRoom) {
+  std::vector<RunningCli> jobs;
+  for (int i = 0; i < 6; ++i) {
+    jobs.push_back(begin_job({"--limit", "7GiB", "--wait", "30s"},
+                             {"borrow", "driver", text(gibibytes(7)), "stay-asked"}));
+  }
+  for (RunningCli& job : jobs) {
+    job.pid_of_command();
+    job.tell("take\n");
+    EXPECT_TRUE(job.has_said("has it\n"));
+  }
+  const auto status = broker_.status();
+  for (const auto& device : status.devices()) EXPECT_EQ(device.pool() - device.free(), gibibytes(21).count);
+  for (RunningCli& job : jobs) {
+    job.tell("quit\n");
+    EXPECT_EQ(job.wait(), 0);
+  }
+}
+
+TEST_F(JobsOnTwoDevices, WaitInTheShorterLine) {
+  const std::vector<std::string> words{"borrow", "driver", text(gibibytes(1)), "stay-asked"};
+  std::vector<RunningCli> holders;
+  for (const char* device : {"0", "1"}) {
+    holders.push_back(begin_job({"--device", device, "--limit", "20GiB", "--wait", "30s"}, words));
+    holders.back().pid_of_command();
+  }
+  auto waiting = begin_job({"--device", "0", "--limit", "20GiB", "--wait", "30s"}, words);
+  EXPECT_TRUE(waiting.has_said("waiting for 20GiB"));
+  auto other = begin_job({"--limit", "20GiB", "--wait", "30s"}, words);
+  EXPECT_TRUE(other.has_said("waiting for 20GiB of " + broker_.status().devices(1).uuid().substr(0, 12)));
+  holders[1].tell("take\nquit\n");
+  other.pid_of_command();
+  EXPECT_EQ(waiting.said().find("ready"), std::string::npos) << waiting.said();
 }
 
 }  // namespace

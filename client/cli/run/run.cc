@@ -9,8 +9,7 @@
 #include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/commands/usage.h"
-#include "client/cli/monitor/monitor.h"
-#include "client/cli/run/line/job_reservation.h"
+#include "client/cli/run/line/place.h"
 #include "client/cli/run/program/command_line.h"
 #include "client/cli/run/program/run_environment.h"
 #include "client/cli/run/program/signals.h"
@@ -22,23 +21,17 @@ namespace {
 
 constexpr const char* kWho = "gpumem run";
 
-bool is_percentage(const Amount& limit) { return limit.kind() == Amount::Kind::kPercent; }
-
 struct RunOptions {
   std::vector<std::string> words;  ///< the command; none: the user's shell
-  std::string device;              ///< UUID, the beginning of one, or a place in `gpumem status`; empty: any
-  std::optional<Amount> limit;     ///< bytes, or a percentage of what the tenant can have
-  ShimSettings settings{};         ///< as far as the command line says it
+  PlaceOptions place;
+  ShimSettings settings{};  ///< as far as the command line says it
 };
 
 // The broker, and the state of the machine that a program with the drop-in driver needs, before it starts.
 struct Setup {
-  Session session;             // owns the command's job
-  v1::GetStatusResponse lent;  // UUIDs alone
-  std::vector<DeviceUsage> usage;
+  Place place;
   std::filesystem::path driver_folder;
   std::filesystem::path shim_folder;
-  bool is_nested() const { return session.job() != 0; }
 };
 
 Result<Setup> find_setup(const RunOptions& options) {
@@ -48,52 +41,22 @@ Result<Setup> find_setup(const RunOptions& options) {
   // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();
-  auto usage = session->usage();
-  if (!usage) return usage.error();
-  v1::GetStatusResponse lent;
-  for (const DeviceUsage& device : *usage) lent.add_devices()->set_uuid(device.device);
   std::filesystem::path driver = client::driver_folder(session->driver_folder());
-  return Setup{std::move(*session), lent, std::move(*usage), std::move(driver), *shim};
+  auto place = Place::find(std::move(*session), options.place, options.settings.runtime_folder);
+  if (!place) return place.error();
+  return Setup{std::move(*place), std::move(driver), *shim};
 }
 
-Result<void> choose_device(const Setup& setup, RunOptions& options) {
-  if (options.device.empty()) return {};
-  auto uuid = find_device(setup.lent, options.device);
-  if (!uuid) return uuid.error().in("--device");
-  options.settings.device = *uuid;
-  return {};
-}
-
-Bytes most_of(const DeviceUsage& device) { return std::min(device.limit, device.pool); }
-
-// Of the device that is chosen, else of the one that has the most. In a job, the job's.
-Bytes most_of(const Setup& setup, const ShimSettings& settings) {
-  Bytes most;
-  for (const DeviceUsage& one : setup.usage) {
-    if (settings.device.empty() || settings.device == one.device) most = std::max(most, most_of(one));
-  }
-  return most;
-}
-
-// The value of GPUMEM_LIMIT, if it is set.
-Result<std::optional<Bytes>> outer_limit() {
+// The value of GPUMEM_LIMIT, if it is set. Refuses one with which each process of the command would fail at
+// its first call.
+Result<std::optional<Bytes>> outer_limit(const RunOptions& options) {
   const char* text = std::getenv("GPUMEM_LIMIT");
   if (text == nullptr || *text == '\0') return std::optional<Bytes>();
   const auto limit = parse_bytes(text);
+  if (options.place.limit) return limit ? std::optional(*limit) : std::nullopt;
   if (!limit) return limit.error().in("GPUMEM_LIMIT");
+  if (auto enough = check_least_limit(*limit, "GPUMEM_LIMIT"); !enough) return enough.error();
   return std::optional(*limit);
-}
-
-constexpr Bytes kLeastLimit = mebibytes(2);  // as devices allocate
-
-// Refuses a limit with which each process of the command would fail at its first call.
-Result<void> check_limit(const RunOptions& options, const Result<std::optional<Bytes>>& outer) {
-  if (!options.limit && !outer) return outer.error();
-  const char* const whose = options.limit ? "--limit" : "GPUMEM_LIMIT";
-  const std::optional<Bytes> limit = options.limit ? options.limit->of(kLeastLimit) : *outer;
-  if (!limit || *limit >= kLeastLimit || (options.limit && is_percentage(*options.limit))) return {};
-  return Error{Code::kInvalidArgument, std::string(whose) + ": " + to_string(*limit) + " is less than " +
-                                           to_string(kLeastLimit) + ", the least that can be borrowed"};
 }
 
 // Refuses a GPUMEM_WAIT with which each process of the command would fail at its first call.
@@ -104,64 +67,10 @@ Result<void> check_wait(const ShimSettings& settings) {
   return wait ? Result<void>() : wait.error().in("GPUMEM_WAIT");
 }
 
-// Sets the limit of each process. Of `gpumem run` inside another one, or of a limit that the environment
-// sets, the smaller one holds.
-void set_limit(const Setup& setup, const std::optional<Bytes>& outer, RunOptions& options,
-               Progress& progress) {
-  if (!options.limit) return;
-  const Bytes most = most_of(setup, options.settings);
-  const Bytes limit = std::max(options.limit->of(most), kLeastLimit);
-  const std::string said = "--limit " + options.limit->text();
-  options.settings.limit = limit;
-  if (outer && !outer->is_zero() && *outer < limit) {
-    progress.say(said + " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
-    options.settings.limit = *outer;
-    options.limit = Amount::absolute(*outer);
-  } else if (limit > most) {
-    progress.say(said + ": the limit is " + to_string(most) + ", which is all that the " +
-                 (setup.is_nested() ? "job" : "tenant") + " may have");
-  }
-}
-
-// The command's job. Inside another one, the command is in that.
-Result<void> begin_job(Setup& setup, RunOptions& options) {
-  if (setup.is_nested()) return {};
-  constexpr Bytes kWholeInPoints{10'000};
-  JobOptions job{.label = options.settings.name};
-  if (job.label.empty()) {
-    const std::string name = std::filesystem::path(options.words.front()).filename().string();
-    job.label = to_printable(name.substr(0, kLabelBytes));
-  }
-  if (options.limit && is_percentage(*options.limit))
-    job.limit_points = options.limit->of(kWholeInPoints).count;
-  else if (options.limit)
-    job.limit = *options.settings.limit;
-  const auto begun = setup.session.begin_job(job);
-  if (!begun) return begun.error();
-  options.settings.job = *begun;
-  return {};
-}
-
-// Answers the signal that has ended the waiting.
-Result<std::optional<int>> reserve_limit(Setup& setup, const RunOptions& options, const Signals& signals,
-                                         Progress& progress) {
-  const ShimSettings& settings = options.settings;
-  if (!options.limit || !settings.wait) return std::optional<int>();
-  if (setup.is_nested()) {
-    progress.say("nothing is reserved for --limit " + options.limit->text() +
-                 ": the command is in the job of the gpumem run around it");
-    return std::optional<int>();
-  }
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const auto device = settings.device.empty() ? first_visible(setup.lent, visible == nullptr ? "" : visible)
-                                              : Result<std::string>(settings.device);
-  if (!device) return device.error();
-  const auto usage = std::ranges::find(setup.usage, *device, &DeviceUsage::device);
-  const Bytes most = most_of(*usage);
-  const Bytes bytes =
-      std::max(std::min(options.limit->of(most), most).rounded_down(kLeastLimit), kLeastLimit);
-  return reserve_for_job(setup.session, {settings.runtime_folder, *device, bytes, *settings.wait}, signals,
-                         progress);
+std::string label_of(const RunOptions& options) {
+  if (!options.settings.name.empty()) return options.settings.name;
+  const std::string name = std::filesystem::path(options.words.front()).filename().string();
+  return to_printable(name.substr(0, kLabelBytes));
 }
 
 int refuse(Progress& progress, const Error& error) {
@@ -187,7 +96,9 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
   progress.say(why.message);
   progress.say("the command runs without gpumem, as --optional allows");
   Environment environment = own_environment();
-  if (!options.device.empty()) environment["CUDA_VISIBLE_DEVICES"] = options.device;
+  const std::string& device = options.place.device;
+  if (!device.empty() && device != kAnyDevice && device != kAllDevices)
+    environment["CUDA_VISIBLE_DEVICES"] = device;
   return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
 }
 
@@ -208,12 +119,17 @@ void tell_account(Session& session, Progress& progress) {
     progress.say("processes that the command has started go on: what they use from now on is not in it");
 }
 
-Result<int, CommandError> run_brokered(RunOptions& options, Setup& setup, const Signals& signals,
+Result<int, CommandError> run_brokered(const RunOptions& options, Setup& setup, const Signals& signals,
                                        Progress& progress) {
-  options.settings.driver_folder = setup.driver_folder;
-  options.settings.shim_folder = setup.shim_folder;
-  auto ended = run_to_its_end({options.words, with_shim(own_environment(), options.settings)}, signals);
-  if (ended && !setup.is_nested()) tell_account(setup.session, progress);
+  Place& place = setup.place;
+  ShimSettings settings = options.settings;
+  settings.driver_folder = setup.driver_folder;
+  settings.shim_folder = setup.shim_folder;
+  settings.device = place.device();
+  settings.limit = place.limit();
+  settings.job = place.job();
+  auto ended = run_to_its_end({options.words, with_shim(own_environment(), settings)}, signals);
+  if (ended && !place.is_nested()) tell_account(place.session(), progress);
   return ended;
 }
 
@@ -233,8 +149,9 @@ int run_program(RunOptions options) {
     const char* shell = std::getenv("SHELL");
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
   }
-  const auto outer = outer_limit();
-  if (auto possible = check_limit(options, outer); !possible) return refuse(progress, possible.error());
+  if (auto possible = check_place(options.place); !possible) return refuse(progress, possible.error());
+  const auto outer = outer_limit(options);
+  if (!outer) return refuse(progress, outer.error());
   if (auto possible = check_wait(options.settings); !possible) return refuse(progress, possible.error());
   AnswerInTime<Setup> asked([options] { return find_setup(options); }, signals);
   Result<Setup>& setup = asked.answer();
@@ -243,11 +160,13 @@ int run_program(RunOptions options) {
     if (asked.is_stuck()) std::_Exit(status);
     return status;
   }
-  if (auto chosen = choose_device(*setup, options); !chosen) return refuse(progress, chosen.error());
-  set_limit(*setup, outer ? *outer : std::nullopt, options, progress);
-  if (auto begun = begin_job(*setup, options); !begun)
-    return run_without(options, begun.error(), signals, progress);
-  const auto ended_by = reserve_limit(*setup, options, signals, progress);
+  Place& place = setup->place;
+  if (auto chosen = place.choose(*outer, progress); !chosen) return refuse(progress, chosen.error());
+  if (!place.is_nested()) {
+    if (auto begun = place.begin(label_of(options)); !begun)
+      return run_without(options, begun.error(), signals, progress);
+  }
+  const auto ended_by = place.take(signals, progress);
   if (!ended_by) return refuse(progress, ended_by.error());
   if (*ended_by) die_by(**ended_by);
   return finish(run_brokered(options, *setup, signals, progress), progress);
@@ -263,22 +182,6 @@ struct RunArguments {
   bool plain_frameworks = false;
 };
 
-void add_limit(CLI::App& run, std::optional<Amount>& limit) {
-  run.add_option_function<std::string>(
-         "--limit",
-         [&limit](const std::string& text) {
-           const auto read = parse_amount(text);
-           if (!read) throw CLI::ValidationError("--limit", read.error().message);
-           if (read->kind() == Amount::Kind::kAllBut)
-             throw CLI::ValidationError("--limit", "'" + text + "' is neither bytes nor a percentage");
-           if (read->of(Bytes{10'000}).is_zero())
-             throw CLI::ValidationError("--limit", "0 bytes are of no use");
-           limit = *read;
-         },
-         "The most that all its processes together can hold: 8GiB, 50% [the tenant's]")
-      ->type_name("BYTES|PERCENT");
-}
-
 }  // namespace
 
 void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status) {
@@ -288,12 +191,13 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
       "run", "Run an unmodified program with borrowed memory (without a command: the shell)");
   take_command(*run, arguments->runtime_dir);
   run->footer(kFooter);
-  add_limit(*run, arguments->options.limit);
-  run->add_option("--device", arguments->options.device,
-                  "Only this device: UUID, or its place in `gpumem status`")
-      ->type_name("DEVICE");
+  add_place(*run, arguments->options.place);
   add_time(
-      *run, "--wait", [&settings](std::chrono::milliseconds wait) { settings.wait = wait; },
+      *run, "--wait",
+      [options = &arguments->options](std::chrono::milliseconds wait) {
+        options->settings.wait = wait;
+        options->place.wait = wait;
+      },
       "Wait so long for memory, 500ms, 90s, 10m (a number is seconds); with --limit, reserve it first");
   add_name(*run, settings.name);
   run->add_flag("--optional", settings.optional, "Without a broker, run the command as it is");

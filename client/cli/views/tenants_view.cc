@@ -24,8 +24,6 @@ bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage:
                      [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
 }
 
-constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
-
 std::string job_name(const v1::JobInfo& job) {
   return "job " + std::to_string(job.id()) + (job.label().empty() ? "" : " (" + job.label() + ")");
 }
@@ -45,27 +43,6 @@ void add_jobs(v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs
       one.set_waiting(usage.waiting());
     }
   }
-}
-
-Json job_json(const v1::JobInfo& job) {
-  Json devices = Json::array();
-  for (const v1::JobUsage& usage : job.devices()) {
-    devices.push_back({{"device", usage.device()},
-                       {"limit", usage.limit() == kNoLimit ? Json() : Json(usage.limit())},
-                       {"charged", usage.charged()},
-                       {"reserved", usage.reserved()},
-                       {"peak", usage.peak()},
-                       {"waiting", usage.waiting()}});
-  }
-  return {{"id", job.id()},
-          {"tenant", job.tenant()},
-          {"label", job.label()},
-          {"owner", job.owner() == 0 ? Json() : Json(job.owner())},
-          {"since", job.since()},
-          {"sessions", job.sessions()},
-          {"waited_ms", job.waited_ms()},
-          {"denied", job.denied()},
-          {"devices", std::move(devices)}};
 }
 
 }  // namespace
@@ -93,7 +70,7 @@ std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::L
   for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
     std::vector<std::string> cells{
         std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(), size_text(tenant->guarantee()),
-        tenant->limit() == kNoLimit ? "-" : size_text(tenant->limit()), size_text(tenant->charged())};
+        tenant->limit() == kNoJobLimit ? "-" : size_text(tenant->limit()), size_text(tenant->charged())};
     if (debt) cells.push_back(size_text(tenant->debt()));
     if (burst) cells.push_back(size_text(tenant->burst()));
     cells.push_back(size_text(tenant->quarantined()));
@@ -124,9 +101,7 @@ Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResp
                     {"sessions", tenant.sessions()},
                     {"waiting", tenant.waiting()}});
   }
-  Json of_jobs = Json::array();
-  for (const v1::JobInfo& job : jobs.jobs()) of_jobs.push_back(job_json(job));
-  return {{"tenants", std::move(list)}, {"jobs", std::move(of_jobs)}};
+  return {{"tenants", std::move(list)}, {"jobs", jobs_json(jobs)}};
 }
 
 }  // namespace gpumem::cli

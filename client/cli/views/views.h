@@ -68,6 +68,11 @@ std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
 std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::ListJobsResponse& jobs = {});
 Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs = {});
 
+/// JobUsage::limit of a job that only the limit of its tenant bounds.
+inline constexpr std::uint64_t kNoJobLimit = ~std::uint64_t{0};
+std::string jobs_text(const v1::ListJobsResponse& jobs);
+Json jobs_json(const v1::ListJobsResponse& jobs);
+
 std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
 Json reconcile_json(const v1::ReconcileResponse& response);
 

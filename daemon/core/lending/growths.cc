@@ -215,14 +215,14 @@ bool Growths::repeats(const Request& request, const Slice& slice) {
 }
 
 // A client asks first without a wait, for what its threads may free meanwhile, and then with one. All of that
-// is one request of its program: one denial, or none.
+// is one request of its program: one denial, or none. A request to reserve is no request of a program.
 void Growths::note_denied(const Request& request, Duration waited, TimePoint now) {
   CommandJob* const job = state_.find_job(request.job);
   if (job == nullptr) return;
   auto& slices = state_.session(request.session).slices;
   const auto slice = slices.find(request.parts.front().slice);
   const bool has_slice = slice != slices.end();
-  jobs_.note_denied(*job, waited, !has_slice || !repeats(request, slice->second));
+  jobs_.note_denied(*job, waited, has_slice && !repeats(request, slice->second));
   if (has_slice) slice->second.refused = {request.parts.front().min_bytes, now};
 }
 

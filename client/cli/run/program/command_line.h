@@ -12,7 +12,7 @@ class App;
 
 namespace gpumem::cli {
 
-// The commands `run` and `reserve`, and the parsing that they share.
+// The commands `run`, `reserve` and `job`, and the parsing that they share.
 
 /// A command line up to the first `--`, and what stands behind it. Of commands that run no command: the whole
 /// line, and nothing.
@@ -39,5 +39,8 @@ bool runs_a_command(const CLI::App& app);
 void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status);
 /// Adds `gpumem reserve` to the command line; as add_run_command.
 void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const SplitLine& line, int& status);
+
+/// Adds `gpumem job` to the command line; as add_run_command.
+void add_job_command(CLI::App& app, const std::string& runtime_dir, int& status);
 
 }  // namespace gpumem::cli

@@ -1,0 +1,161 @@
+#include "client/cli/run/line/place.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "client/cli/run/line/job_reservation.h"
+#include "client/cli/views/views.h"
+
+namespace gpumem::cli {
+namespace {
+
+bool is_percentage(const Amount& limit) { return limit.kind() == Amount::Kind::kPercent; }
+
+std::string visible_devices() {
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+void add_place(CLI::App& command, PlaceOptions& options) {
+  command
+      .add_option_function<std::string>(
+          "--limit",
+          [&options](const std::string& text) {
+            const auto read = parse_amount(text);
+            if (!read) throw CLI::ValidationError("--limit", read.error().message);
+            if (read->kind() == Amount::Kind::kAllBut)
+              throw CLI::ValidationError("--limit", "'" + text + "' is neither bytes nor a percentage");
+            if (read->of(Bytes{10'000}).is_zero())
+              throw CLI::ValidationError("--limit", "0 bytes are of no use");
+            options.limit = *read;
+          },
+          "The most that all its processes together can hold: 8GiB, 50% [the tenant's]")
+      ->type_name("BYTES|PERCENT");
+  command
+      .add_option("--device", options.device,
+                  "Only this device: UUID, or its place in `gpumem status`; auto: one with room; all [auto]")
+      ->type_name("DEVICE");
+}
+
+Result<void> check_least_limit(Bytes limit, const std::string& whose) {
+  if (limit >= kLeastLimit) return {};
+  return Error{Code::kInvalidArgument, whose + ": " + to_string(limit) + " is less than " +
+                                           to_string(kLeastLimit) + ", the least that can be borrowed"};
+}
+
+Result<void> check_place(const PlaceOptions& options) {
+  if (!options.limit || is_percentage(*options.limit)) return {};
+  return check_least_limit(options.limit->of({}), "--limit");
+}
+
+Result<Place> Place::find(Session session, PlaceOptions options, std::filesystem::path runtime_folder) {
+  auto usage = session.usage();
+  if (!usage) return usage.error();
+  return Place(std::move(session), std::move(options), std::move(runtime_folder), std::move(*usage));
+}
+
+Place::Place(Session session, PlaceOptions options, std::filesystem::path runtime_folder,
+             std::vector<DeviceUsage> usage)
+    : session_(std::move(session)),
+      options_(std::move(options)),
+      runtime_folder_(std::move(runtime_folder)),
+      usage_(std::move(usage)) {
+  for (const DeviceUsage& device : usage_) lent_.add_devices()->set_uuid(device.device);
+}
+
+// Of the device that is chosen, else of the one that has the most. In a job, the job's.
+Bytes Place::most() const {
+  Bytes most;
+  for (const DeviceUsage& one : usage_) {
+    if (device_.empty() || device_ == one.device) most = std::max(most, most_of(one));
+  }
+  return most;
+}
+
+Bytes Place::bounded_limit() const { return std::max(options_.limit->of(most()), kLeastLimit); }
+
+Result<void> Place::choose(std::optional<Bytes> outer, Progress& progress) {
+  const std::string& named = options_.device;
+  const bool any = named == kAnyDevice || (named.empty() && visible_devices().empty());
+  if (!any && !named.empty() && named != kAllDevices) {
+    auto uuid = find_device(lent_, named);
+    if (!uuid) return uuid.error().in("--device");
+    device_ = *uuid;
+  }
+  if (options_.limit) {
+    limit_ = bounded_limit();
+    const std::string said = "--limit " + options_.limit->text();
+    if (outer && !outer->is_zero() && *outer < *limit_) {
+      progress.say(said + " is more than GPUMEM_LIMIT allows: " + to_string(*outer) + " hold");
+      limit_ = *outer;
+      options_.limit = Amount::absolute(*outer);
+    } else if (*limit_ > most()) {
+      progress.say(said + ": the limit is " + to_string(most()) + ", which is all that the " +
+                   (is_nested() ? "job" : "tenant") + " may have");
+    }
+  }
+  if (any && usage_.size() > 1) choice_.emplace(usage_, options_.limit);
+  return {};
+}
+
+Result<void> Place::begin(const std::string& label) {
+  constexpr Bytes kWholeInPoints{10'000};
+  JobOptions job{.label = label};
+  if (options_.limit && is_percentage(*options_.limit))
+    job.limit_points = options_.limit->of(kWholeInPoints).count;
+  else if (options_.limit)
+    job.limit = *limit_;
+  const auto begun = session_.begin_job(job);
+  if (!begun) return begun.error();
+  job_ = *begun;
+  return {};
+}
+
+Result<std::optional<int>> Place::reserve_on(const std::string& device, std::chrono::milliseconds wait,
+                                             const Signals& signals, Progress& progress) {
+  const auto usage = std::ranges::find(usage_, device, &DeviceUsage::device);
+  const Bytes most = most_of(*usage);
+  const Bytes bytes =
+      std::max(std::min(options_.limit->of(most), most).rounded_down(kLeastLimit), kLeastLimit);
+  return reserve_for_job(session_, {runtime_folder_, device, bytes, wait}, signals, progress);
+}
+
+Result<std::string> Place::first_device() const {
+  return device_.empty() ? first_visible(lent_, visible_devices()) : Result<std::string>(device_);
+}
+
+Result<std::optional<int>> Place::settle(const Signals& signals, Progress& progress) {
+  const bool reserves = options_.limit && options_.wait && !is_nested();
+  if (options_.limit && options_.wait && is_nested()) {
+    progress.say("nothing is reserved for --limit " + options_.limit->text() +
+                 ": the command is in the job of the gpumem run around it");
+  }
+  if (choice_) {
+    for (const std::string& device : choice_->with_room()) {
+      device_ = device;
+      if (!reserves) return std::optional<int>();
+      auto reserved = reserve_on(device, {}, signals, progress);
+      if (reserved || reserved.error().code != Code::kResourceExhausted) return reserved;
+    }
+    device_ = choice_->with_shortest_line(runtime_folder_);
+  }
+  if (!reserves) return std::optional<int>();
+  const auto device = first_device();
+  if (!device) return device.error();
+  return reserve_on(*device, *options_.wait, signals, progress);
+}
+
+Result<std::optional<int>> Place::take(const Signals& signals, Progress& progress) {
+  auto ended_by = settle(signals, progress);
+  if (!ended_by) return ended_by;
+  if (options_.limit) limit_ = bounded_limit();
+  if (choice_ && options_.device.empty())
+    progress.say("on " + short_uuid(device_) + " alone; --device all: on every GPU");
+  return ended_by;
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,77 @@
+#include <string>
+#include <vector>
+
+#include "base/time_format.h"
+#include "client/cli/views/text.h"
+#include "client/cli/views/views.h"
+
+namespace gpumem::cli {
+namespace {
+
+Json job_json(const v1::JobInfo& job) {
+  Json devices = Json::array();
+  for (const v1::JobUsage& usage : job.devices()) {
+    devices.push_back({{"device", usage.device()},
+                       {"limit", usage.limit() == kNoJobLimit ? Json() : Json(usage.limit())},
+                       {"charged", usage.charged()},
+                       {"reserved", usage.reserved()},
+                       {"peak", usage.peak()},
+                       {"waiting", usage.waiting()}});
+  }
+  return {{"id", job.id()},
+          {"tenant", job.tenant()},
+          {"label", job.label()},
+          {"owner", job.owner() == 0 ? Json() : Json(job.owner())},
+          {"since", job.since()},
+          {"sessions", job.sessions()},
+          {"waited_ms", job.waited_ms()},
+          {"denied", job.denied()},
+          {"devices", std::move(devices)}};
+}
+
+}  // namespace
+
+// A line for each device that the job has something of, or for the first.
+std::string jobs_text(const v1::ListJobsResponse& jobs) {
+  if (jobs.jobs().empty()) return "no jobs\n";
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"JOB", kRight},
+               {"TENANT"},
+               {"LABEL"},
+               {"STATE"},
+               {"SESSIONS", kRight},
+               {"WAITED", kRight},
+               {"DENIED", kRight},
+               {"DEVICE"},
+               {"LIMIT", kRight},
+               {"HELD", kRight},
+               {"RESERVED", kRight},
+               {"PEAK", kRight}});
+  for (const v1::JobInfo& job : jobs.jobs()) {
+    bool is_shown = false;
+    for (const v1::JobUsage& usage : job.devices()) {
+      const bool is_used = usage.charged() != 0 || usage.peak() != 0 || usage.waiting() != 0;
+      const bool is_last = &usage == &*job.devices().rbegin();
+      if (!is_used && (is_shown || !is_last)) continue;
+      is_shown = true;
+      table.add({std::to_string(job.id()), job.tenant(), job.label().empty() ? "-" : job.label(),
+                 usage.waiting() != 0 ? "waits"
+                 : job.owner() == 0   ? "ends"
+                                      : "runs",
+                 std::to_string(job.sessions()), span_text(std::chrono::milliseconds(job.waited_ms())),
+                 std::to_string(job.denied()), usage.device(),
+                 usage.limit() == kNoJobLimit ? "-" : size_text(usage.limit()),
+                 size_text(usage.charged() - usage.reserved()), size_text(usage.reserved()),
+                 size_text(usage.peak())});
+    }
+  }
+  return table.text();
+}
+
+Json jobs_json(const v1::ListJobsResponse& jobs) {
+  Json list = Json::array();
+  for (const v1::JobInfo& job : jobs.jobs()) list.push_back(job_json(job));
+  return list;
+}
+
+}  // namespace gpumem::cli
