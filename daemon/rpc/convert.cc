@@ -131,6 +131,7 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_wait_limit_ms(core::to_milliseconds(denial.wait_limit));
   message.set_asked_min(denial.asked_min.count);
   message.set_limiting_tenant(denial.limiting_tenant);
+  message.set_limit(static_cast<v1::Denial::Limit>(denial.limit));
   message.set_limiting_limit(denial.limiting_limit.count);
   message.set_limiting_charged(denial.limiting_charged.count);
   message.set_returning(denial.returning.count);

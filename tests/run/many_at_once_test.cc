@@ -1,4 +1,6 @@
-// Many commands of one user at once: nothing that only informs ends one of them.
+// Many commands at once: nothing that only informs ends one of them, and each has what it reserves.
+#include <random>
+
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -39,6 +41,53 @@ TEST_F(ManyAtOnce, RunsThatWaitAllSaySoAndBegin) {
 TEST_F(ManyAtOnce, ReservationsAllBegin) {
   auto all = begin_many(30, {"reserve", "1GiB", "--wait", "--", "/bin/echo", "has run"});
   expect_that_each_runs(all);
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+}
+
+// Jobs of five users, which start within a second. Each reserves so much, then takes it all. Some are killed
+// at a random moment: what they had is free again, and no other notices.
+constexpr const char* kTenants = R"(
+[broker]
+socket_group = 10000
+[[tenant]]
+name = "first"
+user = 61000
+guarantee = "4GiB"
+)";
+
+struct JobsOfManyUsers : RunTest {
+  static constexpr int kJobs = 200;
+
+  JobsOfManyUsers() : RunTest({.simulate = "1x24GiB", .config = ::geteuid() == 0 ? kTenants : ""}) {}
+
+  RunningCli begin_job(int number) {
+    const Bytes bytes = gibibytes(1 + static_cast<std::uint64_t>(number % 6));
+    const auto user = static_cast<uid_t>(61'000 + number % 5);
+    return {{"run", "--limit", std::to_string(bytes.count), "--wait", "1h", "--", actor_program(), "borrow",
+             "driver", std::to_string(bytes.count), "exit"},
+            with({{"GPUMEM_SHIM_FOLDER", ""}}),
+            User{user, BrokerProcess::kGroup}};
+  }
+};
+
+TEST_F(JobsOfManyUsers, AllGetWhatTheyReserveUnlessTheyAreKilled) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  std::minstd_rand random(1);
+  std::vector<RunningCli> jobs;
+  std::vector<int> killed;
+  for (int i = 0; i < kJobs; ++i) {
+    jobs.push_back(begin_job(i));
+    if (i % 4 == 3) {
+      killed.push_back(std::max(0, i - static_cast<int>(random() % 20)));
+      jobs[static_cast<std::size_t>(killed.back())].child().signal(SIGKILL);
+    }
+  }
+  for (int i = 0; i < kJobs; ++i) {
+    const int status = jobs[static_cast<std::size_t>(i)].wait();
+    if (std::ranges::find(killed, i) != killed.end()) continue;
+    EXPECT_EQ(status, 0) << jobs[static_cast<std::size_t>(i)].said();
+    EXPECT_TRUE(says(jobs[static_cast<std::size_t>(i)].said(), "has it\n"));
+  }
   EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 

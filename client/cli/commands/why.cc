@@ -59,9 +59,13 @@ std::string shortage_words(const v1::Denial& denial) {
 }
 
 std::string limit_words(const v1::Denial& denial) {
+  if (denial.limit() == v1::Denial::LIMIT_OF_RESERVE)
+    return "jobs of the tenant may have " + size_text(denial.limiting_limit()) + " reserved together, and " +
+           size_text(denial.limiting_charged()) + " are";
   const std::string& whose = denial.limiting_tenant();
-  const std::string who =
-      whose.empty() || whose == denial.tenant() ? "the tenant" : "tenant " + whose + " above it";
+  const std::string who = denial.limit() == v1::Denial::LIMIT_OF_JOB  ? "its " + whose
+                          : whose.empty() || whose == denial.tenant() ? "the tenant"
+                                                                      : "tenant " + whose + " above it";
   const bool debt = denial.reason() == v1::Denial::REASON_DEBT;
   return who + (debt ? " uses more than its limit of " : " would pass its limit of ") +
          size_text(denial.limiting_limit()) + ": " + size_text(denial.limiting_charged()) +

@@ -131,7 +131,7 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   if (leaf.empty()) return {};
   const Bytes room = ledger_.room(leaf.tenant, device_);
   Candidate candidate = first_of(leaf, kUnlimited);
-  if (candidate.needed > room) {
+  if (candidate.needed > room || exceeds_reserve(candidate)) {
     leaf.full = candidate.request;
     full_[leaf.full] = leaf.tenant;
     candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
@@ -139,6 +139,12 @@ Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   candidate.is_claim =
       candidate && (candidate.request == leaf.claim || candidate.request == leaf.joint_claim);
   return candidate;
+}
+
+// Whether it would reserve more than the jobs of its tenant may have reserved.
+bool DeviceOrder::exceeds_reserve(const Candidate& candidate) const {
+  return candidate && requests_.at(candidate.request).is_reservation() &&
+         candidate.needed > ledger_.reservable(candidate.tenant, device_);
 }
 
 // The first request of all queues that needs at most `most`.
@@ -155,7 +161,8 @@ Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
     candidate.request = first->request;
     candidate.needed = first->min_bytes.front().minus(leaf.reserved);
   }
-  const auto reserves = leaf.reservations.first_at_most({most});
+  const Bytes reserve = most == kUnlimited ? most : ledger_.reservable(leaf.tenant, device_);
+  const auto reserves = leaf.reservations.first_at_most({std::min(most, reserve)});
   if (reserves && (!first || reserves->request < first->request)) {
     candidate.request = reserves->request;
     candidate.needed = reserves->min_bytes.front();

@@ -93,6 +93,7 @@ class DeviceOrder {
   Queue& queue_of(const Request& request);
   Candidate candidate_of_leaf(Node& leaf);
   Candidate first_of(const Node& leaf, Bytes most) const;
+  bool exceeds_reserve(const Candidate& candidate) const;
   Candidate candidate_of_inner(Node& node);
   Candidate candidate_of_whole(Node& whole);
   void set_claims_of_leaf(Node& leaf);

@@ -88,6 +88,7 @@ void Ledger::join(TenantId tenant) {
     derive(joining.accounts[device], quota);
     count_in(above.accounts[device].members, figures(joining, device), quota, tenant);
     note_limit(tenant, device);
+    if (joining.is_part) above.accounts[device].reservation += joining.accounts[device].reservation;
     update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
            {figures(joining, device).counted, {}});
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
@@ -100,6 +101,7 @@ void Ledger::leave(TenantId tenant) {
   --above.children;
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
     count_out(above.accounts[device].members, figures(leaving, device), leaving.quotas[device], tenant);
+    if (leaving.is_part) above.accounts[device].reservation -= leaving.accounts[device].reservation;
     update(leaving.parent, device, [&](Charges& above) { subtract(above, charges(tenant, device)); },
            {{}, figures(leaving, device).counted});
     changed_.emplace_back(leaving.parent, device);
@@ -199,6 +201,13 @@ void Ledger::adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge stat
 
 // ---- Reservations ----
 
+void Ledger::add_to_reservation(TenantId leaf, DeviceIndex device, Bytes more, Bytes less) {
+  Node& one = node(leaf);
+  const auto change = [&](Bytes& reservation) { reservation = reservation + more - less; };
+  change(one.accounts[device].reservation);
+  if (one.is_part) change(node(one.parent).accounts[device].reservation);
+}
+
 Bytes Ledger::refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const {
   const Account& own = account(leaf, device);
   const Bytes on_loan = own.charges.total() - own.charges[Charge::kReserved] - bytes;
@@ -207,7 +216,7 @@ Bytes Ledger::refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const {
 
 void Ledger::add_reservation(TenantId leaf, DeviceIndex device, Bytes bytes) {
   GPUMEM_CHECK(!has_members(leaf), "only leaves have reservations");
-  node(leaf).accounts[device].reservation += bytes;
+  add_to_reservation(leaf, device, bytes, {});
   const Bytes unused = refilled(leaf, device, {});
   update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] += unused; });
   changed_.emplace_back(leaf, device);
@@ -215,14 +224,14 @@ void Ledger::add_reservation(TenantId leaf, DeviceIndex device, Bytes bytes) {
 }
 
 void Ledger::give_up_reserved(TenantId leaf, DeviceIndex device, Bytes bytes) {
-  node(leaf).accounts[device].reservation -= bytes;
+  add_to_reservation(leaf, device, {}, bytes);
   update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] -= bytes; });
   changed_.emplace_back(leaf, device);
 }
 
 void Ledger::end_reservation(TenantId leaf, DeviceIndex device) {
   const Bytes unused = reserved(leaf, device);
-  node(leaf).accounts[device].reservation = {};
+  add_to_reservation(leaf, device, {}, reservation(leaf, device));
   update(leaf, device, [&](Charges& charges) { charges[Charge::kReserved] -= unused; });
   changed_.emplace_back(leaf, device);
 }
@@ -262,7 +271,7 @@ void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
 }
 
 void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Charges& moved, Bytes outside) {
-  node(from).accounts[device].reservation -= refilled(from, device, moved.total());
+  add_to_reservation(from, device, {}, refilled(from, device, moved.total()));
   update(from, device, [&](Charges& charges) { subtract(charges, moved); }, {{}, outside});
   const Bytes covered = std::min(moved.total(), reserved(to, device));
   const auto move_in = [&](Charges& charges) {

@@ -128,6 +128,13 @@ class Ledger {
     return charges(leaf, device).total() - reserved(leaf, device);
   }
   Bytes reservation(TenantId leaf, DeviceIndex device) const { return account(leaf, device).reservation; }
+  /// The reservations of all parts of a tenant.
+  Bytes reservations(TenantId tenant, DeviceIndex device) const { return account(tenant, device).reservation; }
+  /// What the parts of the leaf's tenant may reserve besides (Quota::reserve).
+  Bytes reservable(TenantId leaf, DeviceIndex device) const {
+    const TenantId of = whole(leaf);
+    return quota(of, device).reserve.minus(reservations(of, device));
+  }
   /// The part of `bytes` on loan to the leaf that its reservation takes back when they are returned.
   Bytes refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const;
   /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit.
@@ -216,7 +223,7 @@ class Ledger {
   struct Account {
     Charges charges;
     Bytes outside;      ///< of an inner node: the parts that count of its children
-    Bytes reservation;  ///< of a leaf
+    Bytes reservation;  ///< of a leaf; of a tenant with parts, the sum of theirs
     Bytes kept;         ///< of the guarantee, by all use
     Bytes pool_kept;    ///< of the guarantee, by the use of the pool
     Bytes promised;
@@ -284,6 +291,7 @@ class Ledger {
   }
   static void derive(Account& account, const Quota& quota);
   void note_limit(TenantId tenant, DeviceIndex device);
+  void add_to_reservation(TenantId leaf, DeviceIndex device, Bytes more, Bytes less);
   static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);

@@ -145,8 +145,10 @@ Result<Request::Parts> Growths::parts_of(const CommandJob& job, const ReserveFor
   const auto device = state_.find_device(asked.device);
   if (!device) return device.error();
   const Bytes granularity = state_.policy.devices[*device].granularity;
-  const Bytes all = std::min(state_.ledger.ceiling(job.leaf, *device),
-                             room_besides_contexts(state_.tenants.owner_of(job.leaf), *device));
+  const TenantId tenant = state_.tenants.owner_of(job.leaf);
+  const Bytes all =
+      std::min({state_.ledger.ceiling(job.leaf, *device), room_besides_contexts(tenant, *device),
+                state_.ledger.quota(tenant, *device).reserve});
   const Bytes most = all.minus(state_.ledger.reservation(job.leaf, *device));
   const auto bytes = asked.bytes.rounded_up(granularity);
   if (!bytes || bytes->is_zero())

@@ -30,6 +30,9 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
       if (part.min_bytes > ledger.quota(tenant, part.device).limit.minus(before))
         return Refusal{i, Denial::Reason::kTenantLimit};
     }
+    const TenantId owner = state_.tenants.owner_of(request.tenant);
+    if (request.is_reservation() && part.min_bytes > ledger.quota(owner, part.device).reserve.minus(before))
+      return Refusal{i, Denial::Reason::kTenantLimit};
     if (!request.is_reservation() && part.min_bytes > room_of_slice(session, part.slice)) {
       // The tenant's limit first: if both limits are exceeded, another slice would not help.
       const TenantId limiting =
@@ -54,6 +57,7 @@ Refusal Explainer::obstacle(const Request& request) const {
     const Bytes needed = needed_of(ledger, request, part.device);
     if (const TenantId limiting = ledger.limiting(request.tenant, part.device, needed))
       return {i, limit_reason(limiting, part.device)};
+    if (exceeds_reserve(request, part)) return {i, Denial::Reason::kTenantLimit};
     const auto verdict =
         ledger.verdict(request.tenant, part.device, needed, state_.arbiter.terms_of(request, part.device));
     const bool fits = verdict == Ledger::Verdict::kFits;
@@ -64,6 +68,10 @@ Refusal Explainer::obstacle(const Request& request) const {
     return {i, too_much ? Denial::Reason::kPoolSize : Denial::Reason::kNoMemory};
   }
   return {0, Denial::Reason::kTurn};
+}
+
+bool Explainer::exceeds_reserve(const Request& request, const Request::Part& part) const {
+  return request.is_reservation() && part.min_bytes > state_.ledger.reservable(request.tenant, part.device);
 }
 
 Denial::Reason Explainer::limit_reason(TenantId limiting, DeviceIndex device) const {
@@ -84,6 +92,7 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   const auto& slices = state_.session(request.session).slices;
   TenantId limiting = ledger.limiting(request.tenant, device, needed_of(ledger, request, device));
   const TenantId tenant = state_.tenants.owner_of(request.tenant);
+  const bool has_limiting{limiting};
   if (!limiting) limiting = tenant;
   Denial denial;
   denial.reason = refusal.reason;
@@ -98,9 +107,15 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.quota = ledger.quota(tenant, device);
   denial.charged = ledger.used(tenant, device);
   denial.limiting_tenant = state_.tenants.name(limiting);
-  denial.is_limit_of_job = state_.tenants.owner_of(limiting) != limiting;
+  const bool is_job = state_.tenants.owner_of(limiting) != limiting;
+  denial.limit = is_job ? Denial::Limit::kJobs : Denial::Limit::kTenants;
   denial.limiting_limit = ledger.quota(limiting, device).limit;
   denial.limiting_charged = ledger.used(limiting, device);
+  if (!has_limiting && exceeds_reserve(request, part)) {
+    denial.limit = Denial::Limit::kReserve;
+    denial.limiting_limit = ledger.quota(tenant, device).reserve;
+    denial.limiting_charged = ledger.reservations(tenant, device);
+  }
   denial.pool = ledger.pool(device);
   denial.free = ledger.free(device);
   denial.missing = ledger.missing(device);
@@ -141,6 +156,8 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
   const DeviceIndex device = part.device;
   const Bytes needed = needed_of(ledger, request, device);
   const TenantId limiting = ledger.limiting(request.tenant, device, needed);
+  if (!limiting && exceeds_reserve(request, part))
+    return {std::nullopt, "when the reservation of another job of the tenant ends"};
   if (!limiting) return {std::nullopt, "when the tenant gives memory back"};
   const bool is_job = state_.tenants.owner_of(limiting) != limiting;
   const std::string who = is_job ? "the job" : "tenant '" + state_.tenants.name(limiting) + "'";
@@ -206,7 +223,7 @@ std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId bel
 
 // The job or the tenant whose holders a denial names.
 TenantId Explainer::asked_of(const Request& request, const Denial& denial) const {
-  return denial.is_limit_of_job ? request.tenant : state_.tenants.owner_of(request.tenant);
+  return denial.limit == Denial::Limit::kJobs ? request.tenant : state_.tenants.owner_of(request.tenant);
 }
 
 std::vector<Denial::Holder> Explainer::holders(TenantId tenant, DeviceIndex device) const {

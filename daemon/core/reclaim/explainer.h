@@ -45,6 +45,7 @@ class Explainer {
 
   Denial figures_of(const Request& request, const Refusal& refusal, TimePoint now) const;
   Denial::Reason limit_reason(TenantId limiting, DeviceIndex device) const;
+  bool exceeds_reserve(const Request& request, const Request::Part& part) const;
   Denial::Soonest soonest(const Request& request, const Refusal& refusal, TimePoint now) const;
   Denial::Soonest soonest_within_limit(const Request& request, const Request::Part& part,
                                        TimePoint now) const;

@@ -50,7 +50,9 @@ std::string asked_in_words(const Denial& denial) {
 
 // A limit is the tenant's own, or that of one it belongs to.
 std::string owner_in_words(const Denial& denial) {
-  if (denial.is_limit_of_job) return "its job's limit";
+  if (denial.limit == Denial::Limit::kJobs) return "its job's limit";
+  if (denial.limit == Denial::Limit::kReserve)
+    return "the bound on reservations of the tenant's jobs (`reserve`)";
   return denial.limiting_tenant == denial.tenant
              ? "the tenant's limit"
              : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
@@ -58,7 +60,12 @@ std::string owner_in_words(const Denial& denial) {
 
 // No giving back would help.
 std::string excess_in_words(const Denial& denial) {
-  if (denial.is_limit_of_job)
+  if (denial.limit == Denial::Limit::kReserve)
+    return to_string(denial.asked_min) + " is more than the " + to_string(denial.limiting_limit) +
+           " that the tenant's jobs may reserve: start the command without --wait, or ask the administrator "
+           "for "
+           "a higher `reserve`";
+  if (denial.limit == Denial::Limit::kJobs)
     return to_string(denial.asked_min) + " is more than the whole limit of its job, " +
            to_string(denial.limiting_limit) + ": ask for less, or start the command with a higher --limit";
   const bool is_own = denial.limiting_tenant == denial.tenant;
@@ -73,8 +80,12 @@ std::string excess_in_words(const Denial& denial) {
 }
 
 std::string for_more_in_words(const Denial& denial) {
-  return denial.is_limit_of_job ? "start the command with a higher --limit"
-                                : "ask the administrator for a higher limit";
+  switch (denial.limit) {
+    case Denial::Limit::kJobs: return "start the command with a higher --limit";
+    case Denial::Limit::kReserve: return "ask the administrator for a higher `reserve`";
+    case Denial::Limit::kTenants: break;
+  }
+  return "ask the administrator for a higher limit";
 }
 
 std::string obstacle_in_words(const Denial& denial) {

@@ -20,6 +20,12 @@ struct Denial {
     kDebt = 5,         ///< the tenant, or one above it, uses more than its limit
     kTurn = 6,         ///< there is memory, but others are first
   };
+  /// The bound that kTenantLimit and kDebt are about.
+  enum class Limit : std::uint8_t {
+    kTenants = 0,  ///< the limit of `limiting_tenant`
+    kJobs = 1,     ///< the limit of the job `limiting_tenant`
+    kReserve = 2,  ///< what all jobs of the tenant may have reserved (Quota::reserve)
+  };
   struct Holder {
     SessionId session;  ///< none: a tenant as a whole
     std::int64_t pid = 0;
@@ -44,7 +50,7 @@ struct Denial {
   Quota quota;
   Bytes charged;                 ///< to the tenant
   std::string limiting_tenant;   ///< owner of the limit, of kTenantLimit and kDebt
-  bool is_limit_of_job = false;  ///< the limiting one is the job, whose name is `limiting_tenant`
+  Limit limit = Limit::kTenants;
   Bytes limiting_limit;
   Bytes limiting_charged;
   Bytes pool;

@@ -55,6 +55,7 @@ struct Quota {
   Bytes limit;
   std::uint32_t weight = kDefaultWeight;      ///< of its share in what is not promised; 1 to kMaxWeight
   std::uint32_t priority = kDefaultPriority;  ///< 0 to kMaxPriority; bursts of the higher go first
+  Bytes reserve = kUnlimited;                 ///< the most that its jobs may have reserved, all together
   auto operator<=>(const Quota&) const = default;
 
   /// `burst` by the weight: what is compared where bursts are.

@@ -18,6 +18,7 @@ struct QuotaConfig {
   std::optional<Amount> limit;            ///< else the whole pool
   std::optional<std::uint32_t> weight;    ///< else core::kDefaultWeight
   std::optional<std::uint32_t> priority;  ///< else core::kDefaultPriority
+  std::optional<Amount> reserve{};        ///< for jobs; else what the limit allows
   bool operator==(const QuotaConfig&) const = default;
   bool says_nothing() const { return *this == QuotaConfig{}; }
 };

@@ -73,9 +73,11 @@ Result<core::Quota> compile_quota(const Layers& layers, const core::DevicePolicy
   const auto limit =
       compile_limit(said(layers, device.uuid, &QuotaConfig::limit).value_or(Amount::percent(10'000)), device);
   if (!limit) return limit.error();
+  const auto reserve = said(layers, device.uuid, &QuotaConfig::reserve);
   return core::Quota{*guarantee, *limit,
                      said(layers, device.uuid, &QuotaConfig::weight).value_or(core::kDefaultWeight),
-                     said(layers, device.uuid, &QuotaConfig::priority).value_or(core::kDefaultPriority)};
+                     said(layers, device.uuid, &QuotaConfig::priority).value_or(core::kDefaultPriority),
+                     reserve ? reserve->of(device.pool).rounded_down(device.granularity) : core::kUnlimited};
 }
 
 // Empty: the limit is as it is written.

@@ -28,7 +28,8 @@ std::vector<TomlReader::Field> quota_fields(TomlReader& reader, QuotaConfig& quo
   return {{"guarantee", reader.amount(quota.guarantee)},
           {"limit", reader.amount(quota.limit)},
           {"weight", reader.number(quota.weight, 1, core::kMaxWeight)},
-          {"priority", reader.number(quota.priority, 0, core::kMaxPriority)}};
+          {"priority", reader.number(quota.priority, 0, core::kMaxPriority)},
+          {"reserve", reader.amount(quota.reserve)}};
 }
 
 }  // namespace

@@ -107,6 +107,44 @@ TEST_F(BrokerJob, KeepsItsPlaceInTheLineWithAReservation) {
   EXPECT_EQ(machine.written.jobs.size(), 0U);
 }
 
+Policy policy_with_reserve() {
+  Policy policy = small_policy();
+  for (TenantRule& tenant : policy.tenants) tenant.quotas[0].reserve = mebibytes(24);
+  return policy;
+}
+
+struct BrokerJobWithReserve : BrokerJob {
+  BrokerJobWithReserve() : BrokerJob(policy_with_reserve()) {}
+};
+
+TEST_F(BrokerJobWithReserve, ReservesNoMoreThanAllJobsOfItsTenantMay) {
+  const CommandJobId job = begin(owner, {});
+  ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(16))));
+  const SessionId second = machine.connect(2);
+  begin(second, {});
+  const RequestId waits = reserve(second, mebibytes(12));
+  EXPECT_EQ(machine.why(waits), "waits");
+  const SessionId member = join(2, job);
+  const SliceId slice = machine.slice(member);
+  machine.get(member, slice, mebibytes(20));
+  EXPECT_EQ(machine.why(waits), "waits") << "what is on loan is reserved, too";
+  const SessionId third = machine.connect(2);
+  begin(third, {});
+  EXPECT_THAT(machine.why(reserve(third, mebibytes(12), {})),
+              testing::AllOf(HasSubstr("`reserve`"), HasSubstr("of 24MiB, of which 16MiB are")));
+  ASSERT_TRUE(machine.is_granted(reserve(third, mebibytes(8))))
+      << "there are 8 MiB, and the other is not overdue";
+  machine.die(owner);
+  EXPECT_TRUE(machine.is_granted(waits));
+  machine.die(member);
+  machine.die(second);
+  const RequestId larger = reserve(third, mebibytes(64));
+  EXPECT_TRUE(machine.is_granted(larger)) << "as much as may be reserved";
+  EXPECT_EQ(machine.charged("bob"), mebibytes(24));
+  machine.die(third);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
 // A growth within the reservation does not wait behind one of the same job that needs more.
 TEST_F(BrokerJob, ServesWhatItHasReservedAtOnce) {
   const CommandJobId job = begin(owner, {});

@@ -204,6 +204,7 @@ user = 1
 parent = "lab"
 weight = 7
 priority = 9
+reserve = "50%"
 [default]
 parent = "lab"
 priority = 0
@@ -215,6 +216,8 @@ priority = 0
   EXPECT_EQ(policy.tenants[1].parent, "lab");
   EXPECT_EQ(policy.tenants[1].quotas.at(0).weight, 7U);
   EXPECT_EQ(policy.tenants[1].quotas.at(0).priority, 9U);
+  EXPECT_EQ(policy.tenants[0].quotas.at(0).reserve, core::kUnlimited);
+  EXPECT_EQ(policy.tenants[1].quotas.at(0).reserve.count * 2, policy.devices[0].pool.count);
   EXPECT_EQ(policy.others_parent, "lab");
   EXPECT_EQ(policy.others->at(0).weight, core::kDefaultWeight);
   EXPECT_EQ(policy.others->at(0).priority, 0U);
