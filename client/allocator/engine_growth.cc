@@ -83,6 +83,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
     }
     const Clock::time_point begun = Clock::now();
     auto obtained = obtain(*backing, request, waiter);
+    need.repeats = !obtained && obtained.error().denial;
     if (obtained || obtained.error().code == Code::kCancelled) continue;
     if (!waiter.waits) need.taken += Clock::now() - begun;
     refused = obtained.error();
@@ -128,6 +129,7 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();
   request.taken = need.taken;
+  request.repeats = need.repeats;
   return request;
 }
 

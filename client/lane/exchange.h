@@ -200,6 +200,8 @@ class Exchange {
   std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
+  Clock::time_point next_attempt_
+      GPUMEM_GUARDED_BY(mutex_){};  ///< to reach a broker, by a thread that may wait
   Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
   std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
   SessionHoldings holdings_ GPUMEM_GUARDED_BY(mutex_);

@@ -179,8 +179,11 @@ Result<void> Exchange::wait_for_broker(const Clock::time_point& deadline, const 
 
 bool Exchange::wait_until_open(const Clock::time_point& deadline, const Call* call) {
   while (closed_ && may_resume() && !(call != nullptr && call->is_interrupted())) {
+    const Clock::time_point now = Clock::now();
     if (resuming_)
-      reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + kLongestPause));
+      reopened_.wait_until(mutex_, std::min(deadline, now + kLongestPause));
+    else if (now < std::min(deadline, next_attempt_))
+      reopened_.wait_until(mutex_, std::min(deadline, next_attempt_));
     else
       resume(std::min(deadline, Clock::now() + kLongestPause));
     if (Clock::now() >= deadline) break;
@@ -188,7 +191,8 @@ bool Exchange::wait_until_open(const Clock::time_point& deadline, const Call* ca
   return !closed_;
 }
 
-// One attempt. Without a broker it returns at once: then a moment is waited, in which others may make theirs.
+// One attempt. Without a broker it returns at once, and the next one, of whichever thread, is made after a
+// pause.
 void Exchange::resume(Clock::time_point deadline) {
   const auto attempt = resumption_.attempt;
   resuming_ = true;
@@ -206,10 +210,11 @@ void Exchange::resume(Clock::time_point deadline) {
   } else if (*resumed) {
     go_on(std::move(**resumed));
   }
+  if (closed_ && !lost_) {
+    pause_ = std::min(2 * pause_, kLongestPause);
+    next_attempt_ = Clock::now() + pause_;
+  }
   reopened_.notify_all();
-  if (!closed_ || lost_) return;
-  pause_ = std::min(2 * pause_, kLongestPause);
-  reopened_.wait_until(mutex_, std::min(deadline, Clock::now() + pause_));
 }
 
 void Exchange::go_on(LaneSocket reopened) {

@@ -2,12 +2,11 @@
 
 #include <atomic>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/printable.h"
-#include "base/thread_guards.h"
 #include "base/time_format.h"
+#include "client/process/messages.h"
 
 namespace gpumem::client {
 namespace {
@@ -17,12 +16,8 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-/// Writes a line on standard error, unless `said`.
 void say_once(std::atomic<bool>& said, const std::string& line) {
-  if (said.exchange(true)) return;
-  const NotCancelled whole;
-  const NoPipeSignal no_signal;
-  std::fprintf(stderr, "gpumem: %s\n", line.c_str());
+  if (!said.exchange(true)) say(line);
 }
 
 /// `read`, or the default of its type, if the variable's value cannot be read.

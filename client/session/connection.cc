@@ -49,8 +49,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const SessionOptions& optio
   auto greeted = SilentBrokers::of_process().connect(named, defaults.job, deadline);
   if (!greeted) return greeted.error();
   Greeting& greeting = greeted->greeting;
-  const bool limits_itself = options.join_job && greeting.welcome.job == 0;
-  const Bytes limit = limits_itself ? defaults.limit : Bytes{};
+  const Bytes limit = options.join_job ? defaults.limit : Bytes{};
   if (defaults.job != 0 && greeting.welcome.job == 0) tell_of_missing_job(defaults.job, limit);
   auto pages = map_pages(greeting);
   if (!pages) return pages.error();

@@ -65,7 +65,8 @@ class Connection {
     return std::clamp(asked.value_or(default_wait_), std::chrono::milliseconds::zero(), kLongestWait);
   }
   /// The limit of each slice on `device`, of which its caller wants `limit`. Zero: none but the tenant's.
-  /// GPUMEM_LIMIT bounds slices of sessions that are in no job.   Errors  as broker_figures().
+  /// GPUMEM_LIMIT bounds it, in a job as well: the process's limit may be smaller.   Errors  as
+  /// broker_figures().
   Result<Bytes> slice_limit(const SharedDevice& device, Bytes limit) const;
 
  private:

@@ -142,8 +142,10 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& reques
     arrived_.clear();
   }
   const Bytes min_bytes = std::max(request.min_bytes, granularity());
-  auto grown = grow_by(*this, {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken},
-                       {request.wait, {}, request.stop});
+  const auto notice = tells_waits_ ? notice_of_wait(*this, request.bytes, request.wait) : nullptr;
+  auto grown = grow_by(
+      *this, {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken, request.repeats},
+      {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::exchange(arrived_, {});
@@ -299,6 +301,7 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   auto memory = BrokerBacking::open(
       connection, {options.device, options.limit, options.label, std::move(shared_limit), deadline});
   if (!memory) return memory.error();
+  (*memory)->tell_waits(!options.wait);
   const EngineOptions engine{connection->wait_of(options.wait), options.idle};
   return make_engine(std::move(connection), std::move(*memory), engine);
 }

@@ -29,6 +29,9 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   /// Unmaps and gives back everything, and closes the slice. Not run in a forked child.
   ~BrokerBacking() override;
 
+  /// Whether waits are told on standard error (notice_of_wait). Before the first growth.
+  void tell_waits(bool tells) { tells_waits_ = tells; }
+
   // Backing.
   const Properties& properties() const override { return properties_; }
   Result<std::vector<allocator::Extent>, GrowError> obtain(const Request& request) override;
@@ -74,6 +77,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   const cuda::Reservation reservation_;
   const Properties properties_;
   const std::shared_ptr<SharedLimit> shared_limit_;  ///< held memory is charged here; or null
+  bool tells_waits_ = false;
   Mutex mutex_;
   std::unordered_map<LeaseId, Held> extents_ GPUMEM_GUARDED_BY(mutex_);
   std::map<allocator::Address, LeaseId> mapped_ GPUMEM_GUARDED_BY(mutex_);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <memory>
 
 #include "base/crash_point.h"
+#include "base/time_format.h"
+#include "client/process/messages.h"
 #include "client/process/signal_watch.h"
 #include "client/process/status.h"
 #include "client/slice/borrower.h"
@@ -91,6 +94,7 @@ struct AskTerms {
   Limits limits;
   std::chrono::nanoseconds wait{};  ///< for memory
   std::stop_token stop{};
+  std::uint32_t flags = 0;  ///< as of lane::Grow
 };
 
 /// One request, for `terms` of `slices`.
@@ -100,6 +104,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
     return GrowError({Code::kInvalidArgument, "a growth has 32 parts at most"});
   lane::Grow request{};
   request.wait = static_cast<std::uint64_t>(how.wait.count());
+  request.flags = how.flags;
   for (const GrantTerms& part : terms) {
     request.parts[request.count++] = {part.slice, part.bytes.count, part.min_bytes.count, part.largest.count};
   }
@@ -146,11 +151,16 @@ class Growth {
         stop_(options.stop),
         limits_(Limits::of(parts_.front().slice->connection().wait_of(options.wait),
                            parts_.front().slice->connection().timeout())) {
-    if (parts_.front().slice->connection().wait_of(options.wait).count() > 0) signals_.emplace();
+    const milliseconds wait = parts_.front().slice->connection().wait_of(options.wait);
+    if (wait.count() > 0) signals_.emplace();
+    if (!options.wait) default_wait_ = wait;
     std::ranges::sort(parts_, {}, [](const GrowthPart& part) { return part.slice->id(); });
   }
 
   Result<void, GrowError> run() {
+    const GrowthPart& first = parts_.front();
+    const auto notice =
+        notice_of_wait(*first.slice, first.bytes.minus(first.slice->committed()), default_wait_);
     if (auto ours = lock_all(); !ours) return GrowError(ours.error());
     std::vector<GrowthPart> enough_already;
     for (const GrowthPart& part : parts_) {
@@ -196,7 +206,7 @@ class Growth {
     if (have >= part.bytes) return {};
     Borrower* const slices[] = {part.slice};
     const GrantTerms terms[] = {terms_of(part, have, part.slice->granularity())};
-    auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_});
+    auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_, lane::Grow::kExtra});
     if (!asked && !is_denial(asked.error())) return asked;
     return {};
   }
@@ -207,12 +217,22 @@ class Growth {
 
   std::vector<GrowthPart> parts_;
   const std::stop_token stop_;
+  milliseconds default_wait_{0};  ///< that the environment asks for; 0: the program says it itself
   Signals signals_;
   Limits limits_;
   std::vector<CancellableMutex::Guard> locked_;
 };
 
 }  // namespace
+
+std::unique_ptr<WaitNotice> notice_of_wait(const Borrower& slice, Bytes bytes, milliseconds wait) {
+  constexpr std::size_t kShortUuid = 12;  // as `gpumem` shows it
+  static Pace told;
+  if (wait <= WaitNotice::kShort) return nullptr;
+  return std::make_unique<WaitNotice>(told, "waiting for " + to_string(bytes) + " of " +
+                                                slice.device().uuid.substr(0, kShortUuid) + "; at most " +
+                                                span_text(wait));
+}
 
 void Intake::add(GrantPart part) {
   grant_ = part.granted.grant;
@@ -298,7 +318,8 @@ Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const G
   limits.leave_time();
   Borrower* const slices[] = {&slice};
   const GrantTerms terms[] = {{slice.id(), more.bytes, more.min_bytes, slice.granularity(), more.largest}};
-  return ask(slices, terms, {limits, limits.wait_left(), options.stop});
+  const std::uint32_t flags = more.repeats ? lane::Grow::kRepeats : 0;
+  return ask(slices, terms, {limits, limits.wait_left(), options.stop, flags});
 }
 
 }  // namespace gpumem::client

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_set>
 #include <vector>
 
 #include "client/lane/lane.h"
+#include "client/process/messages.h"
 #include "cuda/memory.h"
 #include "gpumem/denial.h"
 #include "gpumem/options.h"
@@ -78,12 +80,18 @@ struct GrowthPart {
 Result<std::vector<Bytes>, GrowError> grow_slices(std::span<const GrowthPart> parts,
                                                   const GrowOptions& options);
 
+/// Tells of a growth that may wait so long for memory, as GPUMEM_WAIT asks for. A program that asks for a
+/// wait itself tells its user what it wants. Null: it is too short to be told of.
+std::unique_ptr<WaitNotice> notice_of_wait(const Borrower& slice, Bytes bytes,
+                                           std::chrono::milliseconds wait);
+
 /// Between `min_bytes` and `bytes`, multiples of the granularity.
 struct MoreMemory {
   Bytes bytes;
   Bytes min_bytes;  ///< not zero, at most `bytes`
   Bytes largest;    ///< preferred largest extent, as far as that costs nothing; zero: no preference
   std::chrono::nanoseconds taken{};  ///< of the timeout, by earlier requests of the same call
+  bool repeats = false;              ///< repeats a request that was denied
 };
 
 /// Grows `slice` by `more`, whatever is committed, in one request.

@@ -18,9 +18,10 @@ Result<std::unique_ptr<LooseExtents>> LooseExtents::open(std::shared_ptr<Connect
 LooseExtents::~LooseExtents() { end({}, committed().is_zero()); }
 
 Result<std::vector<LooseExtents::Extent>, GrowError> LooseExtents::borrow(Bytes bytes,
-                                                                          std::chrono::milliseconds wait) {
+                                                                          std::chrono::milliseconds wait,
+                                                                          bool repeats) {
   const cuda::BesideCaptures beside(*device().driver);
-  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}}, {wait, {}, {}});
+  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}, {}, repeats}, {wait, {}, {}});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::move(arrived_.extract(std::this_thread::get_id()).mapped());

@@ -27,8 +27,8 @@ struct SessionOptions {
   /// How long connecting and each call may take, and how much longer than its wait a growth may. A broker
   /// that does not answer by then counts as unavailable.
   std::chrono::milliseconds timeout{1'000};
-  /// The session joins the job of the environment's GPUMEM_JOB. In no job, GPUMEM_LIMIT bounds each of its
-  /// slices. False: neither.
+  /// The session joins the job of the environment's GPUMEM_JOB, and GPUMEM_LIMIT bounds each of its slices.
+  /// False: neither.
   bool join_job = true;
 };
 

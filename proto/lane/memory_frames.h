@@ -35,8 +35,14 @@ struct GrowPart {
 /// Waiting.
 struct Grow {
   static constexpr Kind kKind = Kind::kGrow;
+  /// Of `flags`: repeats a request of the first part's slice that was denied. Both are one request of the
+  /// program, so the account of its job counts them once.
+  static constexpr std::uint32_t kRepeats = 1;
+  /// Of `flags`: the program has enough already, so a refusal is no denial in the account of its job.
+  static constexpr std::uint32_t kExtra = 2;
   std::uint64_t wait;  ///< nanoseconds that the request may wait for memory
-  std::uint64_t count;
+  std::uint32_t count;
+  std::uint32_t flags;
   std::array<GrowPart, kMostParts> parts;  ///< each of another device
   static constexpr auto kList = &Grow::parts;
 };
@@ -139,7 +145,7 @@ static_assert(sizeof(OpenSlice) == 144 && offsetof(OpenSlice, limit) == 8 &&
 static_assert(sizeof(CloseSlice) == 8 && sizeof(Accept) == 8 && sizeof(Spent) == 8);
 static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 &&
               offsetof(GrowPart, min_bytes) == 16 && offsetof(GrowPart, largest_extent) == 24);
-static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, parts) == 16);
+static_assert(offsetof(Grow, count) == 8 && offsetof(Grow, flags) == 12 && offsetof(Grow, parts) == 16);
 static_assert(offsetof(Return, count) == 8 && offsetof(Return, leases) == 16);
 static_assert(offsetof(ExportHandle, offset) == 8 && offsetof(ExportHandle, life) == 24 &&
               offsetof(ExportHandle, count) == 40 && offsetof(ExportHandle, leases) == 48);

@@ -12,7 +12,8 @@ COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
             "client/cli/gpumem": ("gpumem.1", [[], ["status"], ["ps"], ["tenants"], ["reconcile"],
                                                 ["why"], ["events"], ["regions"], ["regions", "rm"],
                                                 ["publish"], ["cat"], ["verify"], ["quota"], ["quota", "set"],
-                                                ["quota", "reset"], ["run"], ["reserve"], ["check"]]),
+                                                ["quota", "reset"], ["run"], ["reserve"], ["job", "create"],
+                                                ["job", "list"], ["job", "end"], ["check"]]),
             "sim/gpumem-sim": ("gpumem-sim.1", [[]])}
 OPTION = re.compile(r"--[a-z][a-z-]+")
 

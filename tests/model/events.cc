@@ -280,6 +280,9 @@ Policy World::changed_policy() {
 void World::reload() {
   const Policy policy = changed_policy();
   const auto expected = reference_.apply(policy);
+  if (!expected) {
+    for (const auto& [id, code] : reference_.refuse_hopeless(now)) refusals_[id] = code;
+  }
   expect_same(expected, broker.apply(policy, now), "apply");
   compare();
 }

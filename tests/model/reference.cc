@@ -90,8 +90,12 @@ bool Reference::is_hopeless(const std::string& tenant, const Request::Part& part
   if (part.min_bytes > policy.devices[part.device].pool) return true;
   const Number least = number(part.min_bytes);
   if (least > slice(part.slice)->limit - held(part.slice) - waiting(part.slice)) return true;
+  return exceeds_ceiling(tenant, part);
+}
+
+bool Reference::exceeds_ceiling(const std::string& tenant, const Request::Part& part) const {
   const Standing now = standing();
-  return least > ceiling(now.books, now.nodes.at(tenant), part.device);
+  return number(part.min_bytes) > ceiling(now.books, now.nodes.at(tenant), part.device);
 }
 
 Duration Reference::patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const {
@@ -202,6 +206,18 @@ std::optional<Code> Reference::apply(const Policy& next) {
   for (LeaseRecord& one : leases) one.tenant = owners.at(one.session);
   for (RequestRecord& one : requests) one.tenant = owners.at(one.request.session);
   return std::nullopt;
+}
+
+std::vector<std::pair<RequestId, Code>> Reference::refuse_hopeless(TimePoint now) {
+  std::vector<std::pair<RequestId, Code>> refused;
+  for (const RequestRecord& one : requests) {
+    const auto exceeds = [&](const Request::Part& part) { return exceeds_ceiling(one.tenant, part); };
+    if (one.assembling() || std::ranges::none_of(one.request.parts, exceeds)) continue;
+    const bool has_waited = one.patient && one.request.asked < now;
+    refused.emplace_back(one.id(), has_waited ? Code::kDeadlineExceeded : Code::kResourceExhausted);
+  }
+  for (const auto& [id, code] : refused) cancel(id);
+  return refused;
 }
 
 // Whom no rule covers keeps its name.

@@ -82,6 +82,8 @@ class Reference {
   /// Takes the expired requests out of the line.
   std::vector<std::pair<RequestId, Code>> expire(TimePoint now);
   std::optional<Code> apply(const Policy& policy);
+  /// After apply(): the waiting requests that can never be granted now.
+  std::vector<std::pair<RequestId, Code>> refuse_hopeless(TimePoint now);
   /// A job that only tries again was started; it must try the proofs that failed, then no more than what is
   /// missing.
   bool retried(const Job& job);
@@ -145,6 +147,7 @@ class Reference {
   std::optional<Code> parts_of(SessionId owner, const std::vector<GrowthPart>& asked,
                                Request::Parts& parts) const;
   bool is_hopeless(const std::string& tenant, const Request::Part& part) const;
+  bool exceeds_ceiling(const std::string& tenant, const Request::Part& part) const;
   Duration patience(const std::string& tenant, const Request::Parts& parts, Duration wait) const;
   bool grant_what_may_be();
   void proof_ended(DeviceIndex device, const Proof& proof, bool failed);

@@ -25,6 +25,6 @@ export PYTHONDONTWRITEBYTECODE=1
 unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
 cd "$here"
 # shellcheck disable=SC2086  # a pattern
-"$build/client/cli/gpumem" run --wait 2s --name "$test" -- \
+"$build/client/cli/gpumem" run --device all --wait 2s --name "$test" -- \
   "$python" -m pytest -q -p no:cacheprovider "${deselected[@]}" $files
 end_broker "$work"

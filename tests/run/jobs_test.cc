@@ -60,8 +60,9 @@ TEST_F(Jobs, ProcessesOfOneCommandStayWithinItsLimitTogether) {
   EXPECT_TRUE(says(job.said(), ", 1 request denied\n"));
 }
 
+// A process does not wait for memory that its own limit keeps from it.
 TEST_F(Jobs, BoundProgramsOfTheLibraryToo) {
-  auto job = begin_job({"--limit", "256MiB", "--name", "mine"}, {"fill"});
+  auto job = begin_job({"--limit", "256MiB", "--wait", "1h", "--name", "mine"}, {"fill"});
   EXPECT_TRUE(job.has_said("has 4 blocks: "));
   EXPECT_TRUE(says(job.said(), "its job's limit of 256MiB"));
   EXPECT_EQ(charged(), mebibytes(256).count);
@@ -75,31 +76,50 @@ TEST_F(Jobs, BoundProgramsOfTheLibraryToo) {
   EXPECT_TRUE(says(job.said(), ", 1 request denied\n"));
 }
 
+TEST_F(Jobs, HoldTheSmallerLimitForEachProcess) {
+  const std::string wanted = text(gibibytes(6));
+  for (const char* driver : {"driver", "library"}) {
+    SCOPED_TRACE(driver);
+    const std::vector<std::string> inner{"run",    "--limit", "4GiB", "--",  actor_program(),
+                                         "borrow", driver,    wanted, "exit"};
+    std::vector<std::string> nested{"run", "--limit", "8GiB", "--", cli_program()};
+    nested.insert(nested.end(), inner.begin(), inner.end());
+    EXPECT_TRUE(says(gpumem(nested, {{"GPUMEM_SHIM_FOLDER", ""}}).output, "has it not: "));
+    EXPECT_TRUE(says(gpumem({"run", "--", actor_program(), "borrow", driver, wanted, "exit"},
+                            {{"GPUMEM_SHIM_FOLDER", ""}, {"GPUMEM_LIMIT", "2GiB"}})
+                         .output,
+                     "has it not: "));
+  }
+}
+
 TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
   const Outcome made = gpumem({"job", "create", "--limit", "1GiB", "--wait", "5s", "--name", "service"});
   ASSERT_EQ(made.status, 0) << made.output;
-  EXPECT_EQ(made.output, "1\n");
+  const std::string job = made.output.substr(0, made.output.find('\n'));
   EXPECT_EQ(charged(), gibibytes(1).count);
   const Outcome borrows = run({.program = actor_program(),
                                .arguments = {"borrow", "library", text(gibibytes(2)), "exit"},
-                               .environment = with({{"GPUMEM_JOB", "1"}})});
+                               .environment = with({{"GPUMEM_JOB", job}})});
   EXPECT_TRUE(says(borrows.output, "the whole limit of its job, 1GiB"));
   EXPECT_TRUE(says(gpumem({"job", "list"}).output, "service"));
   broker_.kill();
   broker_.start_again();
   EXPECT_EQ(charged(), gibibytes(1).count);
-  EXPECT_EQ(gpumem({"job", "end", "1"}).status, 0);
+  EXPECT_EQ(gpumem({"job", "end", job}).status, 0);
   EXPECT_TRUE(eventually([&] { return charged() == 0; }));
   EXPECT_EQ(gpumem({"job", "list"}).output, "no jobs\n");
-  EXPECT_EQ(gpumem({"job", "end", "1"}).output, "gpumem job: there is no job 1\n");
+  EXPECT_EQ(gpumem({"job", "end", job}).output, "gpumem job: there is no job " + job + "\n");
 }
 
 TEST_F(Jobs, OfCommandsEndWithTheirCommands) {
   auto job = begin_job({"--name", "mine"}, {"borrow", "driver", "1", "stay-asked"});
   job.pid_of_command();
-  const Outcome ended = gpumem({"job", "end", "1"});
+  const std::string listed = gpumem({"job", "list"}).output;
+  const std::string begins = listed.substr(listed.find('\n') + 1);  // behind the head
+  const std::string number = begins.substr(0, begins.find(' '));
+  const Outcome ended = gpumem({"job", "end", number});
   EXPECT_EQ(ended.status, 1);
-  EXPECT_TRUE(says(ended.output, "gpumem job: job 1 ends with its command: gpumem, pid "));
+  EXPECT_TRUE(says(ended.output, "gpumem job: job " + number + " ends with its command: gpumem, pid "));
 }
 
 struct JobsOnTwoDevices : Jobs {

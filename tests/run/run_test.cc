@@ -171,9 +171,8 @@ TEST_F(Run, ReportsWhatTheCommandsProcessesHaveBorrowed) {
   EXPECT_TRUE(says(one.output, "gpumem run: peak 4MiB, waited "));
   EXPECT_TRUE(says(one.output, ", nothing denied\n"));
   const Outcome denied = run_shell(borrow + "4194304 exit; " + borrow + "8388608 exit", {"--limit", "6MiB"});
-  EXPECT_TRUE(says(denied.output, "8MiB is more than the whole limit of its job, 6MiB"));
+  EXPECT_TRUE(says(denied.output, "8MiB is larger than the allocator's limit of 6MiB"));
   EXPECT_TRUE(says(denied.output, "peak 4MiB"));
-  EXPECT_TRUE(says(denied.output, ", 1 request denied\n"));
   EXPECT_TRUE(says(run_shell("true").output, "no process of the command has borrowed memory"));
 }
 
@@ -282,6 +281,20 @@ TEST_F(Run, WithoutThreadsRefusesAndSaysSo) {
            .user = User{64321, 64321}});
   EXPECT_EQ(outcome.status, 125) << outcome.output;
   EXPECT_TRUE(says(outcome.output, "cannot start a thread (ulimit -u)"));
+}
+
+// Its last messages may find no reader, or one that reads no more.
+TEST_F(Run, EndsWithTheStatusOfTheCommandWhoeverReadsItsMessages) {
+  for (const char* reader : {"true", "sleep 0.5"}) {
+    const std::string script =
+        "exec 3>&1; { \"$0\" run --wait 1s -- sh -c 'sleep 0.1; head -c 100000 /dev/zero >&2 & exit 5'; "
+        "echo status $? >&3; } 2>&1 >/dev/null | " +
+        std::string(reader);
+    const Outcome outcome = run({.program = "/bin/bash",
+                                 .arguments = {"-c", script, cli_program().string()},
+                                 .environment = with({})});
+    EXPECT_EQ(outcome.output, "status 5\n") << reader;
+  }
 }
 
 TEST_F(Run, WithoutTheDropInDriverRefuses) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/shim/memory/session/messages.h"
+#include "client/process/messages.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -75,11 +75,11 @@ TEST(WaitPolicyTest, ABrokerThatIsAwayIsAskedAgainUntilTheEnd) {
 }
 
 TEST(RefusalMessagesTest, AreToldOnceInAWhile) {
-  RefusalMessages messages;
+  client::RefusalMessages messages;
   EXPECT_TRUE(messages.tell("one", kNow));
   EXPECT_FALSE(messages.tell("two", kNow + seconds(1)));
   testing::internal::CaptureStderr();
-  EXPECT_TRUE(messages.tell("three", kNow + RefusalMessages::kPause));
+  EXPECT_TRUE(messages.tell("three", kNow + client::RefusalMessages::kPause));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "gpumem: three (1 more refusals since the last such line)\n");
 }

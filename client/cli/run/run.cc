@@ -163,8 +163,11 @@ int run_program(RunOptions options) {
   Place& place = setup->place;
   if (auto chosen = place.choose(*outer, progress); !chosen) return refuse(progress, chosen.error());
   if (!place.is_nested()) {
-    if (auto begun = place.begin(label_of(options)); !begun)
-      return run_without(options, begun.error(), signals, progress);
+    if (auto begun = place.begin(label_of(options)); !begun) {
+      const Error& why = begun.error();
+      return why.code == Code::kUnavailable ? run_without(options, why, signals, progress)
+                                            : refuse(progress, why);
+    }
   }
   const auto ended_by = place.take(signals, progress);
   if (!ended_by) return refuse(progress, ended_by.error());

@@ -1,9 +1,10 @@
 #include "client/cli/views/progress.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <iostream>
 
+#include "base/thread_guards.h"
 #include "client/cli/views/text.h"
 
 namespace gpumem::cli {
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::size_t kTransferCells = 40;
 constexpr std::chrono::milliseconds kRedraw{100};
+constexpr int kReaderPatience = 200;  // ms
 constexpr const char* kClearLine = "\r\033[K";
 
 // The width of the terminal, or `otherwise` if it is not known.
@@ -26,6 +28,14 @@ std::string fitted(std::string text, std::size_t columns) {
   return text;
 }
 
+// Messages neither end this process nor hold it up: their reader may be gone, or read no more.
+void tell(const std::string& text) {
+  pollfd error{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&error, 1, kReaderPatience) != 1 || (error.revents & POLLOUT) == 0) return;
+  const NoPipeSignal quiet;
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
+
 }  // namespace
 
 Progress::Progress(std::string who) : who_(std::move(who)), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
@@ -34,22 +44,21 @@ void Progress::show(const std::string& state, const std::string& detail) {
   const std::string state_line = who_ + ": " + printable(state);
   if (is_terminal_) {
     shown_ = state_line;
-    std::cerr << kClearLine << fitted(state_line + printable(detail), terminal_columns(std::string::npos))
-              << std::flush;
+    tell(kClearLine + fitted(state_line + printable(detail), terminal_columns(std::string::npos)));
   } else if (state_line != shown_) {
     shown_ = state_line;
-    std::cerr << state_line << "\n" << std::flush;
+    tell(state_line + "\n");
   }
 }
 
 void Progress::clear() {
-  if (is_terminal_ && !shown_.empty()) std::cerr << kClearLine << std::flush;
+  if (is_terminal_ && !shown_.empty()) tell(kClearLine);
   shown_.clear();
 }
 
 void Progress::say(const std::string& words) {
   clear();
-  std::cerr << who_ << ": " << printable_lines(words) << "\n" << std::flush;
+  tell(who_ + ": " + printable_lines(words) + "\n");
 }
 
 std::string transfer_text(const std::string& what, std::uint64_t done, std::uint64_t total,
@@ -65,7 +74,7 @@ TransferBar::TransferBar(std::string what, std::uint64_t total)
     : what_(std::move(what)), total_(total), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 TransferBar::~TransferBar() {
-  if (is_drawn_) std::cerr << kClearLine << std::flush;
+  if (is_drawn_) tell(kClearLine);
 }
 
 void TransferBar::show(std::uint64_t done) {
@@ -73,7 +82,7 @@ void TransferBar::show(std::uint64_t done) {
   if (!is_terminal_ || now < next_) return;
   next_ = now + kRedraw;
   is_drawn_ = true;
-  std::cerr << kClearLine << transfer_text(what_, done, total_, terminal_columns(80)) << std::flush;
+  tell(kClearLine + transfer_text(what_, done, total_, terminal_columns(80)));
 }
 
 }  // namespace gpumem::cli

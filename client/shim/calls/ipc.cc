@@ -13,8 +13,8 @@ constinit RealCall<decltype(::cuIpcGetMemHandle)> real_get_handle("cuIpcGetMemHa
 constinit RealCall<decltype(::cuIpcOpenMemHandle_v2)> real_open_handle("cuIpcOpenMemHandle_v2");
 constinit RealCall<decltype(::cuIpcCloseMemHandle)> real_close_handle("cuIpcCloseMemHandle");
 
-constinit RefusalMessages get_failures;
-constinit RefusalMessages open_failures;
+constinit client::RefusalMessages get_failures;
+constinit client::RefusalMessages open_failures;
 
 Imports::Bytes64 bytes_of(const CUipcMemHandle& handle) {
   Imports::Bytes64 bytes;

@@ -29,7 +29,7 @@ CUresult Process::start() {
 }
 
 CUresult Process::refuse(const std::string& why) {
-  say(why);
+  client::say(why);
   state_.store(State::kRefused, std::memory_order_release);
   return CUDA_ERROR_SYSTEM_NOT_READY;
 }
@@ -41,7 +41,7 @@ CUresult Process::connect() {
   if (!borrows && !settings->optional)
     return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
   if (!borrows) {
-    say(borrows.error().message + "; going on without it, with the driver's own memory");
+    client::say(borrows.error().message + "; going on without it, with the driver's own memory");
     state_.store(State::kForwarded, std::memory_order_release);
   }
   return CUDA_SUCCESS;
@@ -109,7 +109,7 @@ Process::Found Process::open(CUdevice device) {
   if (opened.error().code == Code::kNotFound) {
     not_lent_[index] = true;
     if (!is_device(device)) return {};  // the driver says so
-    say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
+    client::say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
     return {};
   }
   messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);

@@ -107,7 +107,7 @@ class Process : public client::OfProcess {
   std::optional<WaitPolicy> opening_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices, while the broker is away
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
-  RefusalMessages messages_;
+  client::RefusalMessages messages_;
 };
 
 }  // namespace gpumem::shim

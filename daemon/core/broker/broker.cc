@@ -93,7 +93,7 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
   sharer_.end(id);
-  growths_.end(session);
+  growths_.end(session, now);
   jobs_.lose_owner(id);
   leases_.end(session, end == SessionEnd::kLost, now);
   forget_if_done(id);
@@ -150,6 +150,7 @@ Result<Slice> Broker::open_slice(SessionId id, const OpenSlice& request) {
   if (!size) return size.error();
   if (auto room = outside_.check_context(**session, *index); !room) return room.error();
   outside_.begin_context(**session, *index);
+  reservations_.pay();
   return leases_.open_slice(**session, *index, *size, request.label);
 }
 
@@ -173,7 +174,7 @@ void Broker::grow(RequestId id, SessionId session_id, const Grow& request, TimeP
   if (auto right = check(request); !right) return growths_.answer(id, right.error());
   const auto session = state_.borrower(session_id);
   if (!session) return growths_.answer(id, session.error());
-  if (!growths_.ask(id, **session, request.parts, std::min(request.wait, kLongestWait), now)) return;
+  if (!growths_.ask(id, **session, request, now)) return;
   grant(now);
   growths_.wait_or_refuse(id, now);
   settle(now);

@@ -66,6 +66,8 @@ class Broker {
   /// others is left out. `kept`  leases whose descriptors are at hand: they can be handed on.
   Restored restore(const Checkpoint& from, const std::vector<std::string>& devices,
                    const std::set<LeaseId>& kept, TimePoint now);
+  /// No journal tells which jobs there were: numbers up to `last` are not given to new ones.
+  void number_jobs_after(CommandJobId last) { jobs_.skip(last); }
   /// A client has come back to a session that is awaited, with its inventory. Memory that is not in it comes
   /// back. Errors  kNotFound: no such session is awaited; kPermissionDenied: the inventory has something
   ///         that is not the session's, which is awaited further.

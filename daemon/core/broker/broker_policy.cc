@@ -36,6 +36,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();
+  reservations_.pay();
+  growths_.refuse_infeasible(now);
   reclaimer_.replan();
   ++generation_;
   if (changed.empty()) changed.emplace_back();

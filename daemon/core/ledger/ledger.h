@@ -129,8 +129,10 @@ class Ledger {
   }
   Bytes reservation(TenantId leaf, DeviceIndex device) const { return account(leaf, device).reservation; }
   /// The reservations of all parts of a tenant.
-  Bytes reservations(TenantId tenant, DeviceIndex device) const { return account(tenant, device).reservation; }
-  /// What the parts of the leaf's tenant may reserve besides (Quota::reserve).
+  Bytes reservations(TenantId tenant, DeviceIndex device) const {
+    return account(tenant, device).reservation;
+  }
+  /// The bytes that the parts of the leaf's tenant may still reserve (Quota::reserve).
   Bytes reservable(TenantId leaf, DeviceIndex device) const {
     const TenantId of = whole(leaf);
     return quota(of, device).reserve.minus(reservations(of, device));

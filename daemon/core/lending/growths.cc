@@ -5,12 +5,6 @@
 #include "daemon/core/words/refusals.h"
 
 namespace gpumem::core {
-namespace {
-
-/// A request that repeats a refused one comes so soon after the refusal.
-constexpr Duration kAskedAgainWithin = std::chrono::seconds(1);
-
-}  // namespace
 
 // ---- Asked for ----
 
@@ -21,11 +15,15 @@ std::optional<RequestId> Growths::place_kept(const Session& session, std::span<c
   return parts ? places_.take(session.id, *parts, now) : std::nullopt;
 }
 
-bool Growths::ask(RequestId id, Session& session, std::span<const GrowthPart> asked, Duration wait,
-                  TimePoint now) {
-  auto parts = parts_of(session, asked);
+bool Growths::ask(RequestId id, Session& session, const Grow& asked, TimePoint now) {
+  auto parts = parts_of(session, asked.parts);
   if (!parts) return answer(id, parts.error()), false;
-  return ask(id, session, session.leaf, session.job, std::move(*parts), wait, now);
+  Request request = request_of(id, session, std::move(*parts), std::min(asked.wait, kLongestWait), now);
+  request.tenant = session.leaf;
+  request.job = session.job;
+  request.is_extra = asked.is_extra;
+  if (asked.repeats) take_back_denial(session, request);
+  return join_or_release(std::move(request), now);
 }
 
 std::optional<RequestId> Growths::place_kept(const Session& owner, const CommandJob& job,
@@ -39,25 +37,31 @@ bool Growths::ask_reservation(RequestId id, Session& owner, const CommandJob& jo
                               TimePoint now) {
   auto parts = parts_of(job, asked);
   if (!parts) return answer(id, parts.error()), false;
-  return ask(id, owner, job.leaf, job.id, std::move(*parts), asked.wait, now);
+  Request request = request_of(id, owner, std::move(*parts), asked.wait, now);
+  request.tenant = job.leaf;
+  request.job = job.id;
+  return join_or_release(std::move(request), now);
 }
 
-bool Growths::ask(RequestId id, Session& session, TenantId leaf, CommandJobId job, Request::Parts parts,
-                  Duration wait, TimePoint now) {
-  const auto since = places_.since(session.id, id);
+Request Growths::request_of(RequestId id, const Session& session, Request::Parts parts, Duration wait,
+                            TimePoint now) const {
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
-  Request request{.id = id,
-                  .session = session.id,
-                  .tenant = leaf,
-                  .parts = std::move(parts),
-                  .asked = since.value_or(now),
-                  .wait = wait,
-                  .deadline = now + wait,
-                  .may_borrow = session.peer.can_be_ended,
-                  .account = session.peer.account(),
-                  .job = job};
+  return {.id = id,
+          .session = session.id,
+          .tenant = {},
+          .parts = std::move(parts),
+          .asked = places_.since(session.id, id).value_or(now),
+          .wait = wait,
+          .deadline = now + wait,
+          .may_borrow = session.peer.can_be_ended,
+          .account = session.peer.account()};
+}
+
+bool Growths::join_or_release(Request request, TimePoint now) {
+  const SessionId session = request.session;
+  const RequestId id = request.id;
   if (join(std::move(request), now)) return true;
-  places_.release(session.id, id);
+  places_.release(session, id);
   return false;
 }
 
@@ -191,6 +195,7 @@ void Growths::wait_or_refuse(RequestId id, TimePoint now) {
 void Growths::cancel(RequestId id, TimePoint now) {
   if (const auto removed = state_.arbiter.remove(id)) {
     state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
+    if (CommandJob* const job = state_.find_job(removed->job)) jobs_.note_waited(*job, now - removed->asked);
     places_.forget(*removed);
   }
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
@@ -205,27 +210,28 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.bytes = request.parts[refusal.part].min_bytes;
   event.waited = now - request.asked;
   event.words = error.message;
-  note_denied(request, event.waited, now);
+  note_denied(request, event.waited);
   places_.forget(request);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
-// Whether `request` repeats the latest one that was refused to its slice.
-bool Growths::repeats(const Request& request, const Slice& slice) {
-  return slice.refused && slice.refused->min_bytes == request.parts.front().min_bytes &&
-         request.asked <= slice.refused->at + kAskedAgainWithin;
+// A client asks first without a wait, for what its threads may free meanwhile, and then with one. All of that
+// is one request of its program: one denial, or none. Only the client knows which requests belong together.
+void Growths::take_back_denial(Session& session, const Request& repeated) {
+  Slice& slice = session.slices.at(repeated.parts.front().slice);
+  CommandJob* const job = state_.find_job(repeated.job);
+  if (job == nullptr || slice.denied == 0) return;
+  --slice.denied;
+  jobs_.take_back_denial(*job);
 }
 
-// A client asks first without a wait, for what its threads may free meanwhile, and then with one. All of that
-// is one request of its program: one denial, or none. A request to reserve is no request of a program.
-void Growths::note_denied(const Request& request, Duration waited, TimePoint now) {
+// A request to reserve is no request of a program.
+void Growths::note_denied(const Request& request, Duration waited) {
   CommandJob* const job = state_.find_job(request.job);
   if (job == nullptr) return;
-  auto& slices = state_.session(request.session).slices;
-  const auto slice = slices.find(request.parts.front().slice);
-  const bool has_slice = slice != slices.end();
-  jobs_.note_denied(*job, waited, has_slice && !repeats(request, slice->second));
-  if (has_slice) slice->second.refused = {request.parts.front().min_bytes, now};
+  const bool counts = !request.is_reservation() && !request.is_extra;
+  if (counts) ++state_.session(request.session).slices.at(request.parts.front().slice).denied;
+  jobs_.note_denied(*job, waited, counts);
 }
 
 void Growths::answer(RequestId id, Error error) {
@@ -235,6 +241,14 @@ void Growths::answer(RequestId id, Error error) {
 void Growths::refuse_waiting(RequestId id, TimePoint now) {
   const Request request = *state_.arbiter.remove(id);
   refuse(request, explainer_.obstacle(request), now);
+}
+
+void Growths::refuse_infeasible(TimePoint now) {
+  std::vector<std::pair<RequestId, Refusal>> infeasible;
+  state_.arbiter.for_each([&](const Request& request) {
+    if (const auto refusal = explainer_.infeasible(request)) infeasible.emplace_back(request.id, *refusal);
+  });
+  for (const auto& [id, refusal] : infeasible) refuse(*state_.arbiter.remove(id), refusal, now);
 }
 
 void Growths::refuse_expired(TimePoint now) {
@@ -251,8 +265,11 @@ void Growths::leave_to_next() {
   }
 }
 
-void Growths::end(Session& session) {
-  for (const Request& request : state_.arbiter.remove_all_of(session.id)) places_.forget(request);
+void Growths::end(Session& session, TimePoint now) {
+  for (const Request& request : state_.arbiter.remove_all_of(session.id)) {
+    if (CommandJob* const job = state_.find_job(request.job)) jobs_.note_waited(*job, now - request.asked);
+    places_.forget(request);
+  }
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))
     undo(assemblies_.extract(id).mapped());
   places_.release_all_of(session.id);
@@ -264,7 +281,7 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;
-    reservations_.pay(now);
+    reservations_.pay();
     for (Granted& granted : state_.arbiter.admit()) {
       note_granted(granted, now);
       if (granted.request.is_reservation())
@@ -281,15 +298,7 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
 void Growths::note_granted(const Granted& granted, TimePoint now) {
   const Request& request = granted.request;
   CommandJob* const job = state_.find_job(request.job);
-  if (job != nullptr) {
-    jobs_.note_waited(*job, now - request.asked);
-    auto& slices = state_.session(request.session).slices;
-    const auto slice = slices.find(request.parts.front().slice);
-    if (slice != slices.end() && repeats(request, slice->second)) {
-      jobs_.take_back_denial(*job);
-      slice->second.refused.reset();
-    }
-  }
+  if (job != nullptr) jobs_.note_waited(*job, now - request.asked);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const DeviceIndex device = request.parts[i].device;
     Event& event = state_.note(Event::Kind::kGranted, state_.session(request.session), now);

@@ -30,7 +30,7 @@ class Growths {
   std::optional<RequestId> place_kept(const Session& session, std::span<const GrowthPart> parts,
                                       TimePoint now);
   /// Lets the request join its queues, or refuses it at once. True: it waits, or will be granted.
-  bool ask(RequestId id, Session& session, std::span<const GrowthPart> parts, Duration wait, TimePoint now);
+  bool ask(RequestId id, Session& session, const Grow& asked, TimePoint now);
   /// As ask(), for a job's reservation.
   bool ask_reservation(RequestId id, Session& owner, const CommandJob& job, const ReserveForJob& asked,
                        TimePoint now);
@@ -44,6 +44,8 @@ class Growths {
   /// Takes a request that waits out of its queues and refuses it for what keeps it waiting.
   void refuse_waiting(RequestId id, TimePoint now);
   void refuse_expired(TimePoint now);
+  /// Limits or promises have changed: refuses every waiting request that can never be granted now.
+  void refuse_infeasible(TimePoint now);
   void answer(RequestId id, Error error);
   /// The broker is stopping: answers all that waits. The next broker keeps their places.
   void leave_to_next();
@@ -53,7 +55,7 @@ class Growths {
   std::vector<SessionId> progress(TimePoint now);
 
   /// Drops the session's requests.
-  void end(Session& session);
+  void end(Session& session, TimePoint now);
 
   /// After another broker: keeps the place of a request.
   void restore(const Checkpoint::Waiting& from) { places_.restore(from); }
@@ -62,8 +64,9 @@ class Growths {
   void add_to(Checkpoint& checkpoint) const;
 
  private:
-  bool ask(RequestId id, Session& session, TenantId leaf, CommandJobId job, Request::Parts parts,
-           Duration wait, TimePoint now);
+  Request request_of(RequestId id, const Session& session, Request::Parts parts, Duration wait,
+                     TimePoint now) const;
+  bool join_or_release(Request request, TimePoint now);
   bool join(Request request, TimePoint now);
   Result<void> check_room(const Request& request) const;
   Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
@@ -71,8 +74,8 @@ class Growths {
   TimePoint deadline_of(const Request& request, TimePoint now) const;
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   Result<Request::Parts> parts_of(const CommandJob& job, const ReserveForJob& asked) const;
-  static bool repeats(const Request& request, const Slice& slice);
-  void note_denied(const Request& request, Duration waited, TimePoint now);
+  void take_back_denial(Session& session, const Request& repeated);
+  void note_denied(const Request& request, Duration waited);
   Bytes room_besides_contexts(TenantId tenant, DeviceIndex device) const;
   void note_granted(const Granted& granted, TimePoint now);
   void answer_reserved(const Request& request, TimePoint now);

@@ -22,6 +22,7 @@ void largest_first(std::vector<Denial::Holder>& holders) {
 std::optional<Refusal> Explainer::infeasible(const Request& request) const {
   const Session& session = state_.session(request.session);
   const Ledger& ledger = state_.ledger;
+  const bool waits = state_.arbiter.find(request.id) != nullptr;
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const Request::Part& part = request.parts[i];
     const Bytes before =  // comes on top of it
@@ -33,7 +34,7 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
     const TenantId owner = state_.tenants.owner_of(request.tenant);
     if (request.is_reservation() && part.min_bytes > ledger.quota(owner, part.device).reserve.minus(before))
       return Refusal{i, Denial::Reason::kTenantLimit};
-    if (!request.is_reservation() && part.min_bytes > room_of_slice(session, part.slice)) {
+    if (!waits && !request.is_reservation() && part.min_bytes > room_of_slice(session, part.slice)) {
       // The tenant's limit first: if both limits are exceeded, another slice would not help.
       const TenantId limiting =
           ledger.limiting(request.tenant, part.device, needed_of(ledger, request, part.device));
@@ -111,6 +112,11 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.limit = is_job ? Denial::Limit::kJobs : Denial::Limit::kTenants;
   denial.limiting_limit = ledger.quota(limiting, device).limit;
   denial.limiting_charged = ledger.used(limiting, device);
+  denial.limiting_reserved = ledger.charges(limiting, device)[Charge::kReserved];
+  denial.reserved = ledger.charges(tenant, device)[Charge::kReserved];
+  const Bytes of_others = denial.limiting_reserved.minus(ledger.reserved(request.tenant, device));
+  denial.by_jobs = !of_others.is_zero() && ledger.excess_at(limiting, request.tenant, device,
+                                                            needed_of(ledger, request, device)) <= of_others;
   if (!has_limiting && exceeds_reserve(request, part)) {
     denial.limit = Denial::Limit::kReserve;
     denial.limiting_limit = ledger.quota(tenant, device).reserve;

@@ -26,7 +26,8 @@ class Explainer {
   Explainer(const State& state, const Reclaimer& reclaimer) : state_(state), reclaimer_(reclaimer) {}
 
   /// The obstacle that no waiting removes. The request would exceed a limit even if its tenant had nothing
-  /// else, and all others only what they are promised. None: waiting can help.
+  /// else, and all others only what they are promised. None: waiting can help. The slice's limit counts only
+  /// before the request waits.
   std::optional<Refusal> infeasible(const Request& request) const;
   /// The reason why a request waits: its first part that would not be granted by itself, or its turn.
   Refusal obstacle(const Request& request) const;

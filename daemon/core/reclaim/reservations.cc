@@ -28,26 +28,25 @@ bool Reservations::give_way(TimePoint now) {
 }
 
 bool Reservations::give_way(DeviceIndex device, TimePoint now) {
-  const bool any = pay(device, now);
+  const bool any = pay(device);
   return give_way_to_line(device, now) || any;
 }
 
-void Reservations::pay(TimePoint now) {
+void Reservations::pay() {
   for (DeviceIndex device = 0; device < devices_.size(); ++device)
-    if (!state_.reserving[device].empty()) pay(device, now);
+    if (!state_.reserving[device].empty()) pay(device);
 }
 
-bool Reservations::pay(DeviceIndex device, TimePoint now) {
+bool Reservations::pay(DeviceIndex device) {
   const Ledger& ledger = state_.ledger;
-  bool any = take(device, {For::kDebt, {}, ledger.shortage(device)}, now);
+  bool any = take(device, {For::kDebt, {}, ledger.shortage(device)});
   for (const TenantId debtor : std::set(ledger.in_debt(device)))
-    any |= take(device, {For::kDebt, debtor, ledger.debt(debtor, device)}, now);
+    any |= take(device, {For::kDebt, debtor, ledger.debt(debtor, device)});
   for (const TenantId tenant : std::set(ledger.overcommitted(device))) {
     const Bytes over = ledger.used_and_kept(tenant, device).minus(ledger.quota(tenant, device).limit);
-    any |= take(device, {For::kDebt, tenant, over}, now);
+    any |= take(device, {For::kDebt, tenant, over});
   }
-  return take(device, {For::kClaims, {}, state_.arbiter.claimed(device).minus(ledger.free(device))}, now) ||
-         any;
+  return take(device, {For::kClaims, {}, state_.arbiter.claimed(device).minus(ledger.free(device))}) || any;
 }
 
 bool Reservations::give_way_to_line(DeviceIndex device, TimePoint now) {
@@ -61,7 +60,7 @@ bool Reservations::give_way_to_line(DeviceIndex device, TimePoint now) {
     const GrantTerms terms = state_.arbiter.terms_of(request, device);
     const Bytes lack = limiting ? ledger.excess_at(limiting, request.tenant, device, needed)
                                 : needed.minus(ledger.available(request.tenant, device, terms));
-    return lack <= idle && take(device, {For::kLine, limiting, lack, &request}, now);
+    return lack <= idle && take(device, {For::kLine, limiting, lack, &request, now});
   };
   if (idle.is_zero()) return false;
   bool any = false;
@@ -93,7 +92,7 @@ Bytes Reservations::idle(DeviceIndex device, TimePoint now) {
 }
 
 // For the line, the whole amount or nothing: less would help nobody.
-bool Reservations::take(DeviceIndex device, const Need& need, TimePoint now) {
+bool Reservations::take(DeviceIndex device, const Need& need) {
   std::vector<std::pair<CommandJob*, Bytes>> from;
   std::map<TenantId, Bytes> taken;  // from each tenant
   Bytes open = need.bytes;
@@ -101,7 +100,7 @@ bool Reservations::take(DeviceIndex device, const Need& need, TimePoint now) {
   for (const CommandJobId id : state_.reserving[device]) {
     CommandJob& job = state_.jobs.at(id);
     if (!state_.tenants.is_below(job.leaf, need.below)) continue;
-    const Bytes bytes = std::min(takable(job, device, need, taken, now), open);
+    const Bytes bytes = std::min(takable(job, device, need, taken), open);
     if (bytes.is_zero()) continue;
     for (TenantId node = job.leaf; node; node = state_.ledger.parent(node)) taken[node] += bytes;
     from.emplace_back(&job, bytes);
@@ -114,13 +113,13 @@ bool Reservations::take(DeviceIndex device, const Need& need, TimePoint now) {
 }
 
 Bytes Reservations::takable(const CommandJob& job, DeviceIndex device, const Need& need,
-                            const std::map<TenantId, Bytes>& taken, TimePoint now) const {
+                            const std::map<TenantId, Bytes>& taken) const {
   const Ledger& ledger = state_.ledger;
   Bytes bytes = ledger.reserved(job.leaf, device);
   if (need.whom == For::kDebt || bytes.is_zero()) return bytes;
   const Request* request = need.request;
   if (need.whom == For::kLine) {
-    if (job.leaf == request->tenant || job.devices[device].idle_since + state_.policy.reserve_idle > now)
+    if (job.leaf == request->tenant || job.devices[device].idle_since + state_.policy.reserve_idle > need.now)
       return {};
     if (!need.below && ledger.lends(device) && request->may_borrow) return bytes;
   }

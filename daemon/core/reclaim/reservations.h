@@ -19,7 +19,7 @@ class Reservations {
 
   /// Gives debts and claims what they lack. To be called before anything is granted: what a job returns for
   /// them is not lent to the job again.
-  void pay(TimePoint now);
+  void pay();
   /// Does pay(), and gives the line what it may have. Answers whether any was taken: there may be something
   /// to grant.
   bool give_way(TimePoint now);
@@ -27,12 +27,13 @@ class Reservations {
 
  private:
   enum class For { kDebt, kClaims, kLine };
-  // Memory that others need from jobs at or below `below` (none: all). `request`  of the line.
+  // Memory that others need from jobs at or below `below` (none: all). `request`, `now`  of the line.
   struct Need {
     For whom;
     TenantId below;
     Bytes bytes;
     const Request* request = nullptr;
+    TimePoint now{};
   };
   struct Device {
     std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions at the latest look
@@ -40,12 +41,12 @@ class Reservations {
   };
 
   bool give_way(DeviceIndex device, TimePoint now);
-  bool pay(DeviceIndex device, TimePoint now);
+  bool pay(DeviceIndex device);
   bool give_way_to_line(DeviceIndex device, TimePoint now);
   Bytes idle(DeviceIndex device, TimePoint now);
-  bool take(DeviceIndex device, const Need& need, TimePoint now);
+  bool take(DeviceIndex device, const Need& need);
   Bytes takable(const CommandJob& job, DeviceIndex device, const Need& need,
-                const std::map<TenantId, Bytes>& taken, TimePoint now) const;
+                const std::map<TenantId, Bytes>& taken) const;
 
   State& state_;
   Jobs& jobs_;

@@ -8,6 +8,9 @@
 namespace gpumem::core {
 namespace {
 
+/// A peak is recorded once it has grown by more than this part of the recorded one.
+constexpr std::uint64_t kPeakPart = 16;
+
 Bytes part_of(Bytes whole, std::uint64_t points) {
   return {static_cast<std::uint64_t>(static_cast<__uint128_t>(whole.count) * points / 10'000)};
 }
@@ -128,6 +131,9 @@ void Jobs::note_lent(CommandJob& job, DeviceIndex device, TimePoint now) {
   CommandJob::OnDevice& one = job.devices[device];
   one.peak = std::max(one.peak, state_.ledger.on_loan(job.leaf, device));
   one.idle_since = now;
+  // Rarely, since a job may grow often.
+  const Bytes known = one.recorded_peak;
+  if (one.peak > known + Bytes{known.count / kPeakPart}) state_.record(job);
 }
 
 void Jobs::note_waited(CommandJob& job, Duration waited) {
@@ -228,11 +234,12 @@ void Jobs::restore(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
 void Jobs::restore_reservations(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
                                 const std::vector<std::optional<DeviceIndex>>& devices, TimePoint now) {
   for (auto& [id, job] : state_.jobs) {
-    const auto& reservations = from.at(id).reservations;
-    for (std::size_t i = 0; i < reservations.size(); ++i) {
+    const Checkpoint::CommandJob& before = from.at(id);
+    for (std::size_t i = 0; i < before.reservations.size(); ++i) {
       if (!devices[i]) continue;
-      const Bytes on_loan = state_.ledger.on_loan(job.leaf, *devices[i]);
-      job.devices[*devices[i]] = {on_loan, now, job.owner ? reservations[i] : Bytes{}};
+      const Bytes known = i < before.peaks.size() ? before.peaks[i] : Bytes{};
+      const Bytes peak = std::max(known, state_.ledger.on_loan(job.leaf, *devices[i]));
+      job.devices[*devices[i]] = {peak, known, now, job.owner ? before.reservations[i] : Bytes{}};
     }
   }
   for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) reserve_restored(device);

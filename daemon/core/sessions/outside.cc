@@ -27,20 +27,32 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   state_.outbox.touch(session.id);
 }
 
+// The first tenant, from the leaf up, whose limit has no room for a context. Memory that jobs have reserved
+// and do not use gives way to it (Reservations).
+TenantId Outside::limiting_context(TenantId leaf, DeviceIndex device, Bytes overhead) const {
+  const Ledger& ledger = state_.ledger;
+  for (TenantId tenant = leaf; tenant; tenant = ledger.parent(tenant)) {
+    const Bytes unused = ledger.charges(tenant, device)[Charge::kReserved];
+    if (ledger.excess_at(tenant, leaf, device, overhead) > unused) return tenant;
+  }
+  return {};
+}
+
 Result<void> Outside::check_context(const Session& session, DeviceIndex device) const {
   const auto known = session.outside.find(device);
   const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
   const Bytes overhead = state_.policy.devices[device].context_overhead;
   if (has_begun || overhead.is_zero()) return {};
-  const TenantId limiting = state_.ledger.limiting(state_.tenants.leaf_of(session.tenant), device, overhead);
+  const TenantId limiting = limiting_context(state_.tenants.leaf_of(session.tenant), device, overhead);
   if (!limiting) return {};
-  return Error{Code::kResourceExhausted,
-               "a context on " + state_.policy.devices[device].uuid + " is charged with " +
-                   to_string(overhead) + ", which would pass the limit of tenant '" +
-                   state_.tenants.name(limiting) + "' (" +
-                   to_string(state_.ledger.quota(limiting, device).limit) + ", of which " +
-                   to_string(state_.ledger.used(limiting, device)) +
-                   " are charged already); give memory back or ask the administrator for a higher limit"};
+  const Bytes used = state_.ledger.used(limiting, device);
+  const Bytes unused = state_.ledger.charges(limiting, device)[Charge::kReserved];
+  return Error{
+      Code::kResourceExhausted,
+      "a context on " + state_.policy.devices[device].uuid + " is charged with " + to_string(overhead) +
+          ", which would pass the limit of tenant '" + state_.tenants.name(limiting) + "' (" +
+          to_string(state_.ledger.quota(limiting, device).limit) + ", of which " + to_string(used - unused) +
+          " are charged already); give memory back or ask the administrator for a higher limit"};
 }
 
 void Outside::begin_context(Session& session, DeviceIndex device) {

@@ -25,6 +25,8 @@ class Outside {
   void end(Session& session);
 
  private:
+  TenantId limiting_context(TenantId leaf, DeviceIndex device, Bytes overhead) const;
+
   State& state_;
 };
 

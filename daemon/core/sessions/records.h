@@ -35,18 +35,13 @@ struct Lease {
 };
 
 struct Slice {
-  struct Refused {
-    Bytes min_bytes;
-    TimePoint at;
-  };
   SliceId id;
   DeviceIndex device = 0;
   Bytes limit;
   Bytes charged;  ///< all its leases, those on their way back included
   Bytes held;     ///< of `charged`: offered or active
   std::string label;
-  std::optional<Refused>
-      refused{};  ///< of a job's session: its latest request that was, and not granted since
+  std::uint64_t denied = 0;  ///< its requests that the job's account counts as denied
 };
 
 /// What a session is asked to give back of a device.
@@ -188,6 +183,7 @@ struct Tenant {
 struct CommandJob {
   struct OnDevice {
     Bytes peak;              ///< the most that it was lent at one time
+    Bytes recorded_peak;     ///< the peak that the next broker knows
     TimePoint idle_since{};  ///< its reservation has not been used since
     Bytes
         restored{};  ///< the part of its reservation at the broker before that the pool has not got back yet

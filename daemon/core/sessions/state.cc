@@ -58,18 +58,24 @@ CommandJob* State::find_job(CommandJobId id) {
 }
 
 Checkpoint::CommandJob State::checkpoint_of(const CommandJob& job) const {
-  Checkpoint::CommandJob one{job.id, job.owner, job.account, job.label, job.since,
-                             {},     {},        job.waited,  job.denied};
+  Checkpoint::CommandJob one{job.id, job.owner, job.account, job.label,  job.since,
+                             {},     {},        job.waited,  job.denied, {}};
   for (DeviceIndex device = 0; device < job.devices.size(); ++device) {
     one.limits.push_back(ledger.quota(job.leaf, device).limit);
     one.reservations.push_back(ledger.reservation(job.leaf, device) + job.devices[device].restored);
+    one.peaks.push_back(job.devices[device].recorded_peak);
   }
   return one;
 }
 
+void State::record(CommandJob& job) {
+  for (CommandJob::OnDevice& one : job.devices) one.recorded_peak = one.peak;
+  outbox.record(checkpoint_of(job));
+}
+
 void State::transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges) {
   ledger.transfer(from.leaf, to, device, charges, {});
-  if (const CommandJob* job = find_job(from.job)) record(*job);  // with a smaller reservation
+  if (CommandJob* const job = find_job(from.job)) record(*job);  // with a smaller reservation
 }
 
 Result<DeviceIndex> State::find_device(const std::string& uuid) const {

@@ -34,7 +34,7 @@ struct State {
   /// The job of that number. Null: there is none.
   CommandJob* find_job(CommandJobId id);
   Checkpoint::CommandJob checkpoint_of(const CommandJob& job) const;
-  void record(const CommandJob& job) { outbox.record(checkpoint_of(job)); }
+  void record(CommandJob& job);
   /// Charges the leaf `to` with what the session has been charged with so far.
   void transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges);
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }

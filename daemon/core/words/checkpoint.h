@@ -39,6 +39,7 @@ struct Checkpoint {
     std::vector<Bytes> reservations;  ///< by device
     Duration waited{};
     std::uint64_t denied = 0;
+    std::vector<Bytes> peaks{};  ///< by device: the most that it was lent, as last recorded
     bool operator==(const CommandJob&) const = default;
   };
   /// `id`  also the highest so far.

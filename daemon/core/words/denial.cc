@@ -5,6 +5,8 @@
 namespace gpumem::core {
 namespace {
 
+const std::string kEndAJob = "end one of the jobs that have reserved it (`gpumem job list`),";
+
 std::string seconds(Duration duration) {
   char text[32] = {};
   std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
@@ -26,10 +28,19 @@ std::string holders_in_words(const Denial& denial) {
   return words.empty() ? words : words + ")";
 }
 
+// The part that no holder uses.
+std::string reserved_in_words(const Denial& denial, Bytes reserved) {
+  if (reserved.is_zero()) return {};
+  const bool is_job = denial.limit == Denial::Limit::kJobs;
+  return " (" + to_string(reserved) + " of it reserved by " + (is_job ? "its job" : "the tenant's jobs") +
+         " and not used)";
+}
+
 std::string shortage_in_words(const Denial& denial) {
-  std::string words = "of the pool of " + to_string(denial.pool) + ", " +
-                      to_string(denial.charged_to_others) + " are charged to other tenants and " +
-                      to_string(denial.charged) + " to this one, " + to_string(denial.free) + " are free";
+  std::string words =
+      "of the pool of " + to_string(denial.pool) + ", " + to_string(denial.charged_to_others) +
+      " are charged to other tenants and " + to_string(denial.charged) + " to this one" +
+      reserved_in_words(denial, denial.reserved) + ", " + to_string(denial.free) + " are free";
   if (!denial.kept_for_others.is_zero()) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
@@ -95,9 +106,14 @@ std::string obstacle_in_words(const Denial& denial) {
              "; open the slice with a higher limit";
     case Denial::Reason::kTenantLimit:
       if (denial.asked_min > denial.limiting_limit) return excess_in_words(denial);
+      if (denial.limit == Denial::Limit::kReserve)
+        return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
+               ", of which " + to_string(denial.limiting_charged) + " are reserved already; " + kEndAJob +
+               " or " + for_more_in_words(denial);
       return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
              ", of which " + to_string(denial.limiting_charged) + " are charged already" +
-             holders_in_words(denial) + "; give memory back or " + for_more_in_words(denial);
+             holders_in_words(denial) + reserved_in_words(denial, denial.limiting_reserved) + "; " +
+             (denial.by_jobs ? kEndAJob : "give memory back") + " or " + for_more_in_words(denial);
     case Denial::Reason::kDebt:
       return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
              owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +

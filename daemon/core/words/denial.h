@@ -48,11 +48,14 @@ struct Denial {
   Bytes asked_min;
   Bytes slice_limit;
   Quota quota;
-  Bytes charged;                 ///< to the tenant
-  std::string limiting_tenant;   ///< owner of the limit, of kTenantLimit and kDebt
+  Bytes charged;                ///< to the tenant
+  std::string limiting_tenant;  ///< owner of the limit, of kTenantLimit and kDebt
   Limit limit = Limit::kTenants;
   Bytes limiting_limit;
   Bytes limiting_charged;
+  Bytes limiting_reserved;  ///< of `limiting_charged`: reserved by jobs and not used
+  Bytes reserved;           ///< of `charged`: the same
+  bool by_jobs = false;     ///< the limit would have room if other jobs had reserved no more than they use
   Bytes pool;
   Bytes free;
   Bytes missing;               ///< of `pool`: the driver does not give it, because others use the device

@@ -29,6 +29,7 @@ struct Request {
   bool is_recorded = false;   ///< the next broker is told that it waits
   std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
   CommandJobId job{};         ///< the job of the leaf `tenant`; none: of no job
+  bool is_extra = false;      ///< as of Grow
 
   bool is_reservation() const { return !parts.front().slice; }
   bool is_for(DeviceIndex device) const {

@@ -35,6 +35,8 @@ struct GrowthPart {
 struct Grow {
   std::vector<GrowthPart> parts;  ///< each of another device: all or nothing
   Duration wait{};
+  bool repeats = false;   ///< repeats a request of its slice that was denied: both count as one
+  bool is_extra = false;  ///< a refusal is no denial: its program has enough already
 };
 struct Return {
   SliceId slice;

@@ -58,6 +58,12 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
                   }});
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
+  if (!before) {
+    // Processes of an earlier job may still run: they must not join another job by its number.
+    const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(epoch).count();
+    loop->broker_.number_jobs_after(core::CommandJobId{static_cast<std::uint64_t>(seconds)});
+  }
   if (!kept.empty()) {
     // Even without a journal, the number of a descriptor that may still be kept is not given to other memory.
     if (!before) before.emplace();

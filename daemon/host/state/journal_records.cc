@@ -157,7 +157,7 @@ void code(Coder& coder, Checkpoint::Session& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::CommandJob& one) {
   code_all(coder, one.id, one.owner, one.account, one.label, one.since, one.limits, one.reservations,
-           one.waited, one.denied);
+           one.waited, one.denied, one.peaks);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {

@@ -22,7 +22,7 @@ unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH
 if [ "$under" = shim ]; then
   start_broker "$build" "$work"
   export GPUMEM_SHIM_FOLDER=$build/client/shim/lib GPUMEM_RUNTIME_DIR=$work/run
-  "$build/client/cli/gpumem" run --wait 2s --name "$test" -- "$python" "$here/run.py" "${@:5}"
+  "$build/client/cli/gpumem" run --device all --wait 2s --name "$test" -- "$python" "$here/run.py" "${@:5}"
   end_broker "$work"
 else
   mkdir "$work/machine"

@@ -1,5 +1,9 @@
 // The broker ends, and another one resumes the session, or does not.
+#include <sys/socket.h>
+
+#include <atomic>
 #include <future>
+#include <thread>
 
 #include "tests/unit/client/lane_fixture.h"
 
@@ -119,6 +123,34 @@ TEST_F(LaneResumed, MakesAGrowthThatBeganWithoutABrokerWithANewDeadline) {
   EXPECT_EQ(grown.wait_for(milliseconds(400)), std::future_status::timeout);
   may_answer.set_value();
   EXPECT_TRUE(grown.get());
+}
+
+// The pauses between attempts are those of all threads together.
+TEST_F(LaneResumed, IsLookedForAtIntervalsHoweverManyThreadsWait) {
+  const TemporaryFolder folder;
+  const auto socket = folder.path() / "lane.sock";
+  const UniqueFd listener = listen_at(socket);
+  std::atomic<int> attempts{0};
+  std::jthread broker([&](const std::stop_token& stop) {
+    greet(UniqueFd(::accept(listener.get(), nullptr, nullptr)).get());
+    pollfd next{listener.get(), POLLIN, 0};
+    while (!stop.stop_requested()) {
+      if (::poll(&next, 1, 10) != 1) continue;
+      ++attempts;
+      const UniqueFd ends_at_once(::accept(listener.get(), nullptr, nullptr));
+    }
+  });
+  auto lane = Lane::connect(socket, milliseconds(100));
+  ASSERT_TRUE((*lane)->greet("test"));
+  (*lane)->resume_after_restart({kSession, "red", "", {"GPU-a"}}, [](Greeting) { return Result<void>(); });
+  std::vector<std::future<bool>> growths;
+  for (int i = 0; i < 3; ++i) {
+    growths.push_back(
+        std::async(std::launch::async, [&] { return grow_for(**lane, milliseconds(500)).has_value(); }));
+  }
+  for (auto& grown : growths) EXPECT_FALSE(grown.get());
+  EXPECT_GT(attempts, 1);
+  EXPECT_LT(attempts, 60);
 }
 
 TEST_F(LaneResumed, MakesAGrowthOnceThoughABrokerEndsAtOnce) {

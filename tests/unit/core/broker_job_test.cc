@@ -81,6 +81,8 @@ TEST_F(BrokerJob, IsJoinedByItsUserAlone) {
   EXPECT_FALSE(machine.broker.job_of(join(2, {job.value + 1})));
   EXPECT_EQ(machine.broker.begin_job(owner, {"again", {}}, machine.now).error().code,
             Code::kFailedPrecondition);
+  machine.die(owner);
+  EXPECT_EQ(machine.broker.job_of(join(2, job)), job) << "as long as a session of it lives";
 }
 
 TEST_F(BrokerJob, KeepsItsPlaceInTheLineWithAReservation) {
@@ -131,7 +133,7 @@ TEST_F(BrokerJobWithReserve, ReservesNoMoreThanAllJobsOfItsTenantMay) {
   const SessionId third = machine.connect(2);
   begin(third, {});
   EXPECT_THAT(machine.why(reserve(third, mebibytes(12), {})),
-              testing::AllOf(HasSubstr("`reserve`"), HasSubstr("of 24MiB, of which 16MiB are")));
+              testing::AllOf(HasSubstr("`reserve`"), HasSubstr("of 24MiB, of which 16MiB are reserved")));
   ASSERT_TRUE(machine.is_granted(reserve(third, mebibytes(8))))
       << "there are 8 MiB, and the other is not overdue";
   machine.die(owner);
@@ -161,6 +163,7 @@ TEST_F(BrokerJob, LosesToTheLineWhatItDoesNotUse) {
   const CommandJobId job = begin(owner, mebibytes(40));
   ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(40))));
   const SessionId member = join(2, job);
+  machine.pass_in_steps(seconds(60));
   machine.get(member, machine.slice(member), mebibytes(10));
   const SessionId other = machine.connect(2);
   const RequestId waits = machine.grow(other, machine.slice(other), mebibytes(20), minutes(10));
@@ -172,7 +175,7 @@ TEST_F(BrokerJob, LosesToTheLineWhatItDoesNotUse) {
   EXPECT_TRUE(machine.signals.empty());
 }
 
-// What it lacks is free, not what is reserved already.
+// It lacks free memory, and memory that is reserved already is not free.
 TEST_F(BrokerJob, ReservesMoreFromFreeMemoryAlone) {
   begin(owner, {});
   ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(8))));
@@ -338,23 +341,71 @@ TEST_F(BrokerJob, ShowsItsSessionsWhatItHasBesideWhatTheTenantHas) {
 TEST_F(BrokerJob, CountsARequestThatIsRepeatedOnce) {
   const SessionId member = join(2, begin(owner, mebibytes(8)));
   const SessionId other = join(2, machine.broker.job_of(member));
-  const SliceId slice = machine.slice(member);
-  const SliceId held = machine.slice(other);
-  const Grant grant = machine.get(other, held, mebibytes(4));
-  const auto denied = [&] { return machine.broker.job_account(owner)->denied; };
+  const SliceId slice = machine.slice(member), held = machine.slice(other);
+  machine.get(other, held, mebibytes(4));
+  const auto account = [&] { return machine.broker.job_account(owner).value(); };
+  const auto ask = [&](Duration wait, bool repeats) {
+    return machine.grow(member, {{{slice, mebibytes(6)}}, wait, repeats});
+  };
+  for (int i = 0; i < 5; ++i) {
+    ask({}, false);
+    ask({}, true);
+    machine.pass(seconds(1) / 4);
+  }
+  EXPECT_EQ(account().denied, 5U) << "each was asked for twice";
+  const RequestId waits = ask(seconds(10), true);
+  EXPECT_EQ(account().denied, 4U) << "it waits";
+  machine.pass(seconds(2));
+  machine.cancel(waits);
+  EXPECT_EQ(account().denied, 4U);
+  EXPECT_EQ(account().waited, seconds(2));
+  machine.grow(member, {{{slice, mebibytes(6)}}, {}, false, true});
+  EXPECT_EQ(account().denied, 4U) << "its program has enough";
+  ask(seconds(10), false);
+  machine.pass(seconds(3));
+  machine.die(member);
+  EXPECT_EQ(account().denied, 4U);
+  EXPECT_EQ(account().waited, seconds(5));
+}
+
+TEST_F(BrokerJob, KeepsItsAccountWhenItsBrokerIsRestarted) {
+  const SessionId member = join(2, begin(owner, mebibytes(8)));
+  const SliceId slice = machine.slice(member), other = machine.slice(member);
+  ASSERT_TRUE(machine.give_back(member, slice, machine.get(member, slice, mebibytes(6))));
+  const Grant grant = machine.get(member, other, mebibytes(4));
+  const Grow twice{{{slice, mebibytes(6)}}, seconds(10), true};
   machine.grow(member, slice, mebibytes(6));
-  machine.grow(member, slice, mebibytes(6));
-  EXPECT_EQ(denied(), 1U);
-  machine.grow(member, slice, mebibytes(6), seconds(1));
-  machine.pass(seconds(1));
-  EXPECT_EQ(denied(), 1U) << "in vain";
+  machine.grow(member, twice);
+  machine.restart();
+  ASSERT_TRUE(machine.resume(owner, {}, {}));
+  ASSERT_TRUE(machine.resume(member, {slice, other}, {grant}));
+  const RequestId waits = machine.grow(member, twice);
+  EXPECT_EQ(machine.why(waits), "waits");
+  const auto account = [&] { return machine.broker.job_account(owner).value(); };
+  EXPECT_EQ(account().denied, 0U);
+  EXPECT_EQ(account().peak, mebibytes(6));
   machine.pass(seconds(10));
-  machine.grow(member, slice, mebibytes(6));
-  EXPECT_EQ(denied(), 2U);
-  const RequestId waits = machine.grow(member, slice, mebibytes(6), seconds(5));
-  ASSERT_TRUE(machine.give_back(other, held, grant));
-  EXPECT_TRUE(machine.is_granted(waits));
-  EXPECT_EQ(denied(), 1U) << "it got what it had asked for";
+  EXPECT_EQ(account().denied, 1U);
+}
+
+TEST_F(BrokerJob, GetsNoNumberOfAJobThatNoJournalKnows) {
+  machine.broker.number_jobs_after({1'900'000'000});
+  machine.written = machine.broker.checkpoint();
+  EXPECT_EQ(begin(owner, {}).value, 1'900'000'001U);
+}
+
+TEST_F(BrokerJob, NamesWhatIsReservedAndNotUsed) {
+  Policy policy = small_policy();
+  policy.tenants[1].quotas[0].limit = mebibytes(24);
+  apply(policy);
+  const SessionId member = join(2, begin(owner, {}));
+  ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(20))));
+  machine.get(member, machine.slice(member), mebibytes(4));
+  const SessionId second = machine.connect(2);
+  begin(second, {});
+  EXPECT_THAT(machine.why(reserve(second, mebibytes(8), {})),
+              testing::AllOf(HasSubstr("(16MiB of it reserved by the tenant's jobs and not used)"),
+                             HasSubstr("`gpumem job list`"), testing::Not(HasSubstr("give memory back"))));
 }
 
 TEST_F(BrokerJob, SurvivesItsBroker) {
@@ -394,6 +445,17 @@ TEST_F(BrokerJobBesideContexts, ReservesWhatTheyLeave) {
   EXPECT_TRUE(machine.is_granted(waits)) << machine.why(waits);
 }
 
+TEST_F(BrokerJobBesideContexts, StartsItsProgramOnWhatItHasReserved) {
+  const CommandJobId job = begin(owner, {});
+  ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(40))));
+  const SessionId member = join(2, job);
+  const SliceId slice = machine.slice(member);
+  EXPECT_EQ(machine.charged("bob"), mebibytes(36)) << "the reservation has paid for the context";
+  machine.get(member, slice, mebibytes(36));
+  const auto refused = machine.broker.open_slice(machine.connect(2), {"GPU-0", {}, "test"});
+  EXPECT_THAT(refused.error().message, HasSubstr("of which 40MiB are charged already"));
+}
+
 // ann is guaranteed 16 MiB, which are lent meanwhile.
 class BrokerJobWithLending : public BrokerJob {
  protected:
@@ -418,7 +480,7 @@ TEST_F(BrokerJobWithLending, GivesClaimsWhatItDoesNotUseAtOnce) {
   EXPECT_EQ(machine.asked_of(member), Bytes{0});
 }
 
-// What is asked back for a claim is not reserved again when it comes.
+// Memory that is asked back for a claim is not reserved again when it comes.
 TEST_F(BrokerJobWithLending, ReturnsToClaimsWhatItUses) {
   const CommandJobId job = begin(owner, {});
   ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(64))));
@@ -475,6 +537,80 @@ TEST_F(BrokerJobAmongThree, EndsNobodyByAReservation) {
   EXPECT_TRUE(machine.signals.empty());
 }
 
+// ann's jobs have 24 MiB reserved, 8 of them beyond her guarantee. bob needs 12.
+struct BrokerJobsReserveBesideAGuarantee : BrokerJobAmongThree {
+  BrokerJobsReserveBesideAGuarantee() {
+    for (const Bytes bytes : {mebibytes(12), mebibytes(12)}) {
+      const SessionId of_ann = machine.connect(1);
+      begin(of_ann, {});
+      EXPECT_TRUE(machine.is_granted(reserve(of_ann, bytes)));
+    }
+  }
+};
+
+TEST_F(BrokerJobsReserveBesideAGuarantee, GiveTheLineAllThatIsLentIfTheDeviceLends) {
+  come_with(3, mebibytes(40));
+  const SessionId bob = machine.connect(2);
+  const RequestId waits = machine.grow(bob, machine.slice(bob), mebibytes(12), minutes(10));
+  machine.pass_in_steps(seconds(121));
+  EXPECT_TRUE(machine.is_granted(waits));
+}
+
+TEST_F(BrokerJobsReserveBesideAGuarantee, GiveTheLineNothingIfTheyMayNotGiveEnough) {
+  Policy policy = three();
+  policy.devices[0].reclaim.lend_guarantees = false;
+  apply(policy);
+  come_with(3, mebibytes(12));
+  come_with(2, mebibytes(28));
+  const SessionId bob = machine.connect(2);
+  const RequestId waits = machine.grow(bob, machine.slice(bob), mebibytes(12), minutes(10));
+  machine.pass_in_steps(seconds(121));
+  EXPECT_EQ(machine.why(waits), "waits");
+  EXPECT_EQ(machine.charged("ann"), mebibytes(24));
+}
+
+// The debt is bob's.
+TEST_F(BrokerJobsReserveBesideAGuarantee, PayNoDebtOfAnotherTenant) {
+  come_with(2, mebibytes(30));
+  Policy policy = three();
+  policy.tenants[1].quotas[0].limit = mebibytes(24);
+  apply(policy);
+  EXPECT_EQ(machine.charged("ann"), mebibytes(24));
+}
+
+// What it reserves would only be needed by the same request.
+TEST_F(BrokerJobAmongThree, DoesNotGiveWayToItsOwnRequest) {
+  const CommandJobId job = begin(owner, {});
+  ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(8))));
+  come_with(3, mebibytes(52));
+  const SessionId member = join(2, job);
+  const RequestId waits = machine.grow(member, machine.slice(member), mebibytes(20), minutes(10));
+  machine.pass_in_steps(seconds(121));
+  EXPECT_EQ(machine.why(waits), "waits");
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8));
+}
+
+Policy policy_of_a_team() {
+  Policy policy = small_policy();
+  policy.tenants.push_back(group("team", 50, {{{}, mebibytes(64)}}));
+  return policy;
+}
+
+struct BrokerJobOfATeam : BrokerJob {
+  BrokerJobOfATeam() : BrokerJob(policy_of_a_team()) {}
+  SessionId come(std::uint32_t uid, CommandJobId job = {}) {
+    Peer peer = peer_of(uid);
+    peer.gids = {50};
+    return machine.broker.open_session(peer, "test", machine.now, job).value();
+  }
+};
+
+TEST_F(BrokerJobOfATeam, IsNotJoinedByAnotherUserOfTheSameTenant) {
+  const CommandJobId job = begin(come(8), {});
+  EXPECT_EQ(machine.broker.job_of(come(8, job)), job);
+  EXPECT_FALSE(machine.broker.job_of(come(9, job)));
+}
+
 // bob may reserve what is guaranteed to ann, since his sessions can be ended.
 TEST_F(BrokerJobAmongThree, IsNotJoinedByASessionThatCannotBeEnded) {
   const CommandJobId job = begin(owner, {});
@@ -486,7 +622,7 @@ TEST_F(BrokerJobAmongThree, IsNotJoinedByASessionThatCannotBeEnded) {
       machine.broker.job_of(machine.broker.open_session(peer, "test", machine.now, begin(of, {})).value()));
 }
 
-// What it returns goes to ann, who claims it, and not to a session of the same job that waits.
+// Memory that it returns goes to ann, who claims it, and not to a session of the same job that waits.
 TEST_F(BrokerJobAmongThree, GetsNothingOfWhatItReturnsForAClaim) {
   const CommandJobId job = begin(owner, {});
   ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(64))));
@@ -671,6 +807,25 @@ TEST_F(BrokerJob, FollowsItsUserToAnotherTenant) {
   EXPECT_EQ(machine.charged("robert"), mebibytes(24));
   EXPECT_EQ(machine.broker.job_of(member), job);
   EXPECT_EQ(machine.broker.job_of(join(2, job)), job);
+}
+
+TEST_F(BrokerJob, LosesARequestThatHasBecomeImpossible) {
+  const SessionId other = machine.connect(2), small = machine.connect(2);
+  const SliceId held = machine.slice(other);
+  const Grant grant = machine.get(other, held, mebibytes(40));
+  begin(owner, {});
+  const RequestId waits = reserve(owner, mebibytes(32), minutes(60));
+  const RequestId grows = machine.grow(other, held, mebibytes(24), minutes(60));
+  machine.pass_in_steps(minutes(11));
+  Policy policy = small_policy();
+  policy.tenants[1].quotas[0].limit = mebibytes(24);
+  apply(policy);
+  EXPECT_THAT(machine.why(waits), HasSubstr("32MiB is more than the whole limit of 24MiB"));
+  EXPECT_EQ(machine.why(grows), "waits") << "it can still be granted";
+  ASSERT_TRUE(machine.give_back(other, held, grant));
+  EXPECT_TRUE(machine.is_granted(grows));
+  machine.die(other);
+  machine.get(small, machine.slice(small), mebibytes(4));
 }
 
 TEST_F(BrokerJob, GivesUpItsReservationForADebt) {

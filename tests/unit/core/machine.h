@@ -149,13 +149,16 @@ class Machine : public CoreWorld<> {
   SliceId slice(SessionId session, Bytes limit = {}, const std::string& device = "GPU-0") {
     return broker.open_slice(session, {device, limit, "test"}).value().id;
   }
-  RequestId grow(SessionId session, const std::vector<GrowthPart>& parts, Duration wait = {}) {
-    const auto place = broker.place_kept(session, {parts}, now);
+  RequestId grow(SessionId session, const Grow& request) {
+    const auto place = broker.place_kept(session, request, now);
     const RequestId id = place ? *place : request_ids.next();
     answers.erase(id);  // of a broker before
-    broker.grow(id, session, {parts, wait}, now);
+    broker.grow(id, session, request, now);
     collect();
     return id;
+  }
+  RequestId grow(SessionId session, const std::vector<GrowthPart>& parts, Duration wait = {}) {
+    return grow(session, Grow{parts, wait});
   }
   RequestId grow(SessionId session, SliceId slice, Bytes bytes, Duration wait = {}) {
     return grow(session, {{slice, bytes}}, wait);

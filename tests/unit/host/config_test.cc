@@ -201,8 +201,8 @@ TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
   EXPECT_THAT(wrong_config("[default]\nname = \"a\"\n"),
               StartsWith("g.toml:2:1: unknown key 'name' in [default]"));
   EXPECT_THAT(
-      wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\nreserve = 1\n"),
-      StartsWith("g.toml:6:1: unknown key 'reserve' in a tenant's device"));
+      wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\n[[tenant.device]]\nuuid = \"x\"\nparent = 1\n"),
+      StartsWith("g.toml:6:1: unknown key 'parent' in a tenant's device"));
 }
 
 TEST(Config, WithAValueOfTheWrongTypeNamesTheRightType) {

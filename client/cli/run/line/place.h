@@ -24,7 +24,7 @@ inline constexpr const char* kAnyDevice = "auto";   ///< one that has room
 inline constexpr const char* kAllDevices = "all";   ///< as far as CUDA_VISIBLE_DEVICES has them
 inline constexpr Bytes kLeastLimit = mebibytes(2);  ///< as devices allocate
 
-/// What a command is to have, as the command line says it.
+/// The device, the limit and the wait of a command, as the command line says them.
 struct PlaceOptions {
   /// UUID, the beginning of one, a place in `gpumem status`, kAnyDevice or kAllDevices. Empty: any, unless
   /// CUDA_VISIBLE_DEVICES says which.
@@ -38,7 +38,7 @@ void add_place(CLI::App& command, PlaceOptions& options);
 
 /// Errors  kInvalidArgument: no process could start with the limit.
 Result<void> check_place(const PlaceOptions& options);
-/// Whether `limit` suffices for a process; `whose`  names it in the error.   Errors  kInvalidArgument.
+/// Whether `limit` suffices for a process. The error names it `whose`.   Errors  kInvalidArgument.
 Result<void> check_least_limit(Bytes limit, const std::string& whose);
 
 /// The place of a command at the broker: its job, and the device where there is room for it. The command is

@@ -125,7 +125,7 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   const Bytes size = takes(bytes);
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
   auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
-    return from.engine().allocate(size, stream, {}, {.wait = wait});
+    return from.engine().allocate(size, stream, {}, {.wait = wait, .repeats = wait.count() != 0});
   });
   if (found) {
     *at = *found;
@@ -277,7 +277,7 @@ Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
   if (wait.count() == 0) return declared;
   const client::SignalWatch signals;
-  const WaitNotice notice(waits_told_, wait_text(bytes, wait));
+  const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
   while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     if (signals.seen() != 0) {
       declared = signals.error();
@@ -351,7 +351,7 @@ CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& wh
   }
   const std::string of = bytes.is_zero() ? "" : " of " + to_string(bytes);
   if (why.code == Code::kCancelled) {
-    say(std::string(call) + of + " is given up: " + why.message);
+    client::say(std::string(call) + of + " is given up: " + why.message);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   messages_.tell(std::string(call) + of + " is refused: " + why.message);

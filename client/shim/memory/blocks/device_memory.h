@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "client/process/messages.h"
 #include "client/shim/memory/blocks/blocks.h"
 #include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/session/charges.h"
-#include "client/shim/memory/session/messages.h"
 #include "client/shim/memory/session/session.h"
 #include "client/shim/memory/session/settings.h"
 #include "cuda/driver.h"
@@ -100,7 +100,7 @@ class DeviceMemory {
     const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
-    const WaitNotice notice(waits_told_, wait_text(bytes, wait));
+    const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
     answer = ask_while_away(end, [&] {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
       return ask_usable(ask, std::max(left, std::chrono::milliseconds::zero()));
@@ -173,10 +173,10 @@ class DeviceMemory {
   const bool has_direct_access_;
   Budget budget_;
   WaitPolicy waits_;
-  Pace waits_told_;
-  RefusalMessages messages_;
+  client::Pace waits_told_;
+  client::RefusalMessages messages_;
   std::function<void()> trim_driver_;
-  RefusalMessages failures_;             ///< not for want of memory
+  client::RefusalMessages failures_;     ///< not for want of memory
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Declaration outside_;
   Mutex replacing_;  ///< held for the broker's answers

@@ -139,10 +139,10 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
     using Borrowed = Result<Extents, GrowError>;
     if (auto opened = from.open_loose(); !opened) return Borrowed(GrowError(opened.error()));
     lender = &from.loose();
-    auto borrowed = lender->borrow(size, wait);
+    auto borrowed = lender->borrow(size, wait, wait.count() != 0);
     if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
     (void)from.engine().trim(size);  // what lies idle here is this process's own
-    return lender->borrow(size, wait);
+    return lender->borrow(size, wait, true);
   });
   if (!extents) {
     memory.release(size);

@@ -80,7 +80,7 @@ class Handles {
   struct State;
   mutable Mutex mutex_;  ///< held for driver calls, never for the broker
   const std::unique_ptr<State> state_;
-  mutable RefusalMessages messages_;
+  mutable client::RefusalMessages messages_;
 };
 
 }  // namespace gpumem::shim

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "client/process/messages.h"
 #include "client/session/connection.h"
-#include "client/shim/memory/session/messages.h"
 #include "client/shim/real.h"
 #include "client/slice/broker_backing.h"
 #include "client/slice/loose_extents.h"
@@ -26,7 +26,8 @@ Result<std::shared_ptr<client::Connection>> Session::usable() {
   if (connection_ == nullptr || !connection_->lane().is_closed()) return connection_;
   auto connected = client::Connection::open({.label = label_}, real_folder());
   if (!connected) return connected.error();
-  say("the session with the broker was lost; memory that is mapped stays usable, and what is allocated from "
+  client::say(
+      "the session with the broker was lost; memory that is mapped stays usable, and what is allocated from "
       "now on is borrowed in a new session");
   connection_ = std::move(*connected);
   return connection_;

@@ -15,7 +15,6 @@ Result<Settings> Settings::from_environment() {
   if (!wait) return wait.error();
   const auto name = client::label_of_environment();
   if (!name) return name.error();
-  if (const auto job = client::job_of_environment(); !job) return job.error();  // the library joins it
   const char* const optional = ::secure_getenv("GPUMEM_OPTIONAL");
   Settings settings;
   settings.limit = *limit;

@@ -6,7 +6,7 @@
 
 #include "client/process/background_task.h"
 
-namespace gpumem::shim {
+namespace gpumem::client {
 
 /// Writes `text` as one line of this process on standard error: `gpumem: text`. It is whole beside other
 /// threads' lines.
@@ -62,7 +62,7 @@ class WaitNotice {
   const std::string text_;
   const Clock::time_point begun_ = Clock::now();
   bool is_told_ = false;  ///< by the task, and read when that has ended
-  client::BackgroundTask task_;
+  BackgroundTask task_;
 };
 
-}  // namespace gpumem::shim
+}  // namespace gpumem::client

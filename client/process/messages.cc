@@ -1,4 +1,4 @@
-#include "client/shim/memory/session/messages.h"
+#include "client/process/messages.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "base/thread_guards.h"
 #include "base/time_format.h"
 
-namespace gpumem::shim {
+namespace gpumem::client {
 namespace {
 
 // Whether standard error takes a line at once. The library's thread must not wait for a reader.
@@ -69,4 +69,4 @@ bool WaitNotice::tell() {
   return true;
 }
 
-}  // namespace gpumem::shim
+}  // namespace gpumem::client
