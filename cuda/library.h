@@ -12,6 +12,9 @@ class Library {
   /// Opens `name` in `folder`, or by the system's search path if `folder` is empty.
   /// Errors  kNotFound: no such library, or it cannot be loaded; the message has the loader's words.
   static Result<Library> open(const std::filesystem::path& folder, const std::string& name);
+  /// From now on, open() without a folder passes the drop-in driver by where the loader finds that first. For
+  /// gpumem's own programs; libgpumem uses the driver that its program has.
+  static void pass_by_drop_in();
 
   /// The address of `symbol`, or null.
   void* find(const char* symbol) const;

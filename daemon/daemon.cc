@@ -185,6 +185,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
                                std::string cause) { return loop_->apply(std::move(next), std::move(cause)); },
                .tenants = [this] { return tenants_of(*loop_); }},
       .claims = std::move(*claims)});
+  folder_.publish_except(config.system_except);
   if (auto served = serve_calls(); !served) return served.error();
   auto metrics =
       start_metrics(*loop_, folder_, config, {.version = GPUMEM_VERSION, .driver = machine_.driver_version},
@@ -224,8 +225,11 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   auto lane = folder_.listen_on_lane(options_.kernel);
   if (!lane) return lane.error();
   const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
-  host::Reconciler::Options reconciling{
-      .driver_folder = driver, .devices = {}, .period = config.reconcile, .pods = options_.kernel.pods};
+  host::Reconciler::Options reconciling{.driver_folder = driver,
+                                        .devices = {},
+                                        .period = config.reconcile,
+                                        .pods = options_.kernel.pods,
+                                        .runtime_folder = folder_.path()};
   for (const core::DevicePolicy& device : policy.devices) {
     auto uuid = cuda::parse_device_uuid(device.uuid);
     if (!uuid) return uuid.error();
@@ -272,6 +276,7 @@ Result<void> Daemon::reload() {
   const auto admins = admin_gid(*config);
   if (!admins) return admins.error();
   if (auto reloaded = quotas_->reload_now(*config); !reloaded) return reloaded.error();
+  folder_.publish_except(config->system_except);
   administrators_.set_group(*admins);
   reconciler_->set_period(config->reconcile);
   warn_of_restart(config_, *config);

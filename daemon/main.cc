@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/program.h"
+#include "cuda/library.h"
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
 #include "daemon/upgrade.h"
@@ -48,6 +49,7 @@ void upgrade(std::unique_ptr<gpumem::Daemon>& daemon, const gpumem::host::Servic
 }  // namespace
 
 int main(int argc, char** argv) {
+  gpumem::cuda::Library::pass_by_drop_in();
   const gpumem::Successor successor(argc, argv);
   const gpumem::Options options = gpumem::parse_options(argc, argv);
   if (auto started = gpumem::start_log(options.log.format, options.log.level); !started)

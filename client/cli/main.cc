@@ -10,8 +10,10 @@
 #include "client/cli/commands/usage.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/run/program/command_line.h"
+#include "client/cli/system/system.h"
 #include "client/cli/views/text.h"
 #include "client/process/runtime_folder.h"
+#include "cuda/library.h"
 
 namespace gpumem::cli {
 namespace {
@@ -141,6 +143,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_why(app, arguments, status);
   add_events(app, arguments, status);
   add_check(app, arguments, status);
+  add_system_command(app, arguments.runtime_dir, status);
 }
 
 // Help that was asked for, or what is wrong. Answers the exit status.
@@ -188,5 +191,6 @@ int main(int argc, char** argv) {
   // A standard stream that is closed would become whatever is opened next, and be written to.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
     if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  gpumem::cuda::Library::pass_by_drop_in();
   return gpumem::cli::run(argc, argv);
 }

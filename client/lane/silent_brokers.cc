@@ -33,6 +33,11 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
   return greeting.error();
 }
 
+void SilentBrokers::forget() {
+  const MutexLock lock(mutex_);
+  silent_.clear();
+}
+
 Result<std::optional<GreetedLane>> SilentBrokers::take_late(const std::filesystem::path& socket,
                                                             const SessionOptions& options,
                                                             std::uint64_t job) {

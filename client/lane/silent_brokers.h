@@ -31,6 +31,8 @@ class SilentBrokers : public OfProcess {
   /// `job`  that the session joins, whatever the options say; 0: none.   Errors  as Session::connect.
   /// Blocks  until `deadline` at most. Not at all, while a broker that was waited for before is silent.
   Result<GreetedLane> connect(const SessionOptions& options, std::uint64_t job, Clock::time_point deadline);
+  /// Closes the lanes to silent brokers: none of their late answers opens a session.
+  void forget();
 
  private:
   struct Silent {

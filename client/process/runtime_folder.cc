@@ -92,6 +92,10 @@ std::filesystem::path runtime_folder(const std::string& named) {
   return set != nullptr && *set != '\0' ? set : kDefaultRuntimeFolder;
 }
 
+bool may_connect(const std::filesystem::path& folder) {
+  return ::access((folder / kLaneSocketName).c_str(), W_OK) == 0;
+}
+
 std::filesystem::path driver_folder(const std::string& told) {
   const char* set = ::secure_getenv("GPUMEM_DRIVER_DIR");
   return set != nullptr && *set != '\0' ? set : told;

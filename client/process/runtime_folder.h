@@ -10,6 +10,9 @@ namespace gpumem::client {
 /// else /run/gpumemd. The environment does not count in a set-user-id program.
 std::filesystem::path runtime_folder(const std::string& named);
 
+/// Whether the lane's socket is in `folder` and this process may connect to it. Makes no socket.
+bool may_connect(const std::filesystem::path& folder);
+
 /// The folder of the driver library: the environment's GPUMEM_DRIVER_DIR, else `told` (by the broker).
 std::filesystem::path driver_folder(const std::string& told);
 

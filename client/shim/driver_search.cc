@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/loader_cache.h"
 #include "base/thread_guards.h"
+#include "client/shim/system_mode.h"
 
 namespace gpumem::shim {
 namespace {
@@ -32,9 +34,9 @@ Path named_folder() {
   return named.filename().string().starts_with("libcuda.so") ? named.parent_path() : named;
 }
 
-/// Folders in the order in which they are looked into. Only absolute ones: the loader takes a path without a
+/// Folders in the order in which `file` is looked for. Only absolute ones: the loader takes a path without a
 /// slash for a name, and finds the shim by it.
-std::vector<Path> folders() {
+std::vector<Path> folders(const std::string& file) {
   std::vector<Path> all;
   if (const Path named = named_folder(); !named.empty()) all.push_back(std::filesystem::absolute(named));
   std::string_view rest = environment("LD_LIBRARY_PATH");
@@ -44,6 +46,7 @@ std::vector<Path> folders() {
     if (folder.is_absolute()) all.push_back(folder);
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
   }
+  for (const Path& cached : libraries_in_cache(file)) all.push_back(cached.parent_path());
   all.insert(all.end(), std::begin(kInstalled), std::end(kInstalled));
   return all;
 }
@@ -71,10 +74,11 @@ void* load(const Path& path, std::string& why) {
   return nullptr;
 }
 
-/// Says what to do; once in a process, though several threads may find out at the same time.
+/// Says what to do; once in a process, though several threads may find out at the same time. Says nothing in
+/// system mode: the program has not asked for gpumem.
 void say_missing(const std::string& what) {
   static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
+  if (is_system_mode() || said.exchange(true)) return;
   const NoPipeSignal no_signal;
   std::fprintf(stderr, "gpumem: no NVIDIA driver: %s\n", what.c_str());
 }
@@ -91,7 +95,7 @@ RealLibrary find_real_library(const std::string& file) {
                 (why.empty() ? path.string() + " is none" : why));
     return {};
   }
-  for (const Path& folder : folders()) {
+  for (const Path& folder : folders(file)) {
     if (void* const handle = load(folder / file, why); handle != nullptr) return {handle, folder};
   }
   say_missing("no " + file + " in LD_LIBRARY_PATH or the system's folders" + (why.empty() ? "" : ": " + why) +

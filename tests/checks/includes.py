@@ -60,9 +60,10 @@ INSIDE = {
         "process": "", "lane": "process", "session": "process lane", "slice": "process lane session allocator"}),
     # The only part of the client that speaks gRPC.
     "client/cli": ({"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "include", "client"}, {
-        "views": "", "monitor": "", "check": "views monitor", "commands": "views monitor check",
+        "views": "", "monitor": "",
+        "system": "views monitor check commands", "check": "views monitor", "commands": "views monitor check",
         "run": "views monitor check commands run/program run/line", "regions": "views monitor check commands",
-        "": "views commands check regions run run/program"}),
+        "": "views commands check regions run run/program system"}),
     "client/cli/run": ({"base", "cuda", "proto", "proto/generated", "include", "client", "client/shim", "client/cli/views",
                         "client/cli/monitor"}, {
         "program": "", "line": "program"}),

@@ -13,7 +13,8 @@ COMMANDS = {"daemon/gpumemd": ("gpumemd.8", [[]]),
                                                 ["why"], ["events"], ["regions"], ["regions", "rm"],
                                                 ["publish"], ["cat"], ["verify"], ["quota"], ["quota", "set"],
                                                 ["quota", "reset"], ["run"], ["reserve"], ["job", "create"],
-                                                ["job", "list"], ["job", "end"], ["check"]]),
+                                                ["job", "list"], ["job", "end"], ["check"],
+                                                ["system", "enable"], ["system", "disable"], ["system", "status"]]),
             "sim/gpumem-sim": ("gpumem-sim.1", [[]])}
 OPTION = re.compile(r"--[a-z][a-z-]+")
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "client/lane/silent_brokers.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/context.h"
+#include "client/shim/memory/session/left_to_driver.h"
 #include "client/shim/real.h"
+#include "client/shim/system_mode.h"
 
 namespace gpumem::shim {
 namespace {
@@ -34,7 +37,18 @@ CUresult Process::refuse(const std::string& why) {
   return CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
+void Process::connect_by_system() {
+  const auto settings = Settings::from_environment();
+  if (settings && !is_left_to_driver() && borrow_by(*settings, kSystemPatience)) return;
+  client::SilentBrokers::of_process().forget();
+  state_.store(State::kForwarded, std::memory_order_release);
+}
+
 CUresult Process::connect() {
+  if (is_system_mode()) {
+    connect_by_system();
+    return CUDA_SUCCESS;
+  }
   const auto settings = Settings::from_environment();
   if (!settings) return refuse(settings.error().message);
   const auto borrows = borrow_by(*settings);
@@ -47,8 +61,8 @@ CUresult Process::connect() {
   return CUDA_SUCCESS;
 }
 
-Result<void> Process::borrow_by(const Settings& settings) {
-  if (auto opened = session_.open(settings.name); !opened) return opened;
+Result<void> Process::borrow_by(const Settings& settings, std::chrono::milliseconds patience) {
+  if (auto opened = session_.open(settings.name, patience); !opened) return opened;
   settings_ = settings;
   opening_.emplace(settings.wait);
   state_.store(State::kBrokered, std::memory_order_release);
@@ -56,7 +70,9 @@ Result<void> Process::borrow_by(const Settings& settings) {
 }
 
 bool Process::connect_quietly() {
-  if (state_.load() == State::kNew) {
+  if (state_.load() == State::kNew && is_system_mode()) {
+    connect_by_system();
+  } else if (state_.load() == State::kNew) {
     const auto settings = Settings::from_environment();
     if (!settings || !borrow_by(*settings)) return false;
   }
@@ -108,7 +124,7 @@ Process::Found Process::open(CUdevice device) {
   }
   if (opened.error().code == Code::kNotFound) {
     not_lent_[index] = true;
-    if (!is_device(device)) return {};  // the driver says so
+    if (!is_device(device) || is_system_mode()) return {};  // the driver says so, or nothing is said
     client::say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
     return {};
   }

@@ -28,7 +28,8 @@ class Process : public client::OfProcess {
 
   static Process& current();
 
-  /// After the real cuInit has succeeded: connects to the broker, once.
+  /// After the real cuInit has succeeded: connects to the broker, once. In system mode, a process that cannot
+  /// borrow is left to the driver, and nothing is said.
   /// Errors  SYSTEM_NOT_READY, with a line on standard error: there is no broker and none is optional, or the
   ///         environment cannot be read.
   CUresult start();
@@ -82,10 +83,13 @@ class Process : public client::OfProcess {
     kBrokered,
     kRefused,  ///< cuInit has failed: nothing is allocated, not of the driver's own memory either
   };
+  static constexpr std::chrono::milliseconds kUsualPatience{1000};  ///< as of SessionOptions
   Process() = default;
   CUresult connect() GPUMEM_REQUIRES(mutex_);
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
-  Result<void> borrow_by(const Settings& settings) GPUMEM_REQUIRES(mutex_);
+  Result<void> borrow_by(const Settings& settings, std::chrono::milliseconds patience = kUsualPatience)
+      GPUMEM_REQUIRES(mutex_);
+  void connect_by_system() GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   Found open(CUdevice device);
   void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);

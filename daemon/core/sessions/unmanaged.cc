@@ -236,7 +236,8 @@ void Unmanaged::Look::pursue(const Suspect& suspect) {
   const bool is_sure =
       suspect.watch.lasting && process.started != 0 && process.started > seen_.broker_started;
   const bool is_the_machines = process.uid == 0 && process.pod.empty() && !suspect.session;
-  if (!rules().end || !is_sure || is_the_machines || suspect.watch.kill_at) return;
+  const bool is_left_alone = is_the_machines || (process.left_to_driver && !suspect.session);
+  if (!rules().end || !is_sure || is_left_alone || suspect.watch.kill_at) return;
   const TimePoint kill_at = now_ + policy().reclaim.grace;
   suspect.watch.kill_at = kill_at;
   unmanaged_.endings_.push_back({kill_at, seen_.device, process.pid, process.started, suspect.session});

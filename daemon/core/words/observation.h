@@ -17,7 +17,9 @@ struct Observation {
     std::vector<std::uint32_t> gids;  ///< the primary group first
     std::string command;
     std::string pod{};  ///< as Peer::pod
-    Bytes used;         ///< zero: the driver does not tell
+    /// In system mode the drop-in driver leaves it to the real one, so it is not ended for that.
+    bool left_to_driver = false;
+    Bytes used;  ///< zero: the driver does not tell
   };
   DeviceIndex device = 0;
   bool regular = true;  ///< made on the broker's own schedule: only such count against anybody

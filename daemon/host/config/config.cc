@@ -81,6 +81,17 @@ void read_metrics(TomlReader& reader, const toml::table& table, Config& config) 
                         "\"127.0.0.1:9400\"");
 }
 
+void read_system(TomlReader& reader, const toml::table& table, Config& config) {
+  reader.read(table, "[system]", {{"except", reader.texts(config.system_except)}});
+  const auto is_wrong = [](const std::string& name) {
+    return name.empty() || name.find('/') != name.npos || !is_printable(name);
+  };
+  if (!reader.error() && std::ranges::any_of(config.system_except, is_wrong)) {
+    reader.fail(table.get("except")->source(),
+                "except: expected names of programs without a folder, as `ps -o comm` shows them");
+  }
+}
+
 void read_device(TomlReader& reader, const toml::table& table, Config& config) {
   std::string uuid;
   DeviceConfig device = config.any_device;
@@ -225,7 +236,8 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
 // device belong to [broker], too.
 std::map<std::string, std::string> places_of_keys() {
   std::map<std::string, std::string> places;
-  for (const auto read : {read_tenant, read_default, read_broker, read_metrics, read_kubernetes}) {
+  for (const auto read :
+       {read_tenant, read_default, read_broker, read_metrics, read_system, read_kubernetes}) {
     TomlReader reader("");
     Config ignored;
     read(reader, toml::table(), ignored);
@@ -254,6 +266,7 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
        {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })},
        {"kubernetes", reader.table([](const toml::table&) {})},
+       {"system", reader.table([&](const toml::table& table) { read_system(reader, table, config); })},
        {"metrics", reader.table([&](const toml::table& table) { read_metrics(reader, table, config); })}});
   // Last: its namespaces come after the tenants.
   if (const auto* kubernetes = (*document)["kubernetes"].as_table())

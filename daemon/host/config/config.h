@@ -84,6 +84,8 @@ struct Config {
   core::PastBrokerPolicy past_broker;
   bool fabric_handles = false;  ///< extents have them, where the device offers them
 
+  /// Names of programs that the drop-in driver leaves to the real one in system mode.
+  std::vector<std::string> system_except;
   MetricsConfig metrics;
   KubernetesConfig kubernetes;
 

@@ -47,6 +47,13 @@ class TomlReader {
         fail(node.source(), "expected a text in quotes");
     };
   }
+  auto texts(std::vector<std::string>& into) {
+    return [this, &into](const toml::node& node) {
+      const auto* list = node.as_array();
+      if (list == nullptr) return fail(node.source(), "expected a list of texts in quotes");
+      for (const auto& one : *list) text(into.emplace_back())(one);
+    };
+  }
   /// Of a user or group, which may be given as a number.
   auto name(std::string& into) {
     return [this, &into](const toml::node& node) {

@@ -61,6 +61,7 @@ Reconciler::Reconciler(core::Executor& executor, Options options)
       driver_folder_(std::move(options.driver_folder)),
       devices_(std::move(options.devices)),
       pods_(std::move(options.pods)),
+      runtime_folder_(std::move(options.runtime_folder)),
       started_(start_time(::getpid()).value_or(0)),
       problems_(devices_.size()),
       period_(options.period),
@@ -141,6 +142,7 @@ void Reconciler::look_at_all(Turn turn) {
     begun->set_value();
   });
   begin.wait();
+  left_to_driver_ = LeftToDriver::read(runtime_folder_);
   std::vector<core::Observation> observations;
   for (core::DeviceIndex i = 0; i < devices_.size(); ++i) observations.push_back(observe(i, turn.regular));
   executor_.post([observations = std::move(observations), asked = std::move(turn.asked)](
@@ -204,6 +206,7 @@ void Reconciler::add(const cuda::ProcessMemory& process, core::Observation& obse
     if (found) {
       seen.started = found->started;
       seen.uid = found->uid;
+      seen.left_to_driver = left_to_driver_.contains(*found);
       seen.gids = std::move(found->gids);
       seen.command = std::move(found->command);
       seen.pod = std::move(found->in.pod);

@@ -13,6 +13,7 @@
 #include "cuda/nvml.h"
 #include "daemon/core/broker/executor.h"
 #include "daemon/core/words/observation.h"
+#include "daemon/host/system/left_to_driver.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {
@@ -50,10 +51,11 @@ class LookQueue {
 class Reconciler final : public core::Observer {
  public:
   struct Options {
-    std::filesystem::path driver_folder;    ///< empty: the system's
-    std::vector<cuda::DeviceUuid> devices;  ///< of the policy, in its order
-    std::chrono::seconds period{};          ///< between two looks; 0: on demand only
-    PodReader pods{};                       ///< for whose the processes are
+    std::filesystem::path driver_folder;     ///< empty: the system's
+    std::vector<cuda::DeviceUuid> devices;   ///< of the policy, in its order
+    std::chrono::seconds period{};           ///< between two looks; 0: on demand only
+    PodReader pods{};                        ///< for whose the processes are
+    std::filesystem::path runtime_folder{};  ///< of the broker
   };
   /// The least time between two looks on demand.
   static constexpr std::chrono::milliseconds kLeastPause{50};
@@ -92,8 +94,10 @@ class Reconciler final : public core::Observer {
   const std::filesystem::path driver_folder_;
   const std::vector<cuda::DeviceUuid> devices_;
   const PodReader pods_;
+  const std::filesystem::path runtime_folder_;
   const std::uint64_t started_;  ///< this process
   std::unique_ptr<cuda::Nvml> nvml_;
+  LeftToDriver left_to_driver_;        ///< as of this look
   std::string no_library_;             ///< why there is none
   std::vector<std::string> problems_;  ///< of each device, as last logged
   Mutex mutex_;

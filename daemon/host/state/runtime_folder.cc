@@ -13,7 +13,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
+#include "base/system_mode.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/state/folder_lock.h"
 #include "proto/lane.h"
@@ -148,6 +150,19 @@ RuntimeFolder::~RuntimeFolder() {
 }
 
 void RuntimeFolder::tell(const std::string& line) const { tell_in_lock(lock_.get(), line); }
+
+void RuntimeFolder::publish_except(const std::vector<std::string>& names) const {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  const std::filesystem::path file = path_ / system_mode::kExceptFile, next = file.string() + ".new";
+  if (names.empty()) {
+    ::unlink(file.c_str());
+  } else if (auto written = write_durably(next, text); !written) {
+    spdlog::warn("[system] except is not in force: {}", written.error().message);
+  } else if (::chmod(next.c_str(), 0644) != 0 || ::rename(next.c_str(), file.c_str()) != 0) {
+    spdlog::warn("[system] except is not in force: {}", errno_error(errno, file.string()).message);
+  }
+}
 
 Result<ListeningSocket> RuntimeFolder::listen_on_lane(const KernelFeatures& kernel) {
   return listen(lane_, gid_, kernel);

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -82,7 +81,10 @@ std::uint32_t effective(std::istringstream& line) {
 
 // False if the file could not be read, or not to its end.
 bool read_owner(std::int64_t pid, Process& process) {
-  std::ifstream lines(folder_of(pid) + "/status");
+  const auto status = read_text(folder_of(pid) + "/status");
+  if (!status) return false;
+  process.facts = system_mode::ProcessFacts::in(*status).value_or(system_mode::ProcessFacts{});
+  std::istringstream lines(*status);
   bool has_uid = false, has_groups = false;
   for (std::string text; std::getline(lines, text);) {
     std::istringstream line(text);

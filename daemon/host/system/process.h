@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/system_mode.h"
 #include "base/unique_fd.h"
 #include "daemon/core/sessions/effects.h"
 #include "daemon/core/words/types.h"
@@ -80,6 +81,7 @@ struct Process {
   std::uint32_t uid = 0;            ///< effective
   std::vector<std::uint32_t> gids;  ///< the effective group first
   std::string command;
+  system_mode::ProcessFacts facts;
   PodReader::Found in;  ///< which pod
 };
 

@@ -33,6 +33,7 @@ struct Truth {
   Bytes own{};
   Bytes mapped{};  ///< of its leases
   std::uint64_t started = kLater;
+  bool left_to_driver = false;
 };
 
 class Reconciling : public testing::Test {
@@ -52,6 +53,7 @@ class Reconciling : public testing::Test {
                                 .uid = one.uid,
                                 .gids = {one.uid + 100},
                                 .command = "train",
+                                .left_to_driver = one.left_to_driver,
                                 .used = books_importers ? one.own + one.mapped : one.own});
     }
     return seen;
@@ -455,6 +457,21 @@ TEST_F(Enforcing, SparesTheMachinesOwnAndTheSmallAndThoseOlderThanTheBroker) {
   for (int i = 0; i < 3; ++i) look({root, small, old, hidden});
   machine.pass(std::chrono::minutes(1));
   EXPECT_THAT(machine.foreign_signals, IsEmpty());
+}
+
+TEST_F(Enforcing, SparesProcessesThatWereLeftToTheDriverAndHaveNoSession) {
+  Truth left = stranger;
+  left.left_to_driver = true;
+  for (int i = 0; i < 3; ++i) look({left});
+  machine.pass(std::chrono::minutes(1));
+  EXPECT_THAT(machine.foreign_signals, IsEmpty());
+  EXPECT_THAT(events(Event::Kind::kPastBroker), SizeIs(1));
+  const auto session = machine.connect(2);
+  machine.slice(session);
+  Truth client = process_of(2, mebibytes(30));
+  client.left_to_driver = true;
+  for (int i = 0; i < 3; ++i) look({client});
+  EXPECT_THAT(machine.signals, ElementsAre(std::pair(session, Signal::kTerminate)));
 }
 
 TEST_F(Enforcing, MeetsSessionsThroughTheirOwnHandle) {

@@ -85,6 +85,14 @@ fabric_handles = true
   EXPECT_EQ(config.any_device.reserve, Amount::all_but(gibibytes(2)));
 }
 
+TEST(Config, NamesProgramsThatAreLeftToTheDriver) {
+  EXPECT_THAT(good_config("[system]\nexcept = [\"Xorg\", \"blender\"]").system_except,
+              testing::ElementsAre("Xorg", "blender"));
+  EXPECT_THAT(wrong_config("[system]\nexcept = \"Xorg\""), HasSubstr("expected a list of texts"));
+  EXPECT_THAT(wrong_config("[system]\nexcept = [1]"), HasSubstr("expected a text in quotes"));
+  EXPECT_THAT(wrong_config("[system]\nexcept = [\"/usr/bin/blender\"]"), HasSubstr("without a folder"));
+}
+
 TEST(Config, HasEveryKeyOfDevicesTenantsAndTheDefault) {
   const Config config = good_config(R"([[device]]
 uuid = "GPU-a"

@@ -10,8 +10,9 @@
 
 namespace gpumem::shim {
 
-Result<void> Session::open(const std::string& label) {
-  auto connected = client::Connection::open({.label = label}, real_folder());
+Result<void> Session::open(const std::string& label, std::chrono::milliseconds patience) {
+  auto connected =
+      client::Connection::open({.label = label}, client::Lane::deadline_in(patience), real_folder());
   if (!connected) return connected.error();
   for (std::size_t i = 0; i < (*connected)->welcome().devices.size(); ++i)
     (void)most_of_others(**connected, i);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -24,8 +25,9 @@ namespace gpumem::shim {
 /// then. Threads  any.   Blocks  while a session is opened.
 class Session {
  public:
-  /// Opens the first one; `label` is that of all.   Errors  as Session::connect of the library.
-  Result<void> open(const std::string& label);
+  /// Opens the first one; `label` is that of all. `patience`  how long the broker may take to answer: after
+  /// that nothing is left that it could answer.   Errors  as Session::connect of the library.
+  Result<void> open(const std::string& label, std::chrono::milliseconds patience);
   /// The session, another one if that is lost. Null: none was opened.
   /// Errors  as open(): the lost one stays.
   Result<std::shared_ptr<client::Connection>> usable();

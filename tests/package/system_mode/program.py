@@ -1,0 +1,61 @@
+"""A program that knows nothing of gpumem. Says in one line what it got: total=MiB how many sockets, threads, and what follows.
+
+program.py [filtered] [hold]
+filtered: under seccomp. hold: 64 MiB of device memory, until its input ends
+"""
+import ctypes
+import os
+import subprocess
+import sys
+import time
+
+tasks = sys.argv[1:]
+
+
+def filter_calls() -> None:
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+    allow_all = (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, ctypes.byref(Program(1, allow_all)), 0, 0) == 0, ctypes.get_errno()  # PR_SET_SECCOMP
+
+
+def library(name: str) -> ctypes.CDLL:
+    """With REAL_PATHS by the path that `ldconfig -p` tells, without links, as container tools do."""
+    if "REAL_PATHS" in os.environ:
+        lines = subprocess.run(["/sbin/ldconfig", "-p"], check=True, capture_output=True, text=True).stdout.splitlines()
+        name = os.path.realpath(next(line.split()[-1] for line in lines if line.split()[0] == name))
+    return ctypes.CDLL(name)
+
+
+def nvml_total() -> int:
+    nvml = library("libnvidia-ml.so.1")
+    device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+    assert nvml.nvmlInit_v2() == 0
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+    return memory[0]
+
+
+if "filtered" in tasks:
+    filter_calls()
+cuda = library("libcuda.so")  # as some programs, which do not care about versions
+cuda = library("libcuda.so.1")
+began = time.monotonic()
+result = cuda.cuInit(0)
+took = time.monotonic() - began
+total, context, address = ctypes.c_size_t(), ctypes.c_void_p(), ctypes.c_ulonglong()
+if result == 0:
+    assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda.cuCtxPushCurrent_v2(context) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64 << 20)) == 0
+    assert total.value == nvml_total()
+sockets = sum(os.readlink(f"/proc/self/fd/{fd}").startswith("socket:") for fd in os.listdir("/proc/self/fd")
+              if os.path.islink(f"/proc/self/fd/{fd}"))
+print(f"init={result} total={total.value >> 20} sockets={sockets} threads={len(os.listdir('/proc/self/task'))}"
+      f" late={took > 1}", flush=True)
+if "hold" in tasks:
+    sys.stdin.read()
