@@ -254,6 +254,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   loop_->start();
   lane_calls_ = std::make_unique<lane::SessionCalls>(*loop_, *loop_);
   reconciler_ = std::make_unique<host::Reconciler>(*loop_, std::move(reconciling));
+  loop_->set_observer(reconciler_.get());
   return {};
 }
 
@@ -314,6 +315,7 @@ Daemon::~Daemon() {
   api_.reset();  // before server_: the listener hands connections to it
   server_.reset();
   quotas_.reset();
+  if (loop_) loop_->set_observer(nullptr);
   reconciler_.reset();
   loop_.reset();
 }

@@ -29,6 +29,7 @@ lane::Outgoing rest_of(const lane::Outgoing& frame, Clock::duration waited, Cloc
   if (auto map = lane::body_of<lane::MapOrReserve>(*parsed)) return shortened(*map, 1);
   if (auto growth = lane::body_of<lane::Grow>(*parsed)) return shortened(*growth, 0);
   if (auto job = lane::body_of<lane::ReserveForJob>(*parsed)) return shortened(*job, 0);
+  if (auto context = lane::body_of<lane::AnnounceContext>(*parsed)) return shortened(*context, 0);
   return frame;
 }
 

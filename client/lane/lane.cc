@@ -227,16 +227,29 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
   }
 }
 
-Result<void, GrowError> Lane::reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms) {
+template <class Body>
+Result<void, GrowError> Lane::await_done(const Body& body, const GrowTerms& terms) {
   Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
   auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
   if (!sent) return GrowError(sent.error());
   const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
   LanePacket answer;
   if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
-  const auto reserved = answer_in<lane::Done>(answer, terms.stop.stop_requested());
-  if (!reserved) return reserved.error();
+  const auto done = answer_in<lane::Done>(answer, terms.stop.stop_requested());
+  if (!done) return done.error();
   return {};
+}
+
+Result<void, GrowError> Lane::reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms) {
+  return await_done(body, terms);
+}
+
+Result<void, GrowError> Lane::announce_context(const lane::AnnounceContext& body, const GrowTerms& terms) {
+  return await_done(body, terms);
+}
+
+Result<void> Lane::context_done(const lane::ContextDone& body) {
+  return exchange_.tell(lane::Outgoing(body), deadline());
 }
 
 Result<void> Lane::accept(std::uint64_t grant) {

@@ -143,6 +143,11 @@ class Lane {
   /// given back: it ends with the session. Errors  as grow().
   Result<void, GrowError> reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms);
 
+  /// Announces a context, and waits for memory for it, as reserve_for_job().
+  Result<void, GrowError> announce_context(const lane::AnnounceContext& body, const GrowTerms& terms);
+  /// Reports what has become of a context that was announced.
+  Result<void> context_done(const lane::ContextDone& body);
+
   /// Reports that every extent of `grant` is mapped.
   Result<void> accept(std::uint64_t grant);
   /// Reports that this process has nothing more to give back now on the device with index `device`.
@@ -201,6 +206,8 @@ class Lane {
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
   /// Asks for memory of another session; its descriptors are in `answer`.
+  template <class Body>
+  Result<void, GrowError> await_done(const Body& body, const GrowTerms& terms);
   template <class Answer, class Body>
   Result<Answer> ask_import(const Body& body, Clock::time_point deadline, LanePacket& answer);
   Result<Greeting> await_greeting();

@@ -88,6 +88,10 @@ core::ReserveForJob to_request(const ReserveForJob& body, std::string device) {
   return {std::move(device), {body.bytes}, to_duration(body.wait)};
 }
 
+core::AnnounceContext to_request(const AnnounceContext& body, std::string device) {
+  return {std::move(device), to_duration(body.wait)};
+}
+
 core::Return to_request(const Return& body) { return {SliceId{body.slice}, leases_of(body)}; }
 
 core::ExportHandle to_request(const ExportHandle& body) {

@@ -13,6 +13,7 @@ core::Grow to_request(const Grow& body);
 core::Return to_request(const Return& body);
 core::BeginJob to_request(const BeginJob& body);
 core::ReserveForJob to_request(const ReserveForJob& body, std::string device);
+core::AnnounceContext to_request(const AnnounceContext& body, std::string device);
 core::ExportHandle to_request(const ExportHandle& body);
 /// `number`  of the request: it is made again under it. Errors  kInvalidArgument: neither 0 nor 1.
 Result<core::Publish> to_request(const Publish& body, std::uint64_t number);

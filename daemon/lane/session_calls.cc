@@ -45,6 +45,8 @@ Result<void> SessionCalls::receive(SessionId session, std::string_view packet, c
     case Kind::kExplain: return understand<Explain>(call, *frame);
     case Kind::kBeginJob: return understand<BeginJob>(call, *frame);
     case Kind::kReserveForJob: return understand<ReserveForJob>(call, *frame);
+    case Kind::kAnnounceContext: return understand<AnnounceContext>(call, *frame);
+    case Kind::kContextDone: return understand<ContextDone>(call, *frame);
     case Kind::kDescribeJob: return understand<DescribeJob>(call, *frame);
     default: return broken("its frame is of an unknown kind");
   }
@@ -166,6 +168,22 @@ Result<void> SessionCalls::take(const Call& call, const ReserveForJob& body) {
   const auto request = to_request(body, device_at(call.broker, body.device));
   return begin_growth(call,
                       [&](auto answer) { return executor_.reserve_for_job(call.session, request, answer); });
+}
+
+Result<void> SessionCalls::take(const Call& call, const AnnounceContext& body) {
+  if (is_late(call)) return {};
+  const auto request = to_request(body, device_at(call.broker, body.device));
+  return begin_growth(call,
+                      [&](auto answer) { return executor_.announce_context(call.session, request, answer); });
+}
+
+Result<void> SessionCalls::take(const Call& call, const ContextDone& body) {
+  using Outcome = core::ContextDone::Outcome;
+  if (body.outcome > static_cast<std::uint64_t>(Outcome::kOutOfMemory))
+    return broken("a context has come to what is not known");
+  call.broker.context_done(
+      call.session, {device_at(call.broker, body.device), static_cast<Outcome>(body.outcome)}, call.now);
+  return {};
 }
 
 Result<void> SessionCalls::take(const Call& call, const DescribeJob&) {

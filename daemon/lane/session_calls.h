@@ -54,6 +54,8 @@ class SessionCalls final : public core::PacketReceiver {
   Result<void> take(const Call& call, const Explain& body);
   Result<void> take(const Call& call, const BeginJob& body);
   Result<void> take(const Call& call, const ReserveForJob& body);
+  Result<void> take(const Call& call, const AnnounceContext& body);
+  Result<void> take(const Call& call, const ContextDone& body);
   Result<void> take(const Call& call, const DescribeJob& body);
   // `ask(answer)`  asks for it, and gives its number.
   template <class Ask>

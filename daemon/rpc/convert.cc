@@ -137,6 +137,8 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_returning(denial.returning.count);
   message.set_asked_back(denial.asked_back.count);
   message.set_missing(denial.missing.count);
+  message.set_contexts(denial.contexts.count);
+  message.set_context(denial.context.count);
   message.set_request(denial.request.value);
   message.set_session(denial.session.value);
   message.mutable_soonest()->set_known(denial.soonest.within.has_value());
@@ -149,7 +151,7 @@ v1::Denial to_proto(const core::Denial& denial) {
   return message;
 }
 
-v1::DeviceStatus to_proto(const core::DeviceView& view) {
+v1::DeviceStatus to_proto(const core::DeviceView& view, core::TimePoint now) {
   v1::DeviceStatus status;
   status.set_uuid(view.policy.uuid);
   status.set_name(view.policy.name);
@@ -169,6 +171,9 @@ v1::DeviceStatus to_proto(const core::DeviceView& view) {
   status.set_asked_back(view.asked_back.count);
   status.set_outside(view.outside.count);
   status.set_unexplained(view.unexplained.count);
+  status.set_contexts(view.contexts.count);
+  status.set_contexts_refused(view.contexts_refused);
+  if (view.context_refused_at) status.set_context_refused_at(to_date(*view.context_refused_at, now));
   return status;
 }
 

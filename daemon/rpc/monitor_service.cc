@@ -129,7 +129,7 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
       response->set_version(info_.version);
       response->set_driver(info_.driver);
       response->set_started(to_date(info_.started, now));
-      for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view);
+      for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view, now);
       response->set_sessions(sessions);
     };
   });

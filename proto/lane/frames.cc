@@ -115,6 +115,8 @@ template Result<Explain> body_of(const Incoming& frame);
 template Result<Resume> body_of(const Incoming& frame);
 template Result<BeginJob> body_of(const Incoming& frame);
 template Result<ReserveForJob> body_of(const Incoming& frame);
+template Result<AnnounceContext> body_of(const Incoming& frame);
+template Result<ContextDone> body_of(const Incoming& frame);
 template Result<DescribeJob> body_of(const Incoming& frame);
 template Result<JobBegun> body_of(const Incoming& frame);
 template Result<JobDescribed> body_of(const Incoming& frame);

@@ -23,7 +23,8 @@ inline constexpr std::size_t kMostDescribed = 20;  ///< slices in a frame
 inline constexpr std::size_t kMostClaimed = 250;   ///< things in a frame
 
 enum class Kind : std::uint16_t {
-  // From the client. Those from kCancel to kGoodbye have no answer. The others are requests: one answer each.
+  // From the client. Those from kCancel to kGoodbye, and kContextDone, have no answer. The others are
+  // requests: one answer each.
   kHello = 1,
   kOpenSlice = 2,
   kCloseSlice = 3,
@@ -50,6 +51,8 @@ enum class Kind : std::uint16_t {
   kBeginJob = 24,
   kReserveForJob = 25,
   kDescribeJob = 26,
+  kAnnounceContext = 27,
+  kContextDone = 28,
   // From the broker.
   kWelcome = 129,
   kSliceOpened = 130,

@@ -74,6 +74,18 @@ struct ReserveForJob {
   std::uint64_t device;
   std::uint64_t bytes;  ///< less, where the tenant cannot have as much
 };
+/// The process is about to make a context. Answered as ReserveForJob, when the driver has memory for it.
+struct AnnounceContext {
+  static constexpr Kind kKind = Kind::kAnnounceContext;
+  std::uint64_t wait;  ///< nanoseconds that the request may wait for memory
+  std::uint64_t device;
+};
+/// The oldest context of the device that was announced is made, or has failed. Has no answer.
+struct ContextDone {
+  static constexpr Kind kKind = Kind::kContextDone;
+  std::uint64_t device;
+  std::uint64_t outcome;  ///< 0: it is made; 1: it failed; 2: the driver had no memory for it
+};
 /// What the session's job has used. Answered with JobDescribed or Failed.
 struct DescribeJob {
   static constexpr Kind kKind = Kind::kDescribeJob;
@@ -200,7 +212,8 @@ struct Explained {
 static_assert(sizeof(Hello) == 144 && offsetof(Hello, newest) == 2 && offsetof(Hello, job) == 8 &&
               offsetof(Hello, label) == 16);
 static_assert(sizeof(BeginJob) == 144 && offsetof(BeginJob, label) == 16 && sizeof(ReserveForJob) == 24 &&
-              sizeof(JobBegun) == 8 && sizeof(JobDescribed) == 24);
+              sizeof(AnnounceContext) == 16 && sizeof(ContextDone) == 16 && sizeof(JobBegun) == 8 &&
+              sizeof(JobDescribed) == 24);
 static_assert(offsetof(Resume, newest) == 2 && offsetof(Resume, session) == 8 &&
               offsetof(Resume, missing) == 16 && offsetof(Resume, count) == 24 &&
               offsetof(Resume, things) == 32 && sizeof(ClaimedThing) == 16);

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
+
+#include "gpumem/bytes.h"
 
 namespace gpumem::sim {
 namespace {
@@ -42,7 +45,9 @@ std::array<std::size_t, CU_LIMIT_MAX> Context::default_limits() {
 }
 
 std::uint64_t Contexts::cost(std::uint64_t device_total) {
-  const std::uint64_t wanted = std::min(mebibytes(256).count, device_total / 64);
+  const char* const named = ::secure_getenv("GPUMEM_SIM_CONTEXT");
+  const auto chosen = named != nullptr ? parse_bytes(named) : Result<Bytes>(Error{Code::kNotFound, ""});
+  const std::uint64_t wanted = chosen ? chosen->count : std::min(mebibytes(256).count, device_total / 64);
   return std::max(kGranularity.count,
                   (wanted + kGranularity.count - 1) / kGranularity.count * kGranularity.count);
 }

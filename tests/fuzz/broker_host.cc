@@ -142,6 +142,14 @@ RequestId BrokerHost::reserve_for_job(SessionId session, const core::ReserveForJ
   return id;
 }
 
+RequestId BrokerHost::announce_context(SessionId session, const core::AnnounceContext& request,
+                                       GrowAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_.emplace(id, Pending{session, std::move(answer)});
+  run([&](core::Broker& broker, core::TimePoint now) { broker.announce_context(id, session, request, now); });
+  return id;
+}
+
 RequestId BrokerHost::map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) {
   const RequestId id = request_ids_.next();
   pending_maps_.emplace(id, std::pair(session, std::move(answer)));

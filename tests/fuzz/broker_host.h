@@ -67,6 +67,8 @@ class BrokerHost : public core::CoreWorld<>, public core::Executor, public core:
   RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
   RequestId reserve_for_job(SessionId session, const core::ReserveForJob& request,
                             GrowAnswer answer) override;
+  RequestId announce_context(SessionId session, const core::AnnounceContext& request,
+                             GrowAnswer answer) override;
   RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

@@ -256,13 +256,14 @@ void ArbiterWorld::reserve() {
   const auto pieces = static_cast<std::uint64_t>(books_.devices[device].pool / kPiece);
   const Bytes bytes{(1 + below(1 + pieces / 4)) * kPiece};
   const Duration wait{1 + below(300)};
-  const Request request{request_ids_.next(),
-                        SessionId{1 + below(4)},
-                        tenants_[leaf],
-                        {{SliceId{}, device, bytes, bytes}},
-                        now_,
-                        wait,
-                        now_ + wait};
+  Request request{request_ids_.next(),
+                  SessionId{1 + below(4)},
+                  tenants_[leaf],
+                  {{SliceId{}, device, bytes, bytes}},
+                  now_,
+                  wait,
+                  now_ + wait};
+  request.kind = Request::Kind::kReservation;
   trace("request ", request.id.value, " of ", leaf, " on ", device, ": ", bytes.count);
   queue_.push_back({leaf, request});
   arbiter_.add(request);

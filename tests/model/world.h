@@ -100,6 +100,7 @@ class World : private CoreWorld<> {
   void take(AnswerGrow& effect);
   void take(AnswerMap&) { require(false, "nobody has asked for a region"); }
   void take(ForgetSession& effect);
+  void take(LookAtDevices&) {}
   bool may_be_denied(const Reference::RequestRecord& asked, const AnswerGrow& effect) const;
   void granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name);
   void take(RingDoorbell& effect);

@@ -14,6 +14,7 @@ struct OpenRequest {
   std::string tenant;
   CommandJobId job{};  ///< that the session is in; of a reservation: the job that it is for
   bool reserves = false;
+  bool is_context = false;
   bool honest = false;   ///< of a tenant whose processes all are
   bool granted = false;  ///< charged; its memory is being brought together
   std::vector<std::pair<DeviceIndex, Bytes>> least;

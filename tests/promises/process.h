@@ -60,6 +60,12 @@ struct Process {
   std::vector<std::pair<SessionId, GrantId>> offers;  ///< not acknowledged
   std::vector<Bytes> past;                            ///< held past the broker, by device
   std::vector<Bytes> stolen;  ///< of what the broker failed to create again, by device
+  struct Contexts {
+    Bytes bytes;
+    Bytes of_pool;      ///< of `bytes`: room that the broker has made
+    int announced = 0;  ///< and not made yet
+  };
+  std::vector<Contexts> contexts;  ///< by device
   bool suspended = false;
   bool sigterm_pending = false;
   bool reacts = false;  ///< is about to give back what it is asked for

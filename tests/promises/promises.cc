@@ -112,7 +112,8 @@ std::string Promises::check_line(const Accounts& accounts, const Jobs& jobs, con
       continue;
     const auto is_it = [&](const auto& entry) {
       const OpenRequest& one = entry.second;
-      return !one.granted && one.honest && one.least.size() == 1 && one.least.front().first == device;
+      return !one.granted && one.honest && !one.is_context && one.least.size() == 1 &&
+             one.least.front().first == device;
     };
     const auto found = std::ranges::find_if(state.open, is_it);
     if (found == state.open.end()) continue;

@@ -23,7 +23,8 @@ struct Seen {
   std::uint64_t claims = 0;
   std::uint64_t signals = 0;
   std::uint64_t asked = 0;
-  std::uint64_t covered = 0;                ///< growths within what their job had reserved
+  std::uint64_t covered = 0;  ///< growths within what their job had reserved
+  std::uint64_t contexts_of_pool = 0;
   Duration claim_beyond = Duration::min();  ///< deadline and grace, the longest
 };
 
@@ -32,6 +33,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   Configuration configuration = random_configuration(random);
   configuration.policy.reserve_idle = std::chrono::seconds(5);
   World world(configuration.policy, random());
+  if (habits.contexts) world.make_contexts_explicit(mebibytes(24));
   Workload workload(world, configuration.users, habits, random);
   while (world.events() < events && world.fault().empty()) workload.step();
   if (world.fault().empty()) world.finish();
@@ -43,6 +45,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   seen.signals += world.signals().size();
   seen.asked += world.asked_ever().size();
   seen.covered += world.covered();
+  seen.contexts_of_pool += world.contexts_of_pool();
 }
 
 void run(std::uint64_t events, Workload::Habits habits) {
@@ -65,6 +68,9 @@ void run(std::uint64_t events, Workload::Habits habits) {
   if (habits.jobs) {
     EXPECT_GT(seen.covered, 0u);
   }
+  if (habits.contexts) {
+    EXPECT_GT(seen.contexts_of_pool, 0u);
+  }
 }
 
 TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'000), {}); }
@@ -77,6 +83,10 @@ TEST(Promises, HoldWhereProcessesAreOfJobs) { run(setting("GPUMEM_MODEL_STEPS", 
 
 TEST(Promises, HoldWhereProcessesOfJobsShareRegions) {
   run(setting("GPUMEM_MODEL_STEPS", 40'000), {.shares = true, .jobs = true});
+}
+
+TEST(Promises, HoldWhereContextsTakeRoomOfThePool) {
+  run(setting("GPUMEM_MODEL_STEPS", 40'000), {.contexts = true});
 }
 
 // A session that had nothing to give, and whose time was up first, hid the one that had.
@@ -105,8 +115,8 @@ TEST(LongPromises, HoldWhereProcessesShareRegions) {
   run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.shares = true});
 }
 
-TEST(LongPromises, HoldWhereProcessesOfJobsShareRegions) {
-  run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.shares = true, .jobs = true});
+TEST(LongPromises, HoldWhereProcessesOfJobsShareRegionsAndMakeContexts) {
+  run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.shares = true, .jobs = true, .contexts = true});
 }
 
 }  // namespace

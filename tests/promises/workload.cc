@@ -94,6 +94,7 @@ void Workload::act(Process& process) {
     case 9: return habits_.shares ? share(process) : grow(process);
     case 10:
     case 11: return habits_.jobs ? reserve(process) : grow(process);
+    case 12: return habits_.contexts ? begin_context(process) : grow(process);
     default: return grow(process);
   }
 }
@@ -140,6 +141,27 @@ void Workload::reserve(Process& process) {
                  one_in(4) ? Duration(milliseconds(below(3000))) : Duration(minutes(10)));
 }
 
+// Each has one of a device, as honest programs do.
+void Workload::begin_context(Process& process) {
+  const DeviceIndex device = some_device();
+  const Process::Contexts& own = process.contexts[device];
+  if (!own.bytes.is_zero() || own.announced != 0) return grow(process);
+  world_.announce_context(process, device, one_in(2) ? Duration{} : Duration(seconds(30)));
+}
+
+// Announces any number, makes some without, and tells anything about them.
+void Workload::lie_about_contexts(Process& process) {
+  using Outcome = ContextDone::Outcome;
+  if (!process.session) return connect(process);
+  const DeviceIndex device = some_device();
+  if (one_in(2)) {
+    world_.announce_context(process, device, one_in(2) ? Duration{} : Duration(minutes(10)));
+    return;
+  }
+  constexpr Outcome kAny[] = {Outcome::kMade, Outcome::kFailed, Outcome::kOutOfMemory};
+  world_.make_context(process, device, kAny[below(std::size(kAny))]);
+}
+
 // Mostly maps what some process has published, be it of another tenant.
 void Workload::share(Process& process) {
   const auto some = [this](const auto& all) {
@@ -173,6 +195,7 @@ void Workload::misbehave(Process& process) {
     const DeviceIndex device = some_device();
     return world_.declare(process, device, some_of(world_.broker.device(device).total));
   }
+  if (habits_.contexts && one_in(4)) return lie_about_contexts(process);
   if (traits.takes_past && one_in(2)) return take_past(process);
   if (traits.churns && one_in(2)) return churn(process);
   if (traits.says_spent && one_in(4)) return world_.say_spent(process, some_device());

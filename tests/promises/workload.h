@@ -11,8 +11,9 @@ namespace gpumem::core::promises {
 class Workload {
  public:
   struct Habits {
-    bool shares = false;  ///< they publish regions, and map each other's
-    bool jobs = false;    ///< they begin jobs, join them, and reserve memory for them
+    bool shares = false;    ///< they publish regions, and map each other's
+    bool jobs = false;      ///< they begin jobs, join them, and reserve memory for them
+    bool contexts = false;  ///< the driver lacks memory for their contexts
   };
   Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);
 
@@ -34,6 +35,8 @@ class Workload {
   void grow_hugely(Process& process);
   void share(Process& process);
   void reserve(Process& process);
+  void begin_context(Process& process);
+  void lie_about_contexts(Process& process);
   void connect(Process& process);
   void misbehave(Process& process);
   void take_past(Process& process);

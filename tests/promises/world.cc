@@ -15,6 +15,7 @@ constexpr Duration kLookInterval = std::chrono::seconds(1);
 constexpr Duration kLookTakes = milliseconds(5);
 constexpr Duration kJobTakes = milliseconds(3);
 constexpr Duration kDeathTakes = milliseconds(20);
+constexpr Duration kContextTakes = milliseconds(100);
 constexpr Duration kAcceptTakes = milliseconds(10);
 constexpr std::size_t kHistory = 60;
 
@@ -114,7 +115,7 @@ void World::absorb() {
   }
   const auto views = broker.devices();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
-    if (!views[device].missing.is_zero()) stolen[device] = true;
+    if (views[device].missing > views[device].contexts) stolen[device] = true;
   fail(promises_.check(happened_,
                        {sessions_, open_, jobs_used_, honest, stolen, keepers(), entangled(), now}));
   for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {
@@ -135,7 +136,8 @@ void World::note_granted(const Event& event) {
   const CommandJobId job = reserves ? open->second.job : event.job;
   if (job) jobs_used_[{job, *event.device}] = now;
   if (open != open_.end()) open->second.granted = true;
-  if (!reserves) books_.granted(event.request, event.session, *event.device, event.bytes);
+  const bool is_context = open != open_.end() && open->second.is_context;
+  if (!reserves && !is_context) books_.granted(event.request, event.session, *event.device, event.bytes);
 }
 
 void World::start_job(DeviceIndex device) {
@@ -170,11 +172,28 @@ void World::take(AnswerGrow& effect) {
     return fail("P6: request " + std::to_string(effect.request.value) +
                 " is answered, and was before or is over");
   books_.settled(effect.request);
+  if (open->second.is_context) answer_context(open->second, effect.answer.has_value());
   if (effect.answer)
     granted_.insert(effect.request);
   else
     fail(promises_.check_refusal(effect.request, open->second, effect.answer.error().error.message, now));
   open_.erase(open);
+}
+
+void World::answer_context(const OpenRequest& request, bool has_room) {
+  Process* const process = process_of(request.session);
+  if (process == nullptr) return;
+  const DeviceIndex device = request.least.front().first;
+  if (!has_room) {
+    --process->contexts[device].announced;
+    return;
+  }
+  after(up_to(kContextTakes), [this, pid = process->pid, session = request.session, device] {
+    Process* const one = find(pid);
+    if (one == nullptr || one->session != session || one->suspended) return;
+    --one->contexts[device].announced;
+    make_context(*one, device);
+  });
 }
 
 void World::take(RingDoorbell& effect) {
@@ -266,7 +285,8 @@ void World::observe(DeviceIndex device, bool regular) {
   seen.regular = regular;
   seen.broker_started = 1;
   seen.broker = broker.device(device).pool - driver.room(device);
-  for (const auto& [pid, process] : processes_) seen.broker -= process->stolen[device];
+  for (const auto& [pid, process] : processes_)
+    seen.broker -= process->stolen[device] + process->contexts[device].of_pool;
   seen.used = seen.broker;
   for (const auto& [pid, process] : processes_) {
     const bool has_context = process->slices.contains(device) || mapped(*process, device) > Bytes{} ||
@@ -274,7 +294,8 @@ void World::observe(DeviceIndex device, bool regular) {
                                return entry.second.device == device;
                              });
     const Bytes context = has_context ? context_ : Bytes{};
-    const Bytes own = context + process->past[device] + process->stolen[device];
+    const Bytes own =
+        context + process->past[device] + process->stolen[device] + process->contexts[device].bytes;
     seen.used += own;
     if (own.is_zero() || process->traits.cannot_be_ended) continue;
     seen.processes.push_back({.pid = pid,

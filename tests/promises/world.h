@@ -19,6 +19,8 @@ namespace gpumem::core::promises {
 /// every event of the broker the promises are checked; the first that is broken is kept in fault().
 class World : public CoreWorld<WatchedBroker> {
  public:
+  static constexpr Bytes kContext = mebibytes(2);
+
   World(const Policy& policy, std::uint64_t seed);
 
   // ---- Time ----
@@ -61,6 +63,10 @@ class World : public CoreWorld<WatchedBroker> {
   /// Of what the broker failed to create again.
   void steal(Process& process, DeviceIndex device, Bytes bytes);
   void give_up_past(Process& process, DeviceIndex device);
+  /// For a context of kContext bytes. The process makes it, and says so, as soon as it may.
+  RequestId announce_context(Process& process, DeviceIndex device, Duration wait);
+  /// Follows announce_context(), unless the process is careless. `says`  a lie to the broker.
+  void make_context(Process& process, DeviceIndex device, std::optional<ContextDone::Outcome> says = {});
   /// A region for everybody, of leases of about so much. None: it has none that it may publish.
   std::optional<RegionId> publish(Process& process, DeviceIndex device, Bytes bytes, bool keep);
   /// None: refused.
@@ -80,6 +86,8 @@ class World : public CoreWorld<WatchedBroker> {
   void look(DeviceIndex device, bool regular);
   /// What a process that has a slice on a device holds of it besides.
   void set_context(Bytes bytes) { context_ = bytes; }
+  /// Processes make contexts as they come. `besides`  the driver has so much for them beside each pool.
+  void make_contexts_explicit(Bytes besides);
   /// They are made every second, unless they are stopped.
   void stop_regular_looks() { looks_ = false; }
   void start_regular_looks();
@@ -109,6 +117,8 @@ class World : public CoreWorld<WatchedBroker> {
   };
   /// All jobs that there are.
   const std::map<CommandJobId, JobFacts>& jobs_begun() const { return jobs_begun_; }
+  /// How many contexts have got room of a pool.
+  std::uint64_t contexts_of_pool() const { return contexts_of_pool_; }
   /// How often a growth was within what its job had reserved.
   std::uint64_t covered() const { return covered_; }
   /// How often a charge has passed to another session.
@@ -148,6 +158,8 @@ class World : public CoreWorld<WatchedBroker> {
   void take(SignalSession& effect);
   void take(SignalForeignProcess& effect);
   void take(ForgetSession& effect);
+  void take(LookAtDevices&) {}
+  void answer_context(const OpenRequest& request, bool has_room);
   void note_granted(const Event& event);
   bool is_covered(const Process& process, const std::vector<Part>& parts) const;
   using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;
@@ -198,6 +210,7 @@ class World : public CoreWorld<WatchedBroker> {
   std::uint64_t last_region_ = 0;
   std::uint64_t passed_ = 0;
   std::uint64_t covered_ = 0;
+  std::uint64_t contexts_of_pool_ = 0;
   std::vector<std::pair<std::int64_t, Signal>> signals_;
   std::set<std::int64_t> asked_ever_;
   IdSource<RequestId> request_ids_;

@@ -35,6 +35,7 @@ Process& World::spawn(std::uint32_t uid, Traits traits) {
   process->traits = traits;
   process->past.resize(jobs.size());
   process->stolen.resize(jobs.size());
+  process->contexts.resize(jobs.size());
   if (!traits.honest()) {
     misbehaving_.insert(uid);
     for (auto& [id, request] : open_) {
@@ -269,7 +270,49 @@ void World::give_up_past(Process& process, DeviceIndex device) {
 // The driver knows all thieves as one.
 void World::restore(DeviceIndex device) {
   driver.restore(device);
-  for (const auto& [pid, process] : processes_) driver.steal(device, process->stolen[device]);
+  for (const auto& [pid, process] : processes_)
+    driver.steal(device, process->stolen[device] + process->contexts[device].of_pool);
+}
+
+// ---- Contexts ----
+
+void World::make_contexts_explicit(Bytes besides) {
+  context_ = {};
+  driver.tells_free = true;
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) driver.besides[device] = besides;
+}
+
+RequestId World::announce_context(Process& process, DeviceIndex device, Duration wait) {
+  const RequestId id = request_ids_.next();
+  OpenRequest& request = open_[id];
+  request.session = process.session;
+  request.tenant = sessions_.at(process.session).tenant;
+  request.is_context = true;
+  request.honest = !misbehaving_.contains(process.uid);
+  request.least = {{device, kContext}};
+  request.asked = now;
+  request.deadline = now + wait;
+  ++process.contexts[device].announced;
+  broker.announce_context(id, process.session, {broker.device(device).uuid, wait}, now);
+  absorb();
+  return id;
+}
+
+void World::make_context(Process& process, DeviceIndex device, std::optional<ContextDone::Outcome> says) {
+  Process::Contexts& own = process.contexts[device];
+  const Bytes beside = std::min(driver.besides[device], kContext);
+  const bool fits = kContext - beside <= driver.room(device);
+  if (fits) {
+    driver.besides[device] -= beside;
+    driver.steal(device, kContext - beside);
+    own.bytes += kContext;
+    own.of_pool += kContext - beside;
+    contexts_of_pool_ += beside == kContext ? 0 : 1;
+  }
+  const auto truth = fits ? ContextDone::Outcome::kMade : ContextDone::Outcome::kOutOfMemory;
+  if (process.session)
+    broker.context_done(process.session, {broker.device(device).uuid, says.value_or(truth)}, now);
+  absorb();
 }
 
 // ---- Ends ----
@@ -299,6 +342,7 @@ void World::close_lane(Process& process, SessionEnd end, bool unmaps) {
   const SessionId session = std::exchange(process.session, {});
   if (!session) return;
   process.begun = process.joined = {};
+  for (Process::Contexts& contexts : process.contexts) contexts.announced = 0;
   process.slices.clear();
   process.offers.clear();
   lose_lane(session);
@@ -313,7 +357,10 @@ void World::exit(Process& process) {
   const std::int64_t pid = process.pid;
   const auto owned = std::move(processes_.extract(pid).mapped());
   unmap_all(*owned);
-  for (DeviceIndex device = 0; device < jobs.size(); ++device) restore(device);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) {
+    driver.besides[device] += owned->contexts[device].bytes - owned->contexts[device].of_pool;
+    restore(device);
+  }
   for (const SessionId session : std::vector(owned->sessions)) {
     if (!sessions_.contains(session)) continue;
     if (session == owned->session) lose_lane(session);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -100,6 +101,46 @@ int restarts(const Words& words) {
   return ::read(STDIN_FILENO, &word, 1) == 1 ? 0 : 1;
 }
 
+// stays BYTES: makes a context and allocates so much, if anything; says what came of each, and stays until it
+// is told to quit.
+int stays(const Words& words) {
+  CUcontext context = nullptr;
+  CUresult result = driver_call<decltype(&::cuInit)>("cuInit")(0);
+  if (result == CUDA_SUCCESS)
+    result = driver_call<decltype(&::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0);
+  if (result == CUDA_SUCCESS) result = driver_call<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context);
+  tell("context: " + std::to_string(result) + "\n");
+  if (result != CUDA_SUCCESS) return 1;
+  if (words.at(0) != "0") result = allocate(words.at(0));
+  tell("allocated: " + std::to_string(result) + "\n");
+  if (result != CUDA_SUCCESS) return 1;
+  tell("ready " + std::to_string(::getpid()) + "\n");
+  char word = 0;
+  return ::read(STDIN_FILENO, &word, 1) == 1 ? 0 : 1;
+}
+
+// contexts THREADS TIMES: so many threads retain the primary context at once; then another context is made
+// and destroyed so often.
+int contexts(const Words& words) {
+  auto* const retain = driver_call<decltype(&::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+  auto* const create = driver_call<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
+  auto* const destroy = driver_call<decltype(&::cuCtxDestroy_v2)>("cuCtxDestroy_v2");
+  std::atomic<int> failed = driver_call<decltype(&::cuInit)>("cuInit")(0);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < std::stoi(words.at(0)); ++i)
+    threads.emplace_back([&] {
+      CUcontext context = nullptr;
+      if (retain(&context, 0) != CUDA_SUCCESS) ++failed;
+    });
+  threads.clear();
+  for (int i = 0; i < std::stoi(words.at(1)); ++i) {
+    CUcontext context = nullptr;
+    if (create(&context, 0, 0) != CUDA_SUCCESS || destroy(context) != CUDA_SUCCESS) ++failed;
+  }
+  tell("failed: " + std::to_string(failed) + "\n");
+  return failed == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -108,5 +149,7 @@ int main(int argc, char** argv) {
   const Words rest(words.begin() + 1, words.end());
   if (words[0] == "restarts") return restarts(rest);
   if (words[0] == "waits") return waits(rest);
+  if (words[0] == "stays") return stays(rest);
+  if (words[0] == "contexts") return contexts(rest);
   return 2;
 }

@@ -25,13 +25,17 @@ class FakeDriver {
   std::function<bool(const Extent&)> fails;
   /// Whether it tells how much memory is free.
   bool tells_free = true;
+  /// By device: memory that it tells as free, and that no extent can have. Default: none.
+  std::map<DeviceIndex, Bytes> besides;
 
   JobResult run(const Job& job) {
     JobResult result{job.id, job.device, {}};
     for (const Job::Step& step : job.steps) {
       for (const ExtentId id : step.destroy) destroy(id);
+      if (step.keep_free && step.create.empty() && tells_free)
+        result.room = told(job.device).minus(*step.keep_free);
       for (const Extent& extent : step.create) {
-        if (step.keep_free && tells_free) result.room = room(job.device).minus(*step.keep_free);
+        if (step.keep_free && tells_free) result.room = told(job.device).minus(*step.keep_free);
         const bool has_room = !result.room || extent.size <= *result.room;
         if (!has_room || !create(job.device, extent))
           result.failed.push_back(extent.id);
@@ -113,6 +117,10 @@ class FakeDriver {
     int users = 0;
   };
 
+  Bytes told(DeviceIndex device) const {
+    const auto more = besides.find(device);
+    return room(device) + (more == besides.end() ? Bytes{} : more->second);
+  }
   bool create(DeviceIndex device, const Extent& extent) {
     GPUMEM_CHECK(!extents_.contains(extent.id), "an extent's id comes once");
     ++creations_;

@@ -17,6 +17,7 @@ struct NoExecutor : core::Executor {
   void end_session(SessionId) override {}
   RequestId grow(SessionId, const core::Grow&, GrowAnswer) override { return {}; }
   RequestId reserve_for_job(SessionId, const core::ReserveForJob&, GrowAnswer) override { return {}; }
+  RequestId announce_context(SessionId, const core::AnnounceContext&, GrowAnswer) override { return {}; }
   RequestId map_region(SessionId, const core::MapRegion&, MapAnswer) override { return {}; }
   void cancel(RequestId) override {}
   std::optional<core::HandleBytes> fabric_handle(ExtentId) const override { return {}; }

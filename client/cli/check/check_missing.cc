@@ -5,6 +5,7 @@
 #include "client/cli/views/text.h"
 
 // The memory of pools that the driver does not give at present: who uses it, and whose guarantee lacks it.
+// Contexts have some of it, and some had none.
 
 namespace gpumem::cli {
 namespace {
@@ -34,12 +35,26 @@ std::string users_of(const v1::DeviceStatus& device, const Result<v1::ReconcileR
   return enumeration(users);
 }
 
+Finding contexts_of(const v1::DeviceStatus& device) {
+  return {"contexts", State::kOk,
+          printable(device.uuid()) + ": " + to_string(Bytes{device.contexts()}) + " of the pool of " +
+              to_string(Bytes{device.pool()}) + " were given to the driver for contexts of programs",
+          ""};
+}
+
+Finding context_refused_of(const std::string& words) {
+  return {"contexts_refused", State::kWarn, words,
+          "end programs or have them give memory back, or leave the driver more of the device: a smaller "
+          "`reserve` in gpumemd.toml; see gpumem why"};
+}
+
 Finding missing_of(const v1::DeviceStatus& device, const Result<v1::ReconcileResponse>& seen) {
   const std::string users = users_of(device, seen);
   return {"missing", State::kWarn,
-          printable(device.uuid()) + ": " + to_string(Bytes{device.missing()}) + " of the pool of " +
-              to_string(Bytes{device.pool()}) + " are missing, because others use the device" +
-              (users.empty() ? "" : ": " + users) + ". The pool grows when they free memory",
+          printable(device.uuid()) + ": " + to_string(Bytes{device.missing()}.minus({device.contexts()})) +
+              " of the pool of " + to_string(Bytes{device.pool()}) +
+              " are missing, because others use the device" + (users.empty() ? "" : ": " + users) +
+              ". The pool grows when they free memory",
           "end programs that take memory past the broker, or start them by gpumem run; see gpumem reconcile "
           "--now"};
 }
@@ -69,7 +84,10 @@ void check_guarantees(const v1::DeviceStatus& device, const Result<v1::ListTenan
 void check_missing(const Monitor& monitor, const v1::GetStatusResponse& status,
                    std::vector<Finding>& findings) {
   for (const v1::DeviceStatus& device : status.devices()) {
-    if (device.missing() == 0) continue;
+    const std::string refused = contexts_refused_text(device, std::chrono::system_clock::now());
+    if (!refused.empty()) findings.push_back(context_refused_of(refused));
+    if (device.contexts() != 0) findings.push_back(contexts_of(device));
+    if (device.missing() == device.contexts()) continue;
     findings.push_back(missing_of(device, monitor.reconcile(false)));
     check_guarantees(device, monitor.tenants(), findings);
   }

@@ -53,7 +53,9 @@ std::string shortage_words(const v1::Denial& denial) {
   words += and_so(denial.kept_for_others(), "of them kept for others' guarantees");
   words += and_so(denial.charged_to_others(), "charged to other tenants");
   words += and_so(denial.tenant_charged(), "charged to this one");
-  words += and_so(denial.missing(), "missing, because others use the device");
+  words += and_so(denial.missing() - std::min(denial.missing(), denial.contexts()),
+                  "missing, because others use the device");
+  words += and_so(denial.contexts(), "given to the driver for contexts");
   words += and_so(denial.returning(), "on their way back");
   return words + and_so(denial.asked_back(), "asked back of borrowers");
 }
@@ -147,6 +149,8 @@ std::string waiting_text(const v1::Denial& denial) {
                      std::to_string(denial.session()) + " waits for " + size_text(denial.asked());
   if (denial.asked_min() != 0 && denial.asked_min() != denial.asked())
     text += " (at least " + size_text(denial.asked_min()) + ")";
+  if (denial.context() != 0)
+    text += " that the driver lacks for a context of about " + size_text(denial.context());
   text += " on " + denial.device() + "\n  for " + span(denial.waited_ms()) + " of " +
           span(denial.wait_limit_ms());
   text += denial.waiters_ahead() == 0 ? ", first in the line\n"
@@ -218,6 +222,8 @@ Json waiting_json(const v1::Denial& denial) {
           {"kept_for_others", denial.kept_for_others()},
           {"charged_to_others", denial.charged_to_others()},
           {"missing", denial.missing()},
+          {"contexts", denial.contexts()},
+          {"context", denial.context()},
           {"returning", denial.returning()},
           {"asked_back", denial.asked_back()},
           {"limiting_tenant", denial.limiting_tenant().empty() ? Json() : Json(denial.limiting_tenant())},

@@ -33,6 +33,10 @@ Json device_json(const v1::DeviceStatus& device) {
           {"reserved", device.reserved()},
           {"guaranteed", device.guaranteed()},
           {"missing", device.missing()},
+          {"contexts", device.contexts()},
+          {"contexts_refused", device.contexts_refused()},
+          {"context_refused_at",
+           device.context_refused_at().empty() ? Json() : Json(device.context_refused_at())},
           {"lend_guarantees", device.lend_guarantees()},
           {"asked_back", device.asked_back()},
           {"outside", device.outside()},
@@ -78,6 +82,15 @@ Json process_json(const v1::ForeignProcess& process) {
 
 }  // namespace
 
+std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now) {
+  constexpr auto kLately = std::chrono::minutes(10);
+  const auto last = parse_rfc3339(device.context_refused_at());
+  if (!last || now - *last > kLately) return "";
+  return printable(device.uuid()) + ": no memory for a context of a program, " +
+         age_text(device.context_refused_at(), now) +
+         " ago; since the broker started: " + std::to_string(device.contexts_refused());
+}
+
 std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
   const std::string age = age_text(status.started(), now);
   std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", " +
@@ -98,12 +111,14 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
   const bool asked_back = any(status, &v1::DeviceStatus::asked_back);
   const bool outside = any(status, &v1::DeviceStatus::outside);
   const bool unexplained = any(status, &v1::DeviceStatus::unexplained);
+  const bool contexts = any(status, &v1::DeviceStatus::contexts);
   std::vector<Table::Column> columns{{"DEVICE"},         {"CHARGED", kRight},   {"OFFERED", kRight},
                                      {"ACTIVE", kRight}, {"RETURNING", kRight}, {"QUARANTINED", kRight}};
   if (reserved) columns.push_back({"RESERVED", kRight});
   if (asked_back) columns.push_back({"ASKED BACK", kRight});
   if (outside) columns.push_back({"OUTSIDE", kRight});
   if (unexplained) columns.push_back({"UNEXPLAINED", kRight});
+  if (contexts) columns.push_back({"FOR CONTEXTS", kRight});
   Table charges(std::move(columns));
   for (const v1::DeviceStatus& device : status.devices()) {
     memory.add({device.uuid(), device.name(), size_text(device.total()), size_text(device.pool()),
@@ -119,9 +134,14 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
     if (asked_back) cells.push_back(size_text(device.asked_back()));
     if (outside) cells.push_back(size_text(device.outside()));
     if (unexplained) cells.push_back(size_text(device.unexplained()));
+    if (contexts) cells.push_back(size_text(device.contexts()));
     charges.add(std::move(cells));
   }
-  return text + "\n" + memory.text() + "\n" + charges.text();
+  text += "\n" + memory.text() + "\n" + charges.text();
+  for (const v1::DeviceStatus& device : status.devices())
+    if (const std::string refused = contexts_refused_text(device, now); !refused.empty())
+      text += "\n" + refused + "; see gpumem why\n";
+  return text;
 }
 
 Json status_json(const v1::GetStatusResponse& status, WallTime now) {

@@ -21,6 +21,8 @@ namespace gpumem::cli {
 
 using Json = nlohmann::ordered_json;
 
+/// Says that programs had no memory for their contexts lately; empty: they had.
+std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now);
 std::string status_text(const v1::GetStatusResponse& status, WallTime now);
 Json status_json(const v1::GetStatusResponse& status, WallTime now);
 

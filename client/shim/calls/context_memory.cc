@@ -1,7 +1,8 @@
 // Contexts, and code that is loaded into them, take memory that the driver alone can allocate, and how much
 // is known afterwards only. The broker charges it: an estimate with a process's first slice on the device,
 // and then what the driver says. So that nothing is counted twice, nothing is charged here; but no context is
-// made before that estimate is charged, and nothing more is taken while the tenant is above its limit.
+// made before that estimate is charged, and nothing more is taken while the tenant is above its limit. Each
+// context is announced, so that the broker can leave memory of its pool to the driver.
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
 #include "client/shim/memory/blocks/context.h"
@@ -18,20 +19,23 @@ constinit RealCall<decltype(::cuCtxCreate_v3)> real_create_context_v3("cuCtxCrea
 constinit RealCall<decltype(::cuCtxSetLimit)> real_set_limit("cuCtxSetLimit");
 constinit RealCall<decltype(::cuCtxGetLimit)> real_get_limit("cuCtxGetLimit");
 
-/// Opens the process's slice of the device, with which the broker charges a context there.
-CUresult charge_context(const char* call, CUdevice device) {
-  Process& process = Process::current();
-  if (!process.is_brokered() || !is_device(device)) return CUDA_SUCCESS;  // the driver's to answer
-  const auto found = process.memory_of(device);
-  return found.memory != nullptr ? found.memory->check_context(call, {}) : found.result;
+/// Makes a context by `forward`, or by `make` where the process has memory of the device. The broker charges
+/// it with the process's slice of the device, which is opened before.
+template <class Forward, class Make>
+CUresult forward_context(const char* call, CUdevice device, const Forward& forward, const Make& make) {
+  return guarded([&] {
+    Process& process = Process::current();
+    if (!process.is_brokered() || !is_device(device)) return forward();  // the driver's to answer
+    const auto found = process.memory_of(device);
+    if (found.memory == nullptr) return found.result == CUDA_SUCCESS ? forward() : found.result;
+    const CUresult fits = found.memory->check_context(call, {});
+    return fits == CUDA_SUCCESS ? make(*found.memory) : fits;
+  });
 }
-
 template <class Forward>
 CUresult forward_context(const char* call, CUdevice device, const Forward& forward) {
-  return guarded([&] {
-    const CUresult charged = charge_context(call, device);
-    return charged == CUDA_SUCCESS ? forward() : charged;
-  });
+  return forward_context(call, device, forward,
+                         [&](DeviceMemory& memory) { return memory.make_context(call, forward); });
 }
 
 /// The additional memory that the driver takes for a limit of this size; zero where that is not known.
@@ -45,8 +49,13 @@ Bytes more_for(CUlimit limit, std::size_t value) {
 }  // namespace
 
 CUresult calls::cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  constexpr auto kCall = "cuDevicePrimaryCtxRetain";
   const auto forward = [&] { return real_retain_primary(pctx, dev); };
-  return is_primary_active(dev) ? forward() : forward_context("cuDevicePrimaryCtxRetain", dev, forward);
+  const auto make = [&](DeviceMemory& memory) {
+    const MutexLock lock(memory.primary_context());
+    return is_primary_active(dev) ? forward() : memory.make_context(kCall, forward);
+  };
+  return is_primary_active(dev) ? forward() : forward_context(kCall, dev, forward, make);
 }
 
 CUresult calls::cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
@@ -76,7 +85,13 @@ constinit RealCall<decltype(::cuGreenCtxCreate)> real_create_green("cuGreenCtxCr
 }  // namespace
 CUresult calls::cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev,
                                  unsigned int flags) {
-  return forward_context("cuGreenCtxCreate", dev, [&] { return real_create_green(phCtx, desc, dev, flags); });
+  constexpr auto kCall = "cuGreenCtxCreate";
+  const auto forward = [&] { return real_create_green(phCtx, desc, dev, flags); };
+  // Beside the primary context, it takes no memory.
+  const auto make = [&](DeviceMemory& memory) {
+    return is_primary_active(dev) ? forward() : memory.make_context(kCall, forward);
+  };
+  return forward_context(kCall, dev, forward, make);
 }
 #endif
 

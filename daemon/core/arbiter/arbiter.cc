@@ -74,8 +74,8 @@ void Arbiter::set_aging(Duration aging, TimePoint now) {
   age(now);
 }
 
-void Arbiter::set_tenant(SessionId session, TenantId tenant, CommandJobId job) {
-  waiting_.set_tenant(session, tenant, job);
+void Arbiter::set_tenant(SessionId session, TenantId tenant, CommandJobId job, TenantId besides) {
+  waiting_.set_tenant(session, tenant, job, besides);
 }
 
 void Arbiter::rebuild() {
@@ -193,6 +193,9 @@ Granted Arbiter::grant(RequestId id) {
     const DeviceIndex device = granted.request.parts[i].device;
     if (granted.request.is_reservation())
       ledger_.add_reservation(granted.request.tenant, device, granted.bytes[i]);
+    else if (granted.request.is_context())
+      ledger_.give_to_driver(granted.request.tenant, device, granted.bytes[i],
+                             terms_of(granted.request, device));
     else
       ledger_.reserve(granted.request.tenant, device, granted.bytes[i], terms_of(granted.request, device));
   }

@@ -32,9 +32,9 @@ class Arbiter {
   /// Orders all requests anew, after a change of the tree or of many quotas.
   void rebuild();
   void set_aging(Duration aging, TimePoint now);
-  /// Moves the requests of the session to another leaf, `job`'s or none's, but not its reservation's. The
-  /// caller calls rebuild() afterwards.
-  void set_tenant(SessionId session, TenantId tenant, CommandJobId job);
+  /// Moves the requests of the session to another leaf, `job`'s or none's, but not its reservation's. Those
+  /// for contexts go to `besides`. The caller calls rebuild() afterwards.
+  void set_tenant(SessionId session, TenantId tenant, CommandJobId job, TenantId besides);
 
   std::optional<TimePoint> next_deadline() const;
   const Request* find(RequestId id) const { return waiting_.find(id); }

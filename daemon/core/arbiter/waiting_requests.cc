@@ -41,12 +41,12 @@ const Request* WaitingRequests::find(RequestId id) const {
   return found == requests_.end() ? nullptr : &found->second;
 }
 
-void WaitingRequests::set_tenant(SessionId session, TenantId tenant, CommandJobId job) {
+void WaitingRequests::set_tenant(SessionId session, TenantId tenant, CommandJobId job, TenantId besides) {
   for (const RequestId id : of(session)) {
     Request& request = requests_.at(id);
     if (request.is_reservation()) continue;
-    request.tenant = tenant;
-    request.job = job;
+    request.tenant = request.is_context() ? besides : tenant;
+    if (request.is_growth()) request.job = job;
   }
 }
 

@@ -55,7 +55,7 @@ class WaitingRequests {
     return next == requests_.end() ? nullptr : &next->second;
   }
 
-  void set_tenant(SessionId session, TenantId tenant, CommandJobId job);
+  void set_tenant(SessionId session, TenantId tenant, CommandJobId job, TenantId besides);
   std::vector<RequestId> of(SessionId session) const;
   std::size_t count_of(SessionId session) const;
   /// The requests of a user or a pod (Peer::account).

@@ -83,7 +83,9 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
     state_.note(Event::Kind::kEnded, session, now);
     state_.outbox.record(checkpoint_of(session));
   }
+  contexts_.end(id, now);
   if (end == SessionEnd::kExited) {
+    contexts_.look_again();
     session.exited = true;
     state_.note(Event::Kind::kDied, session, now);
     reclaimer_.exited(id);
@@ -211,6 +213,24 @@ void Broker::reserve_for_job(RequestId id, SessionId session_id, const ReserveFo
   if (!growths_.ask_reservation(id, **session, *job, request, now)) return;
   grant(now);
   growths_.wait_or_refuse(id, now);
+  settle(now);
+}
+
+void Broker::announce_context(RequestId id, SessionId session_id, const AnnounceContext& request,
+                              TimePoint now) {
+  const auto session = state_.borrower(session_id);
+  if (!session) return growths_.answer(id, session.error());
+  const auto index = state_.find_device(request.device);
+  if (!index) return growths_.answer(id, index.error());
+  growths_.ask_context(id, **session, *index, request.wait, now);
+  settle(now);
+}
+
+void Broker::context_done(SessionId id, const ContextDone& request, TimePoint now) {
+  const auto session = state_.live(id);
+  const auto index = state_.find_device(request.device);
+  if (!session || !index) return;
+  contexts_.done(**session, *index, request.outcome, now);
   settle(now);
 }
 
@@ -356,22 +376,32 @@ Result<void> Broker::remove_region_of(const std::string& owner, const RemoveRegi
 
 // ---- What the host reports ----
 
+void Broker::begin_observation(DeviceIndex device) {
+  unmanaged_.begin_observation(device);
+  contexts_.begin_observation(device);
+}
+
 void Broker::observe(const Observation& observation, TimePoint now) {
   unmanaged_.observe(observation, now);
-  const DevicePolicy& device = state_.policy.devices[observation.device];
   const Bytes contexts = unmanaged_.view(observation.device).contexts;
+  state_.contexts_seen[observation.device] = contexts;
+  if (observation.problem.empty()) contexts_.observed(observation.device, now);
+  const DevicePolicy& device = state_.policy.devices[observation.device];
   leases_.store(observation.device).keep_free(kept_for_contexts(device, contexts));
   settle(now);
 }
 
 void Broker::job_done(const JobResult& result, TimePoint now) {
   leases_.store(result.device).finish(result, now);
+  grant(now);
+  growths_.wait_or_refuse_contexts(now);
   settle(now);
 }
 
 void Broker::tick(TimePoint now) {
   state_.arbiter.age(now);
   growths_.refuse_expired(now);
+  contexts_.tick(now);
   published_.drop_expired(now);
   sharer_.tick(now);
   reclaimer_.tick(now);
@@ -382,9 +412,10 @@ void Broker::tick(TimePoint now) {
 
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
-  for (const auto one : {state_.arbiter.next_deadline(), reclaimer_.next_deadline(),
-                         unmanaged_.next_deadline(), reservations_.next_deadline(), leases_.next_deadline(),
-                         regions_.next_expiry(), sharer_.next_deadline()}) {
+  for (const auto one :
+       {state_.arbiter.next_deadline(), contexts_.next_deadline(), reclaimer_.next_deadline(),
+        unmanaged_.next_deadline(), reservations_.next_deadline(), leases_.next_deadline(),
+        regions_.next_expiry(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;

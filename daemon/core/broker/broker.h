@@ -111,6 +111,11 @@ class Broker {
   /// Reserves memory for the session's job: as grow(), answered by a grant of nothing.
   void reserve_for_job(RequestId id, SessionId session, const ReserveForJob& request, TimePoint now);
   std::optional<RequestId> place_kept(SessionId session, const ReserveForJob& request, TimePoint now);
+  /// The session's process is about to make a context. Answered by a grant of nothing when the driver has
+  /// memory for it. `id`  larger than that of every request before.
+  void announce_context(RequestId id, SessionId session, const AnnounceContext& request, TimePoint now);
+  /// An announced context is made, or has failed. No effect if none was announced.
+  void context_done(SessionId session, const ContextDone& request, TimePoint now);
   /// Errors  kNotFound: the session has no job.
   Result<JobAccount> job_account(SessionId session);
   /// Withdraws a request. Granted meanwhile: the leases come back as soon as the client lets go of them.
@@ -192,7 +197,7 @@ class Broker {
 
   /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
   /// its figures.
-  void begin_observation(DeviceIndex device) { unmanaged_.begin_observation(device); }
+  void begin_observation(DeviceIndex device);
   /// Takes the driver's figures of a device's memory.
   void observe(const Observation& observation, TimePoint now);
 
@@ -213,8 +218,10 @@ class Broker {
   void go_on_lending() { state_.stopped_lending.clear(); }
   /// Every device has its pool, as far as the driver gives it, and its stock.
   bool settled() const { return leases_.settled(); }
-  /// As Store::missing().
-  Bytes missing(DeviceIndex device) const { return leases_.store(device).missing(); }
+  /// Bytes of the pool that the driver does not give, though not for the contexts of sessions.
+  Bytes missing(DeviceIndex device) const {
+    return leases_.store(device).missing().minus(state_.pool_of_contexts(device));
+  }
 
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }
@@ -291,10 +298,11 @@ class Broker {
   Handles handles_{state_.outbox};
   Regions regions_{state_.outbox};
   Leases leases_{state_, handles_, regions_};
-  Growths growths_{state_, jobs_, reservations_, explainer_, leases_};
+  Outside outside_{state_};
+  ContextRoom contexts_{state_, leases_, outside_};
+  Growths growths_{state_, jobs_, reservations_, explainer_, leases_, contexts_};
   Exports exports_{state_, leases_, handles_, regions_};
   PublishedRegions published_{state_, leases_, handles_, regions_};
-  Outside outside_{state_};
   Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};
   Unmanaged unmanaged_{state_, outside_};
   ExplanationLimit explanations_;

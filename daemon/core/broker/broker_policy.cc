@@ -84,7 +84,7 @@ void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
       state_.charge_unasked(rest, device, {}, outside.unasked());
     }
     if (!stays) session.job = {};
-    state_.arbiter.set_tenant(session.id, leaf, session.job);
+    state_.arbiter.set_tenant(session.id, leaf, session.job, rest);
     state_.tenants.leave(session.leaf, id);
     session.tenant = to;
     session.leaf = leaf;

@@ -91,6 +91,9 @@ class Executor {
   virtual RequestId grow(SessionId session, const Grow& request, GrowAnswer answer) = 0;
   /// Reserves memory for the session's job; `answer` as of grow(), a grant of nothing.
   virtual RequestId reserve_for_job(SessionId session, const ReserveForJob& request, GrowAnswer answer) = 0;
+  /// Makes room for a context of the session's process; `answer` as of grow(), a grant of nothing.
+  virtual RequestId announce_context(SessionId session, const AnnounceContext& request,
+                                     GrowAnswer answer) = 0;
   /// Maps a region, waiting for it to be published if it is not, or reserves its name; `answer` as of grow().
   virtual RequestId map_region(SessionId session, const MapRegion& request, MapAnswer answer) = 0;
   /// Withdraws one of these, whatever it has come to; `answer` gets kCancelled if it was not called yet.

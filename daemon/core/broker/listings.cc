@@ -209,6 +209,9 @@ std::vector<DeviceView> Broker::devices() const {
                      ledger.outside(i), unmanaged_.view(i).unexplained, std::nullopt});
     if (const auto& claims = state_.arbiter.claims(i); !claims.empty())
       views.back().claim_asked = state_.arbiter.find(claims.begin()->first)->asked;
+    views.back().contexts = state_.pool_of_contexts(i);
+    views.back().contexts_refused = contexts_.refusals(i).count;
+    if (views.back().contexts_refused != 0) views.back().context_refused_at = contexts_.refusals(i).last;
   }
   return views;
 }

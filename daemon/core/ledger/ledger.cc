@@ -265,6 +265,12 @@ void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   changed_.emplace_back(tenant, device);
 }
 
+void Ledger::give_to_driver(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms) {
+  GPUMEM_CHECK(verdict(tenant, device, bytes, terms) == Verdict::kFits, "only what fits is given away");
+  charge_outside(tenant, device, bytes);
+  set_missing(device, missing(device) + bytes);
+}
+
 void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   update(tenant, device, [](Charges&) {}, {{}, bytes});
   changed_.emplace_back(tenant, device);

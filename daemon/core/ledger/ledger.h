@@ -81,6 +81,9 @@ class Ledger {
   /// Charges memory outside the pool: declared memory and contexts.
   void charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
   void release_outside(TenantId tenant, DeviceIndex device, Bytes bytes);
+  /// Free bytes leave the pool for the driver: they are missing, and charged outside the pool. The verdict on
+  /// them is kFits.
+  void give_to_driver(TenantId tenant, DeviceIndex device, Bytes bytes, const GrantTerms& terms = {});
   /// Charges memory that the broker before has lent, whatever the limits. It is within the pool.
   void adopt(TenantId tenant, DeviceIndex device, Bytes bytes, Charge state);
   /// Makes the leaf's reservation larger by `bytes`, which are free.

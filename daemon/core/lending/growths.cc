@@ -46,6 +46,7 @@ bool Growths::ask_reservation(RequestId id, Session& owner, const CommandJob& jo
 Request Growths::request_of(RequestId id, const Session& session, Request::Parts parts, Duration wait,
                             TimePoint now) const {
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
+  const auto kind = parts.front().slice ? Request::Kind::kGrowth : Request::Kind::kReservation;
   return {.id = id,
           .session = session.id,
           .tenant = {},
@@ -54,7 +55,8 @@ Request Growths::request_of(RequestId id, const Session& session, Request::Parts
           .wait = wait,
           .deadline = now + wait,
           .may_borrow = session.peer.can_be_ended,
-          .account = session.peer.account()};
+          .account = session.peer.account(),
+          .kind = kind};
 }
 
 bool Growths::join_or_release(Request request, TimePoint now) {
@@ -68,9 +70,12 @@ bool Growths::join_or_release(Request request, TimePoint now) {
 bool Growths::join(Request request, TimePoint now) {
   const Session& session = state_.session(request.session);
   if (const auto refusal = explainer_.infeasible(request)) return refuse(request, *refusal, now), false;
-  if (const auto room = check_room(request); !room) return answer(request.id, room.error()), false;
+  if (!request.is_context()) {  // ask_context() has checked it
+    if (const auto room = check_room(request.session, request.account); !room)
+      return answer(request.id, room.error()), false;
+  }
   for (Request::Part& part : request.parts) {
-    if (request.is_reservation()) break;
+    if (!request.is_growth()) break;
     const Slice& slice = session.slices.at(part.slice);
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
     part.bytes = std::min(part.bytes, slice.limit.minus(spoken_for));
@@ -83,19 +88,19 @@ bool Growths::join(Request request, TimePoint now) {
 }
 
 // Whether one more request may wait.
-Result<void> Growths::check_room(const Request& request) const {
+Result<void> Growths::check_room(SessionId session, std::uint64_t account) const {
   const Policy& policy = state_.policy;
   const Arbiter& arbiter = state_.arbiter;
   const auto full = [](const std::string& who, std::size_t most) {
     return refusal(Bound::kRequests,
                    who + " has " + std::to_string(most) + " requests waiting, as many as it may");
   };
-  if (arbiter.waiting_of(request.session) >= policy.max_requests_per_session)
+  if (arbiter.waiting_of(session) >= policy.max_requests_per_session)
     return full("the session", policy.max_requests_per_session);
-  if (arbiter.waiting_of_account(request.account) >= policy.max_requests_per_user())
+  if (arbiter.waiting_of_account(account) >= policy.max_requests_per_user())
     return full("the user", policy.max_requests_per_user());
   // So many requests of others may not keep a user from a claim.
-  if (arbiter.waiting() >= policy.max_requests && arbiter.waiting_of_account(request.account) != 0)
+  if (arbiter.waiting() >= policy.max_requests && arbiter.waiting_of_account(account) != 0)
     return full("the broker", policy.max_requests);
   return {};
 }
@@ -179,12 +184,32 @@ TimePoint Growths::deadline_of(const Request& request, TimePoint now) const {
   return now + patience;
 }
 
+void Growths::ask_context(RequestId id, const Session& session, DeviceIndex device, Duration wait,
+                          TimePoint now) {
+  wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
+  if (check_room(session.id, session.peer.account()))
+    contexts_.announce(id, session, device, wait, now);
+  else
+    state_.outbox.emit(AnswerGrow{id, Grant{}});  // the driver decides
+}
+
+void Growths::wait_or_refuse_contexts(TimePoint now) {
+  for (const RequestId id : std::exchange(joined_, {})) wait_or_refuse(id, now);
+}
+
 void Growths::wait_or_refuse(RequestId id, TimePoint now) {
   const Request* waiting = state_.arbiter.find(id);
   if (waiting == nullptr) return;
+  if (waiting->is_context() && contexts_.leave_to_driver(id, now)) {
+    state_.arbiter.remove(id);
+    return;
+  }
   if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
-  places_.note(*waiting);
-  state_.arbiter.set_recorded(id);
+  // The next broker asks the driver anew what lacks for a context.
+  if (!waiting->is_context()) {
+    places_.note(*waiting);
+    state_.arbiter.set_recorded(id);
+  }
   Event& event = state_.note(Event::Kind::kWaiting, state_.session(waiting->session), now);
   event.request = id;
   event.device = waiting->parts.front().device;
@@ -199,9 +224,11 @@ void Growths::cancel(RequestId id, TimePoint now) {
     places_.forget(*removed);
   }
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
+  contexts_.drop(id, now);
 }
 
 void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint now) {
+  if (request.is_context() && contexts_.leave_to_driver(request.id, now)) return;
   Denial denial = explainer_.denial_of(request, refusal, now);
   Error error{code_of(denial), explain(denial)};
   Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
@@ -212,6 +239,7 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.words = error.message;
   note_denied(request, event.waited);
   places_.forget(request);
+  if (request.is_context()) contexts_.refused(request, now);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
@@ -229,7 +257,7 @@ void Growths::take_back_denial(Session& session, const Request& repeated) {
 void Growths::note_denied(const Request& request, Duration waited) {
   CommandJob* const job = state_.find_job(request.job);
   if (job == nullptr) return;
-  const bool counts = !request.is_reservation() && !request.is_extra;
+  const bool counts = request.is_growth() && !request.is_extra;
   if (counts) ++state_.session(request.session).slices.at(request.parts.front().slice).denied;
   jobs_.note_denied(*job, waited, counts);
 }
@@ -259,7 +287,7 @@ void Growths::refuse_expired(TimePoint now) {
 void Growths::leave_to_next() {
   for (const auto& [id, session] : state_.sessions) {
     for (const Request& request : state_.arbiter.remove_all_of(id)) {
-      places_.leave_to_next(request);
+      if (!request.is_context()) places_.leave_to_next(request);
       answer(request.id, {Code::kUnavailable, "the broker is stopping; what is mapped stays usable"});
     }
   }
@@ -286,6 +314,8 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
       note_granted(granted, now);
       if (granted.request.is_reservation())
         answer_reserved(granted.request, now);
+      else if (granted.request.is_context())
+        contexts_.granted(granted.request, granted.bytes.front());
       else
         begin(std::move(granted));
     }
@@ -338,6 +368,21 @@ void Growths::begin(Granted granted) {
                       Assembly{std::move(granted), std::vector<std::optional<std::vector<Extent>>>(parts)});
 }
 
+// True: requests have joined their queues.
+bool Growths::join_contexts(const Store::Progress& progress, TimePoint now) {
+  bool joined = false;
+  for (const RequestId id : progress.released) contexts_.released(id, now);
+  for (const auto& [id, free] : progress.looked) {
+    auto request = contexts_.looked(id, free, now);
+    if (!request) continue;
+    reservations_.give_way_to(*request);
+    if (!join(std::move(*request), now)) continue;
+    joined_.push_back(id);
+    joined = true;
+  }
+  return joined;
+}
+
 // One round of physical progress; true if something changed that may allow more grants.
 bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed_of) {
   Store& store = leases_.store(device);
@@ -346,13 +391,15 @@ bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>&
   state_.ledger.set_missing(device, store.missing());
   if (found) jobs_.reserve_restored(device);
   for (auto& one : progress.assembled) assembled(device, std::move(one));
-  for (const RequestId id : progress.unobtainable) give_up(id, unobtainable(device));
-  for (const RequestId id : progress.too_many) give_up(id, too_many_extents());
+  for (const RequestId id : progress.unobtainable) give_up(id, unobtainable(device), now);
+  for (const RequestId id : progress.too_many) give_up(id, too_many_extents(), now);
+  const bool joined = join_contexts(progress, now);
   for (const LeaseId id : progress.quarantined) freed_of.push_back(leases_.unproved(id, now));
   for (const LeaseId id : progress.freed) leases_.freed(id, now, freed_of);
   if (!progress.jobs.empty()) state_.outbox.emit(RunJobs{device, std::move(progress.jobs)});
   for (const JobId job : progress.hurried) state_.outbox.emit(HurryJob{device, job});
-  return found || !progress.freed.empty() || !progress.unobtainable.empty() || !progress.too_many.empty();
+  return found || joined || !progress.freed.empty() || !progress.unobtainable.empty() ||
+         !progress.too_many.empty();
 }
 
 void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
@@ -370,7 +417,8 @@ void Growths::assembled(DeviceIndex device, Store::Progress::Assembly&& one) {
   state_.outbox.emit(AnswerGrow{request.id, std::move(grant)});
 }
 
-void Growths::give_up(RequestId id, Error why) {
+void Growths::give_up(RequestId id, Error why, TimePoint now) {
+  if (contexts_.unobtainable(id, now)) return answer(id, std::move(why));
   auto assembly = assemblies_.extract(id);
   if (assembly.empty()) return;  // undone already, for another of its parts
   undo(assembly.mapped());
@@ -416,7 +464,8 @@ void Growths::undo(const Assembly& assembly) {
 
 std::optional<TimePoint> Growths::answer_due(RequestId id) const {
   if (const Request* waiting = state_.arbiter.find(id)) return waiting->deadline;
-  return assemblies_.contains(id) ? std::optional(TimePoint::max()) : std::nullopt;
+  return assemblies_.contains(id) || contexts_.is_under_way(id) ? std::optional(TimePoint::max())
+                                                                : std::nullopt;
 }
 
 void Growths::add_to(Checkpoint& checkpoint) const {

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/core/lending/context_room.h"
 #include "daemon/core/lending/leases.h"
 #include "daemon/core/reclaim/explainer.h"
 #include "daemon/core/reclaim/reservations.h"
@@ -18,12 +19,14 @@ namespace gpumem::core {
 class Growths {
  public:
   /// All outlive it.
-  Growths(State& state, Jobs& jobs, Reservations& reservations, const Explainer& explainer, Leases& leases)
+  Growths(State& state, Jobs& jobs, Reservations& reservations, const Explainer& explainer, Leases& leases,
+          ContextRoom& contexts)
       : state_(state),
         jobs_(jobs),
         reservations_(reservations),
         explainer_(explainer),
         leases_(leases),
+        contexts_(contexts),
         places_(state.outbox) {}
 
   /// As Broker's.
@@ -36,8 +39,12 @@ class Growths {
                        TimePoint now);
   std::optional<RequestId> place_kept(const Session& owner, const CommandJob& job, const ReserveForJob& asked,
                                       TimePoint now);
+  /// As ask(), for a context. The request joins its queue when the driver has told what it has free.
+  void ask_context(RequestId id, const Session& session, DeviceIndex device, Duration wait, TimePoint now);
   /// Tells that the request waits, if it still does; what may not wait is refused.
   void wait_or_refuse(RequestId id, TimePoint now);
+  /// As wait_or_refuse(), for contexts whose requests have joined their queues. To be called after grants.
+  void wait_or_refuse_contexts(TimePoint now);
   void cancel(RequestId id, TimePoint now);
   /// As Broker's.
   std::optional<TimePoint> answer_due(RequestId id) const;
@@ -68,7 +75,7 @@ class Growths {
                      TimePoint now) const;
   bool join_or_release(Request request, TimePoint now);
   bool join(Request request, TimePoint now);
-  Result<void> check_room(const Request& request) const;
+  Result<void> check_room(SessionId session, std::uint64_t account) const;
   Result<Request::Parts> parts_of(const Session& session, std::span<const GrowthPart> parts) const;
   Result<Request::Part> part_of(const Session& session, const GrowthPart& part) const;
   TimePoint deadline_of(const Request& request, TimePoint now) const;
@@ -81,9 +88,10 @@ class Growths {
   void answer_reserved(const Request& request, TimePoint now);
   void begin(Granted granted);
   void undo(const Assembly& assembly);
+  bool join_contexts(const Store::Progress& progress, TimePoint now);
   bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
-  void give_up(RequestId id, Error why);
+  void give_up(RequestId id, Error why, TimePoint now);
   Error unobtainable(DeviceIndex device) const;
   static Error too_many_extents();
 
@@ -92,6 +100,8 @@ class Growths {
   Reservations& reservations_;
   const Explainer& explainer_;
   Leases& leases_;
+  ContextRoom& contexts_;
+  std::vector<RequestId> joined_;  ///< for contexts, since the last wait_or_refuse_contexts()
   WaitingPlaces places_;
   std::unordered_map<RequestId, Assembly> assemblies_;  ///< charged, being brought together
 };

@@ -21,7 +21,8 @@ struct Job {
     std::vector<ExtentId> destroy;
     std::vector<Extent> create;
     /// Creates only what leaves so many bytes of the device free, if the driver tells. Nothing: creates
-    /// regardless, because the memory takes the place of other memory of the pool.
+    /// regardless, because the memory takes the place of other memory of the pool. A step that creates
+    /// nothing asks how much is free.
     std::optional<Bytes> keep_free{};
   };
   JobId id;

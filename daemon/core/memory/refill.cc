@@ -8,13 +8,30 @@
 namespace gpumem::core {
 
 void Refill::lose(Bytes bytes, TimePoint now) {
-  const bool was_whole = missing_.is_zero();
+  const bool was_whole = open().is_zero();
   missing_ += bytes;
   next_ = was_whole ? now + kFirstPause : std::min(next_, now + kFirstPause);
 }
 
+void Refill::set_aside(Bytes bytes) {
+  missing_ += bytes;
+  aside_ += bytes;
+}
+
+void Refill::keep_after_all(Bytes bytes) {
+  missing_ -= bytes;
+  aside_ -= bytes;
+}
+
+void Refill::reopen(Bytes bytes, TimePoint now) {
+  const bool was_whole = open().is_zero();
+  aside_ -= bytes;
+  if (was_whole) next_ = now;
+  hurry(now);
+}
+
 std::optional<TimePoint> Refill::next() const {
-  return missing_.is_zero() || under_way_ ? std::nullopt : std::optional(next_);
+  return open().is_zero() || under_way_ ? std::nullopt : std::optional(next_);
 }
 
 void Refill::hurry(TimePoint now) {
@@ -23,10 +40,10 @@ void Refill::hurry(TimePoint now) {
 }
 
 std::vector<Bytes> Refill::begin(std::size_t most_extents) {
-  GPUMEM_CHECK(!under_way_ && !missing_.is_zero(), "one round at a time, of what is missing");
+  GPUMEM_CHECK(!under_way_ && !open().is_zero(), "one round at a time, of what is missing");
   under_way_ = true;
   std::vector<Bytes> sizes;
-  const Bytes bytes = std::min({missing_, most_, room_.value_or(missing_)});
+  const Bytes bytes = std::min({open(), most_, room_.value_or(open())});
   for (Bytes rest = bytes; rest >= classes_.granularity() && sizes.size() < most_extents;) {
     sizes.push_back(std::min(classes_.largest_within(rest), largest_));
     rest -= sizes.back();
@@ -53,7 +70,7 @@ void Refill::end(const Outcome& outcome, TimePoint now) {
   probes_ = most_ == classes_.granularity();
   pause_ = outcome.created.is_zero() && probes_ ? std::min(2 * pause_, kLongestPause) : kFirstPause;
   next_ = probes_ ? now + pause_ : now;
-  if (!missing_.is_zero()) return;
+  if (!open().is_zero()) return;
   most_ = largest_ = classes_.largest();
   room_.reset();
   probes_ = false;

@@ -14,6 +14,8 @@ namespace gpumem::core {
 /// A round asks for no more than the driver was last seen to have to spare. If the driver refuses an extent
 /// all the same, the next round tries its bytes in extents of the next smaller class. Once the driver gives
 /// nothing, one extent of the smallest class is tried after pauses that double.
+///
+/// Missing bytes can be set aside for the driver. They are not created.
 class Refill {
  public:
   static constexpr Duration kFirstPause = std::chrono::milliseconds(5);
@@ -29,9 +31,16 @@ class Refill {
   void plan(Bytes missing) { missing_ = missing; }
   /// Warm extents of `bytes` were to be created anew, and the driver refused.
   void lose(Bytes bytes, TimePoint now);
+  /// Warm extents of `bytes` leave the pool for the driver. They are missing, and set aside.
+  void set_aside(Bytes bytes);
+  /// Undoes set_aside(): the extents are still there.
+  void keep_after_all(Bytes bytes);
+  /// `bytes` are not set aside any more. They are created when the driver gives them.
+  void reopen(Bytes bytes, TimePoint now);
 
-  bool is_due(TimePoint now) const { return !missing_.is_zero() && !under_way_ && next_ <= now; }
-  /// When the next round is due; nothing: no bytes are missing, or a round is under way.
+  bool is_due(TimePoint now) const { return !open().is_zero() && !under_way_ && next_ <= now; }
+  bool is_under_way() const { return under_way_; }
+  /// When the next round is due; nothing: no bytes are to be created, or a round is under way.
   std::optional<TimePoint> next() const;
   void hurry(TimePoint now);
 
@@ -46,11 +55,14 @@ class Refill {
   void end(const Outcome& outcome, TimePoint now);
 
   /// Whether the pool has got all that the driver gives.
-  bool is_exhausted() const { return missing_.is_zero() || probes_; }
+  bool is_exhausted() const { return open().is_zero() || probes_; }
 
  private:
+  Bytes open() const { return missing_ - aside_; }
+
   SizeClasses classes_;
   Bytes missing_;
+  Bytes aside_;    ///< of `missing_`
   Bytes most_;     ///< of the next round
   Bytes largest_;  ///< extent of the next round
   std::optional<Bytes> room_;

@@ -53,10 +53,24 @@ bool Store::withdraw(RequestId request) {
   changed_ = true;
   const auto wish = std::ranges::find(wanted_, request, &Wish::request);
   if (wish == wanted_.end()) return false;
+  if (wish->is_released) refill_.keep_after_all(wish->bytes);
   let_go(*wish);
   wanted_.erase(wish);
   return true;
 }
+
+void Store::look(RequestId request) {
+  looking_.push_back(request);
+  changed_ = true;
+}
+
+void Store::release(RequestId request, Bytes bytes) {
+  refill_.set_aside(bytes);
+  wanted_.push_back({.request = request, .bytes = bytes, .largest = {}, .is_released = true});
+  changed_ = true;
+}
+
+void Store::reopen(Bytes bytes, TimePoint now) { refill_.reopen(bytes, now); }
 
 void Store::put_back(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) pool_.add(extent);
@@ -77,10 +91,15 @@ void Store::finish(const JobResult& result, TimePoint now) {
   if (flight.reshapes) {
     --reshapes_;
     reshaped_ -= bytes_of(flight);
-    forget_coming(flight.attempts.front().extent.size, result.id);
+    if (!flight.attempts.empty()) forget_coming(flight.attempts.front().extent.size, result.id);
   } else {
     overtaking_ = {};
   }
+  if (flight.looks) {
+    const auto free = result.room ? std::optional(result.room->minus(look_reshaped_)) : std::nullopt;
+    for (const RequestId request : std::exchange(looked_, {})) done_.looked.emplace_back(request, free);
+  }
+  if (flight.releases) done_.released.push_back(flight.request);
   const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
   const bool proofs_waited = !put_off_.empty();
   std::vector<Extent> created;
@@ -138,6 +157,7 @@ Store::Progress Store::advance(TimePoint now) {
   // Without a change only retries can be due.
   if (!std::exchange(changed_, false) && !is_retry_due(now)) return {};
   Progress progress = std::exchange(done_, {});
+  look(progress);
   assemble(progress);
   reclaim(progress);
   retry(progress, now);
@@ -157,6 +177,16 @@ void Store::assemble(Progress& progress) {
   bool anew = std::max(overtaking_, reshaped_) < most_reshaped_;
   std::vector<Wish> later;
   for (Wish& wish : std::exchange(wanted_, {})) {
+    if (wish.is_released) {
+      if (release(progress, wish)) continue;
+      if (reshaping()) {
+        later.push_back(std::move(wish));
+        continue;
+      }
+      refill_.keep_after_all(wish.bytes);
+      progress.unobtainable.push_back(wish.request);
+      continue;
+    }
     if (auto extents = take(wish)) {
       pool_.note_demand(wish.bytes, wish.largest);
       progress.assembled.push_back({wish.request, std::move(*extents)});
@@ -191,6 +221,34 @@ bool Store::make(Progress& progress, Wish& wish) {
   wish.waits_for = start(progress, Job::Turn::kNow, {std::move(making->destroy), std::move(making->wanted)},
                          making->rest, wish.request);
   return true;
+}
+
+// If a larger extent is broken, only the rest of it is created anew.
+bool Store::release(Progress& progress, const Wish& wish) {
+  Job::Step step;
+  std::vector<Extent> rest;
+  auto taken = pool_.take(wish.bytes, kMostExtents);
+  if (!taken) {
+    auto making = pool_.make(wish.bytes, kMostExtents, {}, room(false));
+    if (!making) return false;
+    step.destroy = std::move(making->destroy);
+    rest = std::move(making->rest);
+    taken = std::move(making->taken);
+  }
+  for (const Extent& extent : *taken) step.destroy.push_back(extent.id);
+  const JobId id = start(progress, Job::Turn::kNow, std::move(step), rest, wish.request);
+  in_flight_.at(id).releases = true;
+  return true;
+}
+
+// A round of the refill that is under way would use up what is free.
+void Store::look(Progress& progress) {
+  if (looking_.empty() || !looked_.empty()) return;
+  looked_ = std::exchange(looking_, {});
+  look_reshaped_ = reshaped_;
+  const bool waits = refill_.is_under_way();
+  start(progress, waits ? Job::Turn::kInOrder : Job::Turn::kNow, {{{}, {}, Bytes{}}},
+        {.attempts = {}, .reshapes = !waits, .looks = true});
 }
 
 // Enough warm memory can always be made into what is asked for, but for the number of extents.
@@ -288,7 +346,7 @@ void Store::begin_refill(Flight& flight, std::vector<Job::Step>& steps) {
     const Extent extent{extent_ids_.next(), size};
     ++extents_;
     flight.attempts.push_back({extent, {}, true});
-    steps.push_back({{}, {extent}, kept_free_});
+    steps.push_back({{}, {extent}, std::max(kept_free_, expected_)});
   }
 }
 
@@ -327,7 +385,7 @@ JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> st
     if (in_flight_.size() != reshapes_) overtaking_ += bytes;
     reshaped_ += bytes;
     ++reshapes_;
-    if (!flight.request) coming_[flight.attempts.front().extent.size].insert(id);
+    if (!flight.request && !flight.looks) coming_[flight.attempts.front().extent.size].insert(id);
   }
   in_flight_.emplace(id, std::move(flight));
   progress.jobs.push_back({id, device_, turn, std::move(steps)});

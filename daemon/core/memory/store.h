@@ -30,10 +30,13 @@ class Store {
     std::vector<Assembly> assembled;
     std::vector<RequestId> unobtainable;  ///< the driver does not give the memory
     std::vector<RequestId> too_many;      ///< the memory is there, but there may be no more extents
-    std::vector<LeaseId> freed;           ///< proved free
-    std::vector<LeaseId> quarantined;     ///< destroyed, but the driver has not given the memory back
-    std::vector<Job> jobs;                ///< to be run
-    std::vector<JobId> hurried;           ///< these or earlier jobs that a request waits for
+    /// Bytes of the device that are free, by look(). Nothing: the driver does not tell.
+    std::vector<std::pair<RequestId, std::optional<Bytes>>> looked;
+    std::vector<RequestId> released;   ///< by release()
+    std::vector<LeaseId> freed;        ///< proved free
+    std::vector<LeaseId> quarantined;  ///< destroyed, but the driver has not given the memory back
+    std::vector<Job> jobs;             ///< to be run
+    std::vector<JobId> hurried;        ///< these or earlier jobs that a request waits for
   };
 
   /// Between two attempts to prove the same memory free. The pauses double, from Refill::kFirstPause on.
@@ -51,11 +54,19 @@ class Store {
   void adopt_extent() { ++extents_; }
   /// The pool grows only while the device keeps `bytes` free besides, as far as the driver tells. Default: 0.
   void keep_free(Bytes bytes) { kept_free_ = bytes; }
+  /// As keep_free(), for contexts that clients are about to make. The larger of the two counts.
+  void expect_contexts(Bytes bytes) { expected_ = bytes; }
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
   /// or for one (kOneExtent). `guaranteed`  the tenant has no more than its guarantee with them.
   void want(RequestId request, Bytes bytes, Bytes largest = {}, bool guaranteed = false);
-  /// Cancels the request's want(). False: it is unknown, or was served already.
+  /// Cancels the request's want() or release(). False: it is unknown, or was served already.
   bool withdraw(RequestId request);
+  /// Asks the driver how much of the device is free. One job serves all requests that came before it.
+  void look(RequestId request);
+  /// Extents of `bytes`, which the ledger has free, leave the pool for the driver. They are missing, and not
+  /// created again until reopen().
+  void release(RequestId request, Bytes bytes);
+  void reopen(Bytes bytes, TimePoint now);
   /// Takes extents back that were assembled, but never left the broker.
   void put_back(const std::vector<Extent>& extents);
   /// Takes a lent extent back. As far as the broker knows, nobody uses it. An extent without an id is not in
@@ -74,7 +85,9 @@ class Store {
   /// The last extents that failed did so for want of descriptors.
   bool lacks_files() const { return lacks_files_; }
   /// No job is under way, and the stock is as good as it gets.
-  bool settled() const { return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty(); }
+  bool settled() const {
+    return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty() && looking_.empty();
+  }
 
  private:
   // One extent to create; with a lease, the proof that the lease's memory is free.
@@ -85,15 +98,18 @@ class Store {
   };
   struct Flight {
     std::vector<Attempt> attempts;
-    bool reshapes = false;  ///< breaks or merges warm extents
+    bool reshapes = false;  ///< breaks, merges or releases warm extents, or only looks
     bool refills = false;   ///< its last attempts are a round of the refill
-    RequestId request{};    ///< gets the created extents; none: the pool gets them
+    bool looks = false;
+    bool releases = false;
+    RequestId request{};  ///< gets the created extents; none: the pool gets them
   };
   struct Wish {
     RequestId request;
     Bytes bytes;
     Bytes largest;
     bool guaranteed = false;
+    bool is_released = false;    ///< its extents leave the pool
     JobId waits_for{};           ///< the job that makes what it lacks
     std::vector<Extent> held{};  ///< the extents it has already
     int failures = 0;            ///< failed creations for it
@@ -106,6 +122,8 @@ class Store {
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
   bool make(Progress& progress, Wish& wish);
+  bool release(Progress& progress, const Wish& wish);
+  void look(Progress& progress);
   bool is_held_back_by_files(const Wish& wish) const;
   std::size_t room(bool guaranteed) const;
   bool claim(Progress& progress, Wish& wish);
@@ -134,6 +152,9 @@ class Store {
   IdSource<ExtentId>& extent_ids_;
   IdSource<JobId>& job_ids_;
   std::vector<Wish> wanted_;
+  std::vector<RequestId> looking_;  ///< look() is still to be started
+  std::vector<RequestId> looked_;   ///< look() is under way: one job for all
+  Bytes look_reshaped_;             ///< free until jobs that began before that look have created it
   std::vector<Returned> returned_;
   std::unordered_map<JobId, Flight> in_flight_;
   /// By size, the jobs that create an extent for the pool that no wish claims.
@@ -149,6 +170,7 @@ class Store {
   TimePoint retry_at_{};
   Refill refill_;
   Bytes kept_free_;
+  Bytes expected_;
   std::size_t most_extents_;
   std::size_t extents_ = 0;  ///< lent, warm, in flight, and to be proved
   bool lacks_files_ = false;

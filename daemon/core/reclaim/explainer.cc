@@ -34,7 +34,7 @@ std::optional<Refusal> Explainer::infeasible(const Request& request) const {
     const TenantId owner = state_.tenants.owner_of(request.tenant);
     if (request.is_reservation() && part.min_bytes > ledger.quota(owner, part.device).reserve.minus(before))
       return Refusal{i, Denial::Reason::kTenantLimit};
-    if (!waits && !request.is_reservation() && part.min_bytes > room_of_slice(session, part.slice)) {
+    if (!waits && request.is_growth() && part.min_bytes > room_of_slice(session, part.slice)) {
       // The tenant's limit first: if both limits are exceeded, another slice would not help.
       const TenantId limiting =
           ledger.limiting(request.tenant, part.device, needed_of(ledger, request, part.device));
@@ -124,7 +124,9 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   }
   denial.pool = ledger.pool(device);
   denial.free = ledger.free(device);
+  denial.context = request.context;
   denial.missing = ledger.missing(device);
+  denial.contexts = state_.pool_of_contexts(device);
   denial.returning = ledger.charges(device)[Charge::kReturning];
   denial.asked_back = reclaimer_.asked_back(device);
   denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
@@ -353,7 +355,7 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
       const Session& session = state_.session(id);
       if (const auto outside = session.outside.find(device); outside != session.outside.end()) {
         standing.declared += outside->second.declared;
-        standing.overhead += outside->second.overhead;
+        standing.overhead += outside->second.overhead + outside->second.room;
       }
       const auto asked = session.asked.find(device);
       if (asked == session.asked.end()) continue;

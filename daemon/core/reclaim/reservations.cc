@@ -37,6 +37,19 @@ void Reservations::pay() {
     if (!state_.reserving[device].empty()) pay(device);
 }
 
+void Reservations::give_way_to(const Request& context) {
+  const Session& session = state_.session(context.session);
+  const DeviceIndex device = context.parts.front().device;
+  const Bytes bytes = context.parts.front().bytes;
+  for (const TenantId below : {session.leaf, session.tenant}) {
+    const TenantId limiting = state_.ledger.limiting(context.tenant, device, bytes);
+    const Bytes over = limiting ? state_.ledger.excess_at(limiting, context.tenant, device, bytes) : Bytes{};
+    const Bytes there =
+        state_.ledger.available(context.tenant, device, state_.arbiter.terms_of(context, device));
+    take(device, {For::kDebt, below, std::max(over, bytes.minus(there))});
+  }
+}
+
 bool Reservations::pay(DeviceIndex device) {
   const Ledger& ledger = state_.ledger;
   bool any = take(device, {For::kDebt, {}, ledger.shortage(device)});

@@ -20,6 +20,8 @@ class Reservations {
   /// Gives debts and claims what they lack. To be called before anything is granted: what a job returns for
   /// them is not lent to the job again.
   void pay();
+  /// Gives a context what it lacks, of the jobs of its own tenant, first of its own job.
+  void give_way_to(const Request& context);
   /// Does pay(), and gives the line what it may have. Answers whether any was taken: there may be something
   /// to grant.
   bool give_way(TimePoint now);

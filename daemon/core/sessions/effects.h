@@ -92,7 +92,12 @@ struct ForgetSession {
   SessionId session;
 };
 
+/// Ask the driver who uses how much of each device, on behalf of a user (Peer::account).
+struct LookAtDevices {
+  std::uint64_t account = 0;
+};
+
 using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
-                            SignalForeignProcess, ForgetSession>;
+                            SignalForeignProcess, ForgetSession, LookAtDevices>;
 
 }  // namespace gpumem::core

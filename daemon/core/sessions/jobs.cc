@@ -49,7 +49,7 @@ void Jobs::divide(TenantId tenant) {
   const TenantId rest = state_.tenants.divide(tenant);
   for (const SessionId id : state_.tenants.at(rest).sessions) {
     state_.session(id).leaf = rest;
-    state_.arbiter.set_tenant(id, rest, {});
+    state_.arbiter.set_tenant(id, rest, {}, rest);
   }
   for (auto& unasked : state_.unasked) {
     auto own = unasked.extract(tenant);

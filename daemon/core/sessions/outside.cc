@@ -61,6 +61,23 @@ void Outside::begin_context(Session& session, DeviceIndex device) {
   set(session, device, &OutsideCharge::overhead, state_.policy.devices[device].context_overhead);
 }
 
+void Outside::change_room(Session& session, DeviceIndex device, Bytes before, Bytes after) {
+  OutsideCharge& outside = session.outside[device];
+  if (!outside.measured && !after.is_zero()) set(session, device, &OutsideCharge::overhead, {});
+  set(session, device, &OutsideCharge::room, outside.room - before + after);
+  if (outside.room.is_zero() && !outside.measured && outside.begun)
+    set(session, device, &OutsideCharge::overhead, state_.policy.devices[device].context_overhead);
+}
+
+void Outside::note_room(Session& session, DeviceIndex device, Bytes bytes) {
+  OutsideCharge& outside = session.outside[device];
+  if (!outside.measured) set(session, device, &OutsideCharge::overhead, {});
+  const Bytes unasked = outside.unasked();
+  outside.room += bytes;
+  state_.charge_unasked(state_.tenants.leaf_of(session.tenant), device, unasked, outside.unasked());
+  state_.outbox.touch(session.id);
+}
+
 void Outside::end(Session& session) {
   const TenantId leaf = state_.tenants.leaf_of(session.tenant);
   for (const auto& [device, outside] : session.outside) {

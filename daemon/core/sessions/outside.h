@@ -17,6 +17,11 @@ class Outside {
   Result<void> check_context(const Session& session, DeviceIndex device) const;
   /// Charges it; does nothing after the first slice.
   void begin_context(Session& session, DeviceIndex device);
+  /// The session is charged for room for contexts: `after` where it was `before`. Room takes the place of the
+  /// estimate of begin_context().
+  void change_room(Session& session, DeviceIndex device, Bytes before, Bytes after);
+  /// As change_room(), for `bytes` that the ledger has charged (Ledger::give_to_driver).
+  void note_room(Session& session, DeviceIndex device, Bytes bytes);
   /// The part of the session's declared memory that is not reclaimed if the tenant exceeds its limit: the
   /// part that had room when it was declared, or has room now.
   Bytes excused(Session& session, DeviceIndex device);

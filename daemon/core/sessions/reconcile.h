@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,17 +40,20 @@ struct PastBroker {
 /// What a session is charged on a device besides its leases.
 struct OutsideCharge {
   Bytes declared;
-  Bytes excused;          ///< of `declared`: what limits had room for when it was declared, or later
-  Bytes overhead;         ///< its context: an estimate, until it has been measured
-  Bytes unforeseen;       ///< of `overhead`: what the estimate did not tell
-  Bytes past;             ///< held past the broker, beyond what is allowed
-  bool begun = false;     ///< the session has had a slice on this device
-  bool measured = false;  ///< `overhead` is what the driver said
+  Bytes excused;                  ///< of `declared`: what limits had room for when it was declared, or later
+  Bytes overhead;                 ///< its context: an estimate, until it has been measured
+  Bytes unforeseen;               ///< of `overhead`: what the estimate did not tell
+  Bytes past;                     ///< held past the broker, beyond what is allowed
+  Bytes room;                     ///< for contexts that are not measured yet
+  bool begun = false;             ///< the session has had a slice on this device
+  bool measured = false;          ///< `overhead` is what the driver said
+  std::size_t contexts_made = 0;  ///< after an announcement
+  Bytes context_needs;            ///< at least, since one that was expected to take less has failed
   PastBroker watch;
 
-  Bytes total() const { return declared + overhead + past; }
+  Bytes total() const { return declared + overhead + past + room; }
   /// What nobody is asked to give back.
-  Bytes unasked() const { return unforeseen + past; }
+  Bytes unasked() const { return unforeseen + past + room; }
 };
 
 /// A process that is no session's and holds memory of a device.

@@ -21,6 +21,8 @@ State::State(Policy policy_in_force)
       reserving(policy.devices.size()),
       declaring(policy.devices.size()),
       past_broker(policy.devices.size()),
+      given_to_contexts(policy.devices.size()),
+      contexts_seen(policy.devices.size()),
       unasked(policy.devices.size()) {}
 
 void State::charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <map>
 #include <memory>
@@ -37,6 +38,10 @@ struct State {
   void record(CommandJob& job);
   /// Charges the leaf `to` with what the session has been charged with so far.
   void transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges);
+  /// The part of the device's missing memory that would be there without the contexts of sessions.
+  Bytes pool_of_contexts(DeviceIndex device) const {
+    return std::min(given_to_contexts[device] + contexts_seen[device], ledger.missing(device));
+  }
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
   /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
   void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
@@ -57,6 +62,8 @@ struct State {
   std::set<SessionId> detached_sessions;          ///< of `session_order`: without a process
   std::vector<std::set<SessionId>> declaring;     ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;                 ///< by device: taken past the broker, as last seen
+  std::vector<Bytes> given_to_contexts;           ///< by device: of the pool, for those not measured yet
+  std::vector<Bytes> contexts_seen;               ///< by device: of sessions, as the driver last said
   /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and
   /// of contexts what their estimate did not tell.
   std::vector<std::map<TenantId, Bytes>> unasked;

@@ -80,7 +80,7 @@ void Unmanaged::Look::run() {
     // It holds nothing now. Its context may come at any time.
     const bool begun = std::ranges::any_of(client.sessions, [&](Session* session) {
       const auto known = session->outside.find(seen_.device);
-      return known != session->outside.end() && known->second.begun;
+      return known != session->outside.end() && known->second.begun && known->second.room.is_zero();
     });
     charge_client(client, begun ? policy().context_overhead : Bytes{}, {}, false);
   }

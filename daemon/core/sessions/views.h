@@ -24,6 +24,9 @@ struct DeviceView {
   Bytes outside;                         ///< charged besides the pool: declared memory and contexts
   Bytes unexplained;                     ///< in use at the last look at the driver, with no known holder
   std::optional<TimePoint> claim_asked;  ///< when the oldest claim that waits was asked for
+  Bytes contexts{};                      ///< of `missing`: contexts of sessions have taken it
+  std::size_t contexts_refused = 0;      ///< for want of memory
+  std::optional<TimePoint> context_refused_at{};  ///< the last one
 };
 
 /// What a tenant has published.

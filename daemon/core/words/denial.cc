@@ -44,8 +44,10 @@ std::string shortage_in_words(const Denial& denial) {
   if (!denial.kept_for_others.is_zero()) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
-  if (!denial.missing.is_zero())
-    words += "; " + to_string(denial.missing) + " are missing at present, because others use the device";
+  if (const Bytes others = denial.missing.minus(denial.contexts); !others.is_zero())
+    words += "; " + to_string(others) + " are missing at present, because others use the device";
+  if (!denial.contexts.is_zero())
+    words += "; " + to_string(denial.contexts) + " were given to the driver for contexts of programs";
   if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";
   if (!denial.asked_back.is_zero())
     words += "; borrowers are asked to give back " + to_string(denial.asked_back);
@@ -56,6 +58,8 @@ std::string shortage_in_words(const Denial& denial) {
 
 std::string asked_in_words(const Denial& denial) {
   const std::string asked = to_string(denial.asked);
+  if (!denial.context.is_zero())
+    return asked + " that the driver lacks for a context of about " + to_string(denial.context);
   return denial.asked_min < denial.asked ? asked + " (at least " + to_string(denial.asked_min) + ")" : asked;
 }
 

@@ -46,6 +46,7 @@ struct Denial {
   std::string tenant;
   Bytes asked;
   Bytes asked_min;
+  Bytes context;  ///< of a request for a context, what that takes; `asked` is what the driver lacks for it
   Bytes slice_limit;
   Quota quota;
   Bytes charged;                ///< to the tenant
@@ -58,9 +59,10 @@ struct Denial {
   bool by_jobs = false;     ///< the limit would have room if other jobs had reserved no more than they use
   Bytes pool;
   Bytes free;
-  Bytes missing;               ///< of `pool`: the driver does not give it, because others use the device
-  Bytes returning;             ///< on its way back
-  Bytes asked_back;            ///< of borrowers
+  Bytes missing;     ///< of `pool`: the driver does not give it, because others or contexts use the device
+  Bytes contexts;    ///< of `missing`: contexts of clients have taken it
+  Bytes returning;   ///< on its way back
+  Bytes asked_back;  ///< of borrowers
   Bytes kept_for_others;       ///< of `free`: what others' guarantees still need
   Bytes guaranteed_to_others;  ///< of `pool`
   Bytes charged_to_others;

@@ -7,10 +7,12 @@
 
 namespace gpumem::core {
 
-/// A growth that asks for memory: of one device, or of several, all or nothing. Or a job's reservation.
+/// A growth that asks for memory: of one device, or of several, all or nothing. Or a job's reservation, or
+/// room for a context: what the driver lacks for it.
 struct Request {
+  enum class Kind { kGrowth, kReservation, kContext };
   struct Part {
-    SliceId slice;  ///< none: it is for a reservation
+    SliceId slice;  ///< of a growth
     DeviceIndex device = 0;
     Bytes bytes;
     Bytes min_bytes;  ///< content with this; at most `bytes`
@@ -30,8 +32,12 @@ struct Request {
   std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
   CommandJobId job{};         ///< the job of the leaf `tenant`; none: of no job
   bool is_extra = false;      ///< as of Grow
+  Kind kind = Kind::kGrowth;
+  Bytes context{};  ///< of kContext: what the context is expected to take in all
 
-  bool is_reservation() const { return !parts.front().slice; }
+  bool is_growth() const { return kind == Kind::kGrowth; }
+  bool is_reservation() const { return kind == Kind::kReservation; }
+  bool is_context() const { return kind == Kind::kContext; }
   bool is_for(DeviceIndex device) const {
     return std::ranges::find(parts, device, &Part::device) != parts.end();
   }
@@ -39,7 +45,7 @@ struct Request {
   const Part& part_on(DeviceIndex device) const { return *std::ranges::find(parts, device, &Part::device); }
 };
 
-/// A request that is granted: its bytes are charged as offered, or reserved.
+/// A request that is granted: its bytes are charged as offered, reserved, or outside the pool.
 struct Granted {
   Request request;
   boost::container::small_vector<Bytes, 1> bytes;  ///< of each part

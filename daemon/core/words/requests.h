@@ -61,6 +61,18 @@ struct DeclareCharge {
   std::string device;  ///< UUID
   Bytes bytes;         ///< in all
 };
+/// The session's process is about to make a context on the device. Answered when the driver has memory for
+/// it.
+struct AnnounceContext {
+  std::string device;  ///< UUID
+  Duration wait{};
+};
+/// What has become of an announced context.
+struct ContextDone {
+  enum class Outcome : std::uint64_t { kMade, kFailed, kOutOfMemory };
+  std::string device;  ///< UUID
+  Outcome outcome = Outcome::kMade;
+};
 /// A handle of a range of the slice's memory, for sessions of the same tenant.
 struct ExportHandle {
   SliceId slice{};
@@ -169,7 +181,8 @@ struct Spent {
 struct Describe {};
 struct Explain {};
 
-/// Each of the requests. A transport that does not have one of them fails its test.
+/// Each of the requests but those of contexts, which only the lane has. A transport that does not have one of
+/// them fails its test.
 using AnyRequest =
     std::variant<OpenSlice, CloseSlice, Grow, Return, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport,
                  Publish, MapRegion, MapOrReserve, ReleaseReservation, RemoveRegion, DeclareCharge, Ping,

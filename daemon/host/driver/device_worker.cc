@@ -112,6 +112,7 @@ void DeviceWorker::carry_out(DriverJob job) {
     job.destroy[i].clear();
     if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
     const core::Job::Step& step = job.job.steps[i];
+    if (step.keep_free && step.create.empty()) result.result.room = room_beside(*step.keep_free);
     for (const core::Extent& extent : step.create) {
       std::optional<Bytes>& room = result.result.room;
       if (step.keep_free) room = room_beside(*step.keep_free);

@@ -159,6 +159,10 @@ Result<void> Loop::apply(core::Policy policy, std::string cause) {
   return applied;
 }
 
+void Loop::set_observer(core::Observer* observer) {
+  run_and_wait([&](core::Broker&, core::TimePoint) { observer_ = observer; });
+}
+
 void Loop::post(Work work) {
   boost::asio::post(io_, [this, work = std::move(work)] { run(work); });
 }
@@ -274,6 +278,12 @@ void Loop::do_effect(core::ForgetSession& effect) {
   client.mapped().link->forget();
 }
 
+// Where too many looks wait already, one of these comes soon enough.
+void Loop::do_effect(core::LookAtDevices& effect) {
+  if (observer_ != nullptr)
+    static_cast<void>(observer_->look({.account = effect.account}, [](core::Broker&, core::TimePoint) {}));
+}
+
 void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
   const auto client = clients_.find(session);
   // With the lane its extents may be gone, while the session is kept until they have come back.
@@ -304,6 +314,13 @@ RequestId Loop::reserve_for_job(SessionId session, const core::ReserveForJob& re
   const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));
   run([&](core::Broker& broker, core::TimePoint at) { broker.reserve_for_job(id, session, request, at); });
+  return id;
+}
+
+RequestId Loop::announce_context(SessionId session, const core::AnnounceContext& request, GrowAnswer answer) {
+  const RequestId id = request_ids_.next();
+  pending_.add(id, session, std::move(answer));
+  run([&](core::Broker& broker, core::TimePoint at) { broker.announce_context(id, session, request, at); });
   return id;
 }
 

@@ -64,6 +64,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   NamedDescriptors drain();
   /// Sessions that hold memory or may still ask for some.
   std::size_t session_count();
+  /// From now on `observer`, which outlives the loop's service or is taken away by null, looks at the devices
+  /// when a context has been made.
+  void set_observer(core::Observer* observer);
   /// Puts another policy in force. Errors  as core::Broker::apply.
   Result<void> apply(core::Policy policy, std::string cause = {});
 
@@ -77,6 +80,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   RequestId grow(SessionId session, const core::Grow& request, GrowAnswer answer) override;
   RequestId reserve_for_job(SessionId session, const core::ReserveForJob& request,
                             GrowAnswer answer) override;
+  RequestId announce_context(SessionId session, const core::AnnounceContext& request,
+                             GrowAnswer answer) override;
   RequestId map_region(SessionId session, const core::MapRegion& request, MapAnswer answer) override;
   void cancel(RequestId request) override;
   std::optional<core::HandleBytes> fabric_handle(ExtentId extent) const override {
@@ -144,6 +149,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::SignalSession& effect);
   void do_effect(core::SignalForeignProcess& effect);
   void do_effect(core::ForgetSession& effect);
+  void do_effect(core::LookAtDevices& effect);
   void end_requests_of(SessionId session);
   void publish(SessionId session);
   void publish_soon();
@@ -179,6 +185,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   std::unordered_map<SessionId, Client> clients_;
   PendingGrowths pending_;
   PendingMaps pending_maps_;
+  core::Observer* observer_ = nullptr;
   core::PacketReceiver* receiver_ = nullptr;  ///< once it listens
   std::thread thread_;
 };

@@ -285,6 +285,7 @@ class Machine : public CoreWorld<> {
   std::map<RequestId, NameReserved> reserved;
   std::map<GrantId, SessionId> offers;
   std::vector<SessionId> forgotten;
+  int looks = 0;  ///< at the devices, that the broker wants
   std::map<SessionId, std::vector<ExtentId>> held;
   std::map<LeaseId, ExtentId> adopted;  ///< by the latest broker from the one before
   std::map<SessionId, int> bells;
@@ -360,6 +361,7 @@ class Machine : public CoreWorld<> {
   void take(SignalSession& effect) { signals.emplace_back(effect.session, effect.signal); }
   void take(SignalForeignProcess& effect) { foreign_signals.push_back(effect); }
   void take(ForgetSession& effect) { forgotten.push_back(effect.session); }
+  void take(LookAtDevices&) { ++looks; }
 
   std::set<SessionId> rung_;
   std::map<ExtentId, OfferedLease> lent_;

@@ -32,11 +32,12 @@ Body full() {
 template <class Body>
 struct Frame : testing::Test {};
 using Bodies =
-    testing::Types<Hello, BeginJob, ReserveForJob, DescribeJob, JobBegun, JobDescribed, OpenSlice, CloseSlice,
-                   Grow, Return, Charge, Ping, Cancel, Accept, Spent, Goodbye, ExportHandle, ImportHandle,
-                   RevokeHandle, ReleaseImport, Publish, MapRegion, MapOrReserve, ReleaseReservation,
-                   RemoveRegion, NameReserved, Published, RegionMapped, HandleExported, Imported, Describe,
-                   Explain, Welcome, SliceOpened, Waiting, Granted, Done, Failed, Described, Explained>;
+    testing::Types<Hello, BeginJob, ReserveForJob, AnnounceContext, ContextDone, DescribeJob, JobBegun,
+                   JobDescribed, OpenSlice, CloseSlice, Grow, Return, Charge, Ping, Cancel, Accept, Spent,
+                   Goodbye, ExportHandle, ImportHandle, RevokeHandle, ReleaseImport, Publish, MapRegion,
+                   MapOrReserve, ReleaseReservation, RemoveRegion, NameReserved, Published, RegionMapped,
+                   HandleExported, Imported, Describe, Explain, Welcome, SliceOpened, Waiting, Granted, Done,
+                   Failed, Described, Explained>;
 TYPED_TEST_SUITE(Frame, Bodies);
 
 TYPED_TEST(Frame, ComesAsItIsSent) {

@@ -18,6 +18,8 @@ constexpr Bytes kAlignment{512};
 constexpr int kMostRounds = 4;
 constexpr std::chrono::seconds kReturnPatience{1};
 constexpr std::chrono::milliseconds kLookAgain{5};
+// So often may a context fail for want of memory. The broker expects twice as much each time.
+constexpr int kContextAttempts = 6;
 
 AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
   return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
@@ -264,38 +266,40 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
   }
 }
 
-// The broker keeps no queue for what is declared: who waits looks whether others have given something back.
-Result<void> DeviceMemory::declare_patiently(Slices& to, Bytes bytes) {
-  auto declared = outside_.more(bytes);
+// The broker keeps no queue for what it does not lend: who waits looks whether others have given something
+// back.
+template <class Ask>
+Result<void> DeviceMemory::look_patiently(Slices& to, Bytes bytes, const Ask& ask) {
+  Result<void> granted = ask(to);
   const auto may_make_room = [&](const Error& refused) {
     const auto figures = figures_of(to);
     return refused.code == Code::kResourceExhausted && figures &&
            budget_.used() <= Bytes{figures->tenant_limit};
   };
-  const bool may_come_true = !declared && (is_away(declared.error()) || may_make_room(declared.error()));
+  const bool may_come_true = !granted && (is_away(granted.error()) || may_make_room(granted.error()));
   const auto begun = WaitPolicy::Clock::now();
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
-  if (wait.count() == 0) return declared;
+  if (wait.count() == 0) return granted;
   const client::SignalWatch signals;
   const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
-  while (!declared && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
+  while (!granted && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     if (signals.seen() != 0) {
-      declared = signals.error();
+      granted = signals.error();
       break;
     }
     std::this_thread::sleep_for(kLookAgain);
-    declared = outside_.more(bytes);
+    granted = ask(to);
   }
-  if (!declared) waits_.timed_out(bytes, WaitPolicy::Clock::now());
-  return declared;
+  if (!granted) waits_.timed_out(bytes, WaitPolicy::Clock::now());
+  return granted;
 }
 
 CUresult DeviceMemory::charge_outside(const char* call, Bytes bytes) {
   const CUresult reserved = reserve(call, bytes);
   if (reserved != CUDA_SUCCESS) return reserved;
-  const CUresult declared = ask_tenant(
-      call, bytes, bytes, [&](const Slices&) { return outside_.more(bytes); },
-      [&](Slices& to) { return declare_patiently(to, bytes); });
+  const auto declare = [&](const Slices&) { return outside_.more(bytes); };
+  const CUresult declared =
+      ask_tenant(call, bytes, bytes, declare, [&](Slices& to) { return look_patiently(to, bytes, declare); });
   if (declared != CUDA_SUCCESS) release(bytes);
   return declared;
 }
@@ -306,7 +310,48 @@ CUresult DeviceMemory::check_context(const char* call, Bytes bytes) {
     // Where the figures are not to be had, the driver decides.
     return figures ? check_room(*figures, bytes) : Result<void>();
   };
-  return ask_tenant(call, bytes, limit(), look, look);
+  return ask_tenant(call, bytes, limit(), look, [&](Slices& to) { return look_patiently(to, bytes, look); });
+}
+
+// A context that fails is announced again, and the broker expects it to take more.
+CUresult DeviceMemory::make_context(const char* call, const std::function<CUresult()>& make) {
+  using std::chrono::milliseconds;
+  const auto begun = WaitPolicy::Clock::now();
+  const milliseconds wait = waits_.wait_for({}, begun);
+  for (int attempt = 1;; ++attempt) {
+    const auto waited = std::chrono::ceil<milliseconds>(WaitPolicy::Clock::now() - begun);
+    const CUresult announced = announce_context(call, std::max(wait - waited, milliseconds::zero()));
+    if (announced != CUDA_SUCCESS) return announced;
+    const CUresult made = make();
+    tell_context(made);
+    if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
+    if (attempt < kContextAttempts) continue;
+    messages_.tell(std::string(call) + ": the driver has no memory for a context; see `gpumem why`");
+    return made;
+  }
+}
+
+CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseconds wait) {
+  const client::WaitNotice notice(waits_told_, wait_text({}, wait));
+  const auto ask = [](const Slices& of, std::chrono::nanoseconds patience) -> Result<void, GrowError> {
+    const auto index = of.connection().device_index(of.engine().properties().device);
+    if (!index) return GrowError(index.error());
+    client::Lane& lane = of.connection().lane();
+    const auto answer = lane.deadline();
+    return lane.announce_context({static_cast<std::uint64_t>(patience.count()), *index},
+                                 {answer, {}, answer + patience});
+  };
+  const auto announced = ask_usable(ask, wait);
+  if (announced || is_away(announced.error())) return CUDA_SUCCESS;
+  waits_.timed_out({}, WaitPolicy::Clock::now());
+  return refuse(call, {}, announced.error());
+}
+
+void DeviceMemory::tell_context(CUresult made) {
+  const auto index = slices().connection().device_index(slices().engine().properties().device);
+  const bool lacks_memory = made == CUDA_ERROR_OUT_OF_MEMORY;
+  const std::uint64_t outcome = made == CUDA_SUCCESS ? 0 : lacks_memory ? 2 : 1;
+  if (index) (void)slices().connection().lane().context_done({*index, outcome});
 }
 
 Bytes DeviceMemory::charge_outside_up_to(Bytes bytes) {
@@ -338,7 +383,7 @@ std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Byt
 
 std::string DeviceMemory::wait_text(Bytes bytes, std::chrono::milliseconds wait) const {
   constexpr std::size_t kShortUuid = 12;  // as `gpumem` shows it
-  return "waiting for " + to_string(bytes) + " of " +
+  return "waiting for " + (bytes.is_zero() ? "memory for a context" : to_string(bytes)) + " of " +
          slices().engine().properties().device.substr(0, kShortUuid) + "; at most " + span_text(wait);
 }
 

@@ -129,6 +129,12 @@ class DeviceMemory {
   /// broker charges what it sees of contexts.
   /// Errors  OUT_OF_MEMORY: the tenant is above its limit, or would be. Idle memory has gone back then.
   CUresult check_context(const char* call, Bytes bytes);
+  /// Has the driver make a context by `make`. It is announced, so that the broker leaves the driver memory
+  /// for it. Without a broker at present, the driver decides. Returns the driver's result.
+  /// Errors  OUT_OF_MEMORY: the driver has none.   Blocks  while others hold the memory.
+  CUresult make_context(const char* call, const std::function<CUresult()>& make);
+  /// To be held while the primary context is made: threads that retain it at once make one.
+  Mutex& primary_context() { return primary_context_; }
   /// Sets the function that has the driver give back its own idle memory. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
@@ -158,9 +164,12 @@ class DeviceMemory {
   std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
-  /// Declares `bytes` more; if the tenant has no room and others may make some, or there is no broker just
-  /// now, waits as the settings say.
-  Result<void> declare_patiently(Slices& to, Bytes bytes);
+  /// Calls `ask` for `bytes`, and repeats it as long as the settings say: while the tenant has no room and
+  /// others may make some, or while there is no broker.
+  template <class Ask>
+  Result<void> look_patiently(Slices& to, Bytes bytes, const Ask& ask);
+  CUresult announce_context(const char* call, std::chrono::milliseconds wait);
+  void tell_context(CUresult made);
   /// Frees what could not be freed while a graph was being captured.
   void free_deferred();
 
@@ -181,6 +190,7 @@ class DeviceMemory {
   Declaration outside_;
   Mutex replacing_;  ///< held for the broker's answers
   std::vector<int> peers_ GPUMEM_GUARDED_BY(replacing_);
+  Mutex primary_context_;
   Mutex mutex_;
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
 };
