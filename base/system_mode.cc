@@ -101,12 +101,14 @@ uid_t Rules::least_uid_in(std::string_view login_defs) {
   return least;
 }
 
-bool Rules::leave_to_driver(const ProcessFacts& process) const {
+const char* Rules::why_left(const ProcessFacts& process) const {
   const auto is_its_name = [&](const std::string& name) {
     return name.substr(0, kCommBytes) == process.name;
   };
-  return process.is_filtered || process.has_changed_user || process.uid < least_uid ||
-         std::ranges::any_of(except, is_its_name);
+  if (process.is_filtered) return "it runs under seccomp";
+  if (process.has_changed_user) return "it has the rights of another user";
+  if (process.uid < least_uid) return "its user is below UID_MIN";
+  return std::ranges::any_of(except, is_its_name) ? "its name is in [system] except" : nullptr;
 }
 
 }  // namespace gpumem::system_mode

@@ -47,7 +47,9 @@ struct Rules {
   static Rules read(const std::filesystem::path& runtime_folder);
   /// The words that UID_MIN is read from.
   static uid_t least_uid_in(std::string_view login_defs);
-  bool leave_to_driver(const ProcessFacts& process) const;
+  bool leave_to_driver(const ProcessFacts& process) const { return why_left(process) != nullptr; }
+  /// Why the process is left to the driver, in words after "because"; null: it is not.
+  const char* why_left(const ProcessFacts& process) const;
 };
 
 }  // namespace gpumem::system_mode

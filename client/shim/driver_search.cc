@@ -35,11 +35,12 @@ Path named_folder() {
 }
 
 /// Folders in the order in which `file` is looked for. Only absolute ones: the loader takes a path without a
-/// slash for a name, and finds the shim by it.
+/// slash for a name, and finds the shim by it. In system mode the loader has looked through LD_LIBRARY_PATH
+/// in vain when the program started; what the program has set since is for its children.
 std::vector<Path> folders(const std::string& file) {
   std::vector<Path> all;
   if (const Path named = named_folder(); !named.empty()) all.push_back(std::filesystem::absolute(named));
-  std::string_view rest = environment("LD_LIBRARY_PATH");
+  std::string_view rest = is_system_mode() ? std::string_view() : environment("LD_LIBRARY_PATH");
   while (!rest.empty()) {
     const std::size_t end = rest.find_first_of(":;");
     const Path folder = rest.substr(0, end);
@@ -87,7 +88,8 @@ void say_missing(const std::string& what) {
 
 RealLibrary find_real_library(const std::string& file) {
   std::string why;
-  if (const Path named = named_folder(); !named.empty() && file == "libcuda.so.1") {
+  const Path named = named_folder();
+  if (!named.empty() && file == "libcuda.so.1" && !is_system_mode()) {
     // If the user names a driver, no other one is searched for.
     const Path path = std::filesystem::absolute(named) / file;
     if (void* const handle = load(path, why); handle != nullptr) return {handle, path.parent_path()};

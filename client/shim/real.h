@@ -65,9 +65,10 @@ struct RealLibrary {
 
 /// Loads the real driver's library `file` by its path. If $GPUMEM_REAL_LIBCUDA names a libcuda.so.1 or a
 /// folder, that folder is the first, and for libcuda.so.1 the only one; then come those of LD_LIBRARY_PATH,
-/// those of the loader's cache, and where drivers are installed. A shim is never taken for the driver:
-/// neither this file under any name nor another one of the kind. If there is none, one line on stderr says
-/// what to do, except in system mode.
+/// those of the loader's cache, and where drivers are installed. In system mode the named folder is only the
+/// first, and LD_LIBRARY_PATH does not count. A shim is never taken for the driver: neither this file under
+/// any name nor another one of the kind. If there is none, one line on stderr says what to do, except in
+/// system mode.
 RealLibrary find_real_library(const std::string& file);
 
 /// Which of the driver's libraries this shim stands for. Each of the two shims defines its own.

@@ -13,7 +13,7 @@ bool is_system_mode() {
   Dl_info self{};
   if (::dladdr(reinterpret_cast<const void*>(&is_system_mode), &self) == 0) return false;
   return system_mode::is_system_folder(std::filesystem::path(self.dli_fname).parent_path()) &&
-         ::secure_getenv("GPUMEM_RUNTIME_DIR") == nullptr;
+         ::secure_getenv("GPUMEM_JOB") == nullptr;
 }
 
 }  // namespace gpumem::shim

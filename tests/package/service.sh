@@ -35,7 +35,7 @@ can_borrow() { as_user ann python3 /opt/borrow.py > "$work/said" 2>&1; }
 . "$here/service/life.sh"
 boot
 provide_packages
-for phase in installed configured shared compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
+for phase in busy installed lends_what_there_is serves_the_machine configured shared compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
   step "$phase"
   "$phase"
 done

@@ -1,8 +1,11 @@
 #include "client/cli/check/check.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 
+#include "base/system_mode.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 
@@ -44,7 +47,8 @@ class ProgramLook {
   void driver(const MappedDriver& drop_in, const std::vector<MappedDriver>& real);
   void bypass(const std::vector<MappedDriver>& real);
   void copies();
-  void sessions(const Monitor& monitor);
+  void sessions(const Monitor& monitor, const std::filesystem::path& runtime_folder);
+  std::string why_left(const std::filesystem::path& runtime_folder) const;
   void past_broker(const Monitor& monitor);
 
   ProgramReport& report_;
@@ -161,11 +165,25 @@ void ProgramLook::copies() {
 void ProgramLook::broker(const std::filesystem::path& runtime_folder) {
   const auto monitor = Monitor::connect(runtime_folder);
   if (!monitor) return add("broker", State::kFail, monitor.error().message);
-  sessions(*monitor);
+  sessions(*monitor, runtime_folder);
   past_broker(*monitor);
 }
 
-void ProgramLook::sessions(const Monitor& monitor) {
+/// Why system mode leaves the process to the driver, as far as can be seen. Empty: it does not.
+std::string ProgramLook::why_left(const std::filesystem::path& runtime_folder) const {
+  const auto is_of_system = [](const MappedDriver& one) {
+    return one.is_drop_in == true &&
+           system_mode::is_system_folder(std::filesystem::path(one.path).parent_path());
+  };
+  if (variables_.contains("GPUMEM_JOB") || std::ranges::none_of(report_.drivers, is_of_system)) return {};
+  if (::access(system_mode::kOff, F_OK) == 0) return std::string("there is a file ") + system_mode::kOff;
+  const auto status = read_proc_file(report_.pid, "status");
+  const auto facts = status ? system_mode::ProcessFacts::in(*status) : std::nullopt;
+  const char* const why = facts ? system_mode::Rules::read(runtime_folder).why_left(*facts) : nullptr;
+  return why != nullptr ? why : std::string();
+}
+
+void ProgramLook::sessions(const Monitor& monitor, const std::filesystem::path& runtime_folder) {
   const auto all = monitor.sessions();
   if (!all) return add("session", State::kFail, all.error().message);
   std::string text;
@@ -187,6 +205,9 @@ void ProgramLook::sessions(const Monitor& monitor) {
             size_text(declared) + " charged besides";
   }
   if (!text.empty()) return add("session", State::kOk, text);
+  if (const std::string why = why_left(runtime_folder); !why.empty())
+    return add("session", State::kWarn,
+               "the broker has none of this process: system mode leaves it to the driver, because " + why);
   add("session", State::kWarn,
       "the broker has none of this process: it has borrowed nothing yet, its child does, or it bypasses the "
       "broker");

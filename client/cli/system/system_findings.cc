@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/system_mode.h"
 #include "client/cli/system/system_switch.h"
 #include "client/cli/views/text.h"
@@ -49,7 +51,10 @@ Finding find_library(const SystemLibrary& library) {
   return finding;
 }
 
-Finding find_switch() {
+Finding find_switch(const std::vector<SystemLibrary>& libraries) {
+  if (!is_system_enabled() && std::ranges::any_of(libraries, &SystemLibrary::is_drop_in_first))
+    return {"system_mode", State::kFail, "disabled, but the loader still finds the drop-in driver first",
+            "gpumem system disable"};
   if (!is_system_enabled())
     return {"system_mode", State::kWarn, "disabled: only programs under gpumem run borrow",
             "gpumem system enable"};
@@ -91,8 +96,9 @@ void find_served(const std::filesystem::path& runtime_folder, std::vector<Findin
 }  // namespace
 
 std::vector<Finding> system_findings(const std::filesystem::path& runtime_folder) {
-  std::vector<Finding> findings{find_switch()};
-  for (const SystemLibrary& library : system_libraries()) findings.push_back(find_library(library));
+  const auto libraries = system_libraries();
+  std::vector<Finding> findings{find_switch(libraries)};
+  for (const SystemLibrary& library : libraries) findings.push_back(find_library(library));
   if (is_system_enabled()) find_served(runtime_folder, findings);
   return findings;
 }

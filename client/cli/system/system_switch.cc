@@ -1,6 +1,8 @@
 #include "client/cli/system/system_switch.h"
 
+#include <fcntl.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,12 +13,15 @@
 
 #include "base/loader_cache.h"
 #include "base/system_mode.h"
+#include "base/unique_fd.h"
 #include "client/cli/system/exported_names.h"
 
 namespace gpumem::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr fs::perms kReadableByAll{0755};
 
 /// A folder of the installation that this program is part of.
 fs::path installed(const char* folder) {
@@ -47,18 +52,23 @@ Result<void> run_ldconfig() {
   return Error{Code::kFailedPrecondition, std::string(program) + " has failed"};
 }
 
-/// Every program of the machine loads the file, so root alone may change it.
+/// Every program of the machine loads the file: all users may read it, and root alone may change it or a
+/// folder on its path.
 Result<void> check_owner(const fs::path& file) {
   std::error_code failed;
-  const fs::path real = fs::canonical(file, failed), folder = real.parent_path();
-  for (const fs::path& one : {real, folder, folder.parent_path()}) {
+  const fs::path real = fs::canonical(file, failed);
+  for (fs::path one = real;; one = one.parent_path()) {
     struct stat info {};
     if (::stat(one.c_str(), &info) != 0) return errno_error(errno, "cannot look at " + one.string());
-    if (info.st_uid != 0 || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    const bool is_sticky = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
+    if (info.st_uid != 0 || (!is_sticky && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0))
       return Error{Code::kFailedPrecondition, "users other than root may change " + one.string() +
                                                   ": install gpumem where they may not"};
+    if ((info.st_mode & (S_ISDIR(info.st_mode) ? S_IXOTH : S_IROTH)) == 0)
+      return Error{Code::kFailedPrecondition,
+                   "users other than root may not read " + one.string() + ": install gpumem where they may"};
+    if (one == one.root_path()) return {};
   }
-  return {};
 }
 
 Result<void> check_library(const SystemLibrary& library) {
@@ -100,24 +110,53 @@ Result<void> put_in_place(const SystemLibrary& library) {
   const fs::path name = place.parent_path() / place.stem();  // without a version
   std::error_code failed, ignored;
   fs::create_directories(place.parent_path(), failed);
+  fs::permissions(place.parent_path(), kReadableByAll, ignored);
   fs::remove(next, ignored);
   const fs::path file = fs::canonical(library.drop_in, failed);
+  if (!failed && fs::equivalent(file, place, ignored) && fs::exists(name)) return {};  // perhaps read-only
   fs::create_hard_link(file, next, failed);
   if (failed) fs::copy_file(file, next, failed);  // another file system
   if (!failed) fs::rename(next, place, failed);
-  fs::remove(name, ignored);
-  if (!failed) fs::create_symlink(place.filename(), name, failed);
+  if (!failed && !fs::exists(name)) fs::create_symlink(place.filename(), name, failed);
   return failed ? errno_error(failed.value(), "cannot make " + place.string()) : Result<void>();
 }
 
+/// Beside the switch, where ldconfig does not look at it.
+const std::string kAside = std::string(system_mode::kSwitch) + ".new";
+
+/// The switch is there as a whole or not at all: ldconfig may run at any time.
 Result<void> write_switch() {
-  std::error_code failed;
-  fs::create_directories(fs::path(system_mode::kOff).parent_path(), failed);
-  std::ofstream file(system_mode::kSwitch, std::ios::trunc);
+  const fs::path folder_of_off = fs::path(system_mode::kOff).parent_path();
+  std::error_code ignored;
+  fs::create_directories(folder_of_off, ignored);
+  fs::permissions(folder_of_off, kReadableByAll, ignored);
+  std::ofstream file(kAside, std::ios::trunc);
   file << "# gpumem system enable. Removed by: gpumem system disable\n" << system_folder().string() << "\n";
   file.close();
-  if (file && ::chmod(system_mode::kSwitch, 0644) == 0) return {};
-  return errno_error(errno, std::string("cannot write ") + system_mode::kSwitch);
+  if (file && ::rename(kAside.c_str(), system_mode::kSwitch) == 0) return {};
+  auto error = errno_error(errno, std::string("cannot write ") + system_mode::kSwitch);
+  ::unlink(kAside.c_str());
+  return error;
+}
+
+/// Until the end of the process: another one that enables or disables waits. Without the folder there is
+/// nothing to do for either.
+void wait_for_others() {
+  static const UniqueFd folder(
+      ::open(fs::path(system_mode::kSwitch).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.valid()) ::flock(folder.get(), LOCK_EX);
+}
+
+/// Nothing has changed if it fails.
+Result<void> turn_off() {
+  if (::rename(system_mode::kSwitch, kAside.c_str()) != 0 && errno != ENOENT)
+    return errno_error(errno, std::string("cannot remove ") + system_mode::kSwitch);
+  auto cached = run_ldconfig();
+  if (cached)
+    ::unlink(kAside.c_str());
+  else
+    ::rename(kAside.c_str(), system_mode::kSwitch);
+  return cached;
 }
 
 Result<void> turn_on() {
@@ -159,16 +198,20 @@ std::vector<SystemLibrary> system_libraries() {
 
 Result<void> enable_system() {
   if (auto root = check_root(); !root) return root;
+  ::umask(S_IWGRP | S_IWOTH);  // root's own may keep users from what is made here
+  wait_for_others();
+  const bool was_enabled = is_system_enabled();
   auto enabled = turn_on();
-  if (!enabled && is_system_enabled()) static_cast<void>(disable_system());
+  if (enabled) return enabled;
+  if (!was_enabled) ::unlink(system_mode::kSwitch);
+  static_cast<void>(turn_off());
   return enabled;
 }
 
 Result<void> disable_system() {
   if (auto root = check_root(); !root) return root;
-  if (::unlink(system_mode::kSwitch) != 0 && errno != ENOENT)
-    return errno_error(errno, std::string("cannot remove ") + system_mode::kSwitch);
-  return run_ldconfig();
+  wait_for_others();
+  return turn_off();
 }
 
 }  // namespace gpumem::cli

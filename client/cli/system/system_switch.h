@@ -28,12 +28,12 @@ std::filesystem::path system_folder();
 bool is_system_enabled();
 
 /// Has the loader find the drop-in driver first. If it cannot be so, or may not, system mode is disabled when
-/// this returns. Errors  kPermissionDenied: not root; kNotFound: no drop-in driver, or no real one;
-/// kFailedPrecondition: the real
-///         driver has functions that the drop-in one lacks; another user may write to its files; another file
-///         comes first; ldconfig fails.
+/// this returns, unless ldconfig fails: then all is as it was. Errors  kPermissionDenied: not root;
+/// kNotFound: no drop-in driver, or no real one; kFailedPrecondition: the real
+///         driver has functions that the drop-in one lacks; another user may change the drop-in one or may
+///         not read it; another file comes first; ldconfig fails.
 Result<void> enable_system();
-/// Errors  kPermissionDenied: not root; kFailedPrecondition: ldconfig fails.
+/// Errors  kPermissionDenied: not root; kFailedPrecondition: ldconfig fails, and all is as it was.
 Result<void> disable_system();
 
 }  // namespace gpumem::cli

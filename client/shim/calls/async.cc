@@ -58,8 +58,8 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
     if (capturing) return forward();
     const FoundPool found = find();
     if (found.result != CUDA_SUCCESS) return found.result;
-    return found.pool ? allocate_in(found.pool, call, size, stream, out)
-                      : allocate_of_driver(call, found.handle, out, size, forward);
+    if (!found.pool) return allocate_of_driver(call, found.handle, out, size, forward);
+    return or_of_driver(allocate_in(found.pool, call, size, stream, out), found.pool->memory(), forward);
   });
 }
 

@@ -77,11 +77,12 @@ CUresult put_range(const Memory& memory, CUdeviceptr* base, std::size_t* size) {
 
 CUresult calls::cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   return guarded([&] {
-    if (!Process::current().is_brokered()) return real_alloc(dptr, bytesize);
+    const auto forward = [&] { return real_alloc(dptr, bytesize); };
+    if (!Process::current().is_brokered()) return forward();
     const Place place = find_place();
     if (place.result() != CUDA_SUCCESS) return place.result();
-    if (place.found.memory == nullptr) return real_alloc(dptr, bytesize);
-    return allocate_block("cuMemAlloc", place, bytesize, dptr);
+    if (place.found.memory == nullptr) return forward();
+    return or_of_driver(allocate_block("cuMemAlloc", place, bytesize, dptr), *place.found.memory, forward);
   });
 }
 
@@ -101,7 +102,7 @@ CUresult calls::cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t Wid
     if (pPitch == nullptr || !known || !size) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = allocate_block("cuMemAllocPitch", place, *size, dptr);
     if (result == CUDA_SUCCESS) *pPitch = pitch;
-    return result;
+    return or_of_driver(result, *place.found.memory, forward);
   });
 }
 

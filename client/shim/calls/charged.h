@@ -20,6 +20,12 @@ inline CUresult check_current_context(const char* call, Bytes more) {
   return memory != nullptr ? memory->check_context(call, more) : CUDA_SUCCESS;
 }
 
+/// `result` of a request to `memory`, or what `forward` answers where that has left the device to the driver.
+template <class Forward>
+CUresult or_of_driver(CUresult result, const DeviceMemory& memory, const Forward& forward) {
+  return result != CUDA_SUCCESS && memory.is_left_to_driver() ? forward() : result;
+}
+
 /// Forwards a call that has the driver itself allocate memory in the current context: charges what `size_of`
 /// answers for the context's device, has `forward` allocate, and keeps the charge under the name that
 /// `name_of` answers then. What `size_of` answers nothing for is forwarded as it is.
@@ -36,7 +42,7 @@ CUresult forward_charged(const char* call, const SizeOf& size_of, const Forward&
   const Bytes bytes = size_of(current.device);
   if (bytes.is_zero()) return forward();
   const CUresult charged = found.memory->charge_outside(call, bytes);
-  if (charged != CUDA_SUCCESS) return charged;
+  if (charged != CUDA_SUCCESS) return or_of_driver(charged, *found.memory, forward);
   const CUresult result = forward();
   if (result == CUDA_SUCCESS)
     process.outside().add(name_of(), {.memory = found.memory, .bytes = bytes, .context = current.context});

@@ -2,6 +2,7 @@
 // own. A block is mapped in such a way underneath, but not by the program: as of the driver's own blocks, it
 // may not be unmapped, opened to others or have a handle.
 #include "client/shim/calls.h"
+#include "client/shim/calls/charged.h"
 #include "client/shim/memory/process.h"
 #include "client/shim/real.h"
 
@@ -74,8 +75,10 @@ CUresult calls::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     const auto found = Process::current().memory_of(prop->location.id);
     if (found.result != CUDA_SUCCESS) return found.result;
     if (found.memory == nullptr) return forward();
-    return prop->allocFlags.usage == 0 ? create_handle(*found.memory, handle, size, *prop)
-                                       : create_of_driver(*found.memory, handle, size, *prop);
+    const CUresult created = prop->allocFlags.usage == 0
+                                 ? create_handle(*found.memory, handle, size, *prop)
+                                 : create_of_driver(*found.memory, handle, size, *prop);
+    return or_of_driver(created, *found.memory, forward);
   });
 }
 

@@ -86,8 +86,9 @@ DeviceMemory* Process::open_memory_of(CUdevice device) const {
 
 Process::Found Process::memory_of(CUdevice device) {
   if (!is_brokered() || device < 0 || static_cast<std::size_t>(device) >= kDevices) return {};
-  if (DeviceMemory* const known = open_memory_of(device); known != nullptr) return {CUDA_SUCCESS, known};
-  return open(device);
+  DeviceMemory* const known = open_memory_of(device);
+  if (known == nullptr) return open(device);
+  return {CUDA_SUCCESS, known->is_left_to_driver() ? nullptr : known};
 }
 
 Process::Found Process::open(CUdevice device) {
@@ -95,7 +96,7 @@ Process::Found Process::open(CUdevice device) {
   const MutexLock lock(mutex_);
   if (DeviceMemory* const known = memory_[index].load(); known != nullptr) return {CUDA_SUCCESS, known};
   if (state_.load() == State::kRefused) return {CUDA_ERROR_NOT_INITIALIZED, nullptr};  // cuInit has failed
-  if (not_lent_[index]) return {};
+  if (not_lent_[index] || state_.load() == State::kForwarded) return {};
   const DeviceMemory::Parts parts{session_, settings_, captures_};
   const auto open_once = [&] {
     const auto session = session_.usable();
@@ -108,7 +109,8 @@ Process::Found Process::open(CUdevice device) {
     return opened;
   };
   const auto now = WaitPolicy::Clock::now();
-  auto opened = ask_while_away(now + opening_->wait_for({}, now), open_once);
+  const auto patience = is_system_mode() ? kUsualPatience : opening_->wait_for({}, now);
+  auto opened = ask_while_away(now + patience, open_once);
   if (!opened && (is_away(opened.error()) || opened.error().code == Code::kCancelled))
     opening_->timed_out({}, WaitPolicy::Clock::now());
   if (opened) {
@@ -128,8 +130,18 @@ Process::Found Process::open(CUdevice device) {
     client::say("memory of device " + std::to_string(device) + " is not borrowed: " + opened.error().message);
     return {};
   }
+  if (is_system_mode()) {
+    leave_to_driver(index);
+    return {};
+  }
   messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);
   return {CUDA_ERROR_OUT_OF_MEMORY, nullptr};
+}
+
+void Process::leave_to_driver(std::size_t device) {
+  not_lent_[device] = true;
+  if (std::ranges::all_of(memory_, [](const auto& one) { return one.load() == nullptr; }))
+    state_.store(State::kForwarded, std::memory_order_release);
 }
 
 // Copies between devices reach what cuMemAlloc gives without peer access, but borrowed memory only with it.
@@ -171,7 +183,8 @@ DeviceMemory* Process::memory_at(CUdeviceptr address) const {
 std::optional<MemoryFigures> Process::figures(const DeviceMemory::Uuid& uuid) {
   for (const auto& one : memory_) {
     const DeviceMemory* const memory = one.load(std::memory_order_acquire);
-    if (memory != nullptr && memory->uuid() == uuid) return memory->figures();
+    if (memory == nullptr || memory->uuid() != uuid) continue;
+    return memory->is_left_to_driver() ? std::nullopt : std::optional(memory->figures());
   }
   const MutexLock lock(mutex_);
   if (!connect_quietly()) return std::nullopt;

@@ -38,7 +38,8 @@ class Process : public client::OfProcess {
   bool is_brokered() const { return state_.load(std::memory_order_acquire) >= State::kBrokered; }
 
   /// The memory of `device`, whose slice is opened at the first use. Null with SUCCESS: it is the driver's
-  /// own, because nothing is borrowed or the broker does not lend the device.
+  /// own, because nothing is borrowed, the broker does not lend the device, or in system mode its slice
+  /// cannot be opened, or DeviceMemory::is_left_to_driver.
   struct Found {
     CUresult result = CUDA_SUCCESS;
     DeviceMemory* memory = nullptr;
@@ -92,6 +93,8 @@ class Process : public client::OfProcess {
   void connect_by_system() GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   Found open(CUdevice device);
+  /// All of them, if none is open.
+  void leave_to_driver(std::size_t device) GPUMEM_REQUIRES(mutex_);
   void allow_copies(DeviceMemory& opened) GPUMEM_REQUIRES(mutex_);
 
   std::atomic<State> state_{State::kNew};

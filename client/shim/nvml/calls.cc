@@ -44,8 +44,11 @@ bool shows_device() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// The shim libcuda.so.1 knows what is lent. A driver in its place does not have the function.
+/// The shim libcuda.so.1 knows what is lent. A driver in its place does not have the function: the one that
+/// the program has loaded, or the one beside this library.
 Figures find_figures() {
+  if (void* const loaded = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); loaded != nullptr)
+    return reinterpret_cast<Figures>(::dlsym(loaded, "gpumem_shim_figures"));
   Dl_info self{};
   if (::dladdr(reinterpret_cast<const void*>(&find_figures), &self) == 0) return nullptr;
   const auto beside = std::filesystem::path(self.dli_fname).parent_path() / "libcuda.so.1";

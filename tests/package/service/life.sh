@@ -1,6 +1,24 @@
 # The life of an installation, one function for each phase; service.sh calls them in turn.
 # shellcheck shell=bash
 
+# start_program USER ARGUMENT...: one that knows nothing of gpumem (program.py), until stop_program.
+start_program() {
+  rm -f "$work/program.in"
+  mkfifo "$work/program.in"
+  as_user "$1" /usr/bin/python3 /opt/program.py "${@:2}" hold < "$work/program.in" > "$work/program.out" 2>&1 & program=$!
+  exec 9> "$work/program.in"
+  await 'a program that holds memory' grep -q init= "$work/program.out"
+}
+stop_program() { exec 9>&-; wait "$program" || fail "a program failed: $(cat "$work/program.out")"; }
+
+# A machine with a driver, and a GPU that somebody uses, before there is anything of gpumem.
+busy() {
+  inside sh -c 'dpkg-deb -x /opt/gpumem-debs/first/gpumem_*.deb /opt/unpacked && echo /dev/shm/machine > /etc/ld.so.conf.d/nvidia.conf'
+  inside /opt/unpacked/usr/bin/gpumem-sim create /dev/shm/machine 1x24GiB > "$work/said" 2>&1 || fail 'no simulated machine'
+  inside ldconfig
+  start_program nobody take 18432
+}
+
 installed() {
   install first gpumem || fail 'the broker and its command cannot be installed'  # gpumemd and gpumem
   for library in libcuda.so.1 libnvidia-ml.so.1; do
@@ -18,6 +36,56 @@ installed() {
   inside systemd-analyze security --threshold=30 --no-pager gpumemd.service > "$work/said" 2>&1 ||
     fail 'the service is exposed'
   tail -n 1 "$work/said"
+}
+
+missing() { inside gpumem status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"][0]["missing"] >> 30)'; }
+lends_what_there_is() {
+  is_serving || fail 'the broker does not start beside a program with 18 of 24 GiB'
+  [ "$(missing)" = 17 ] || fail "$(missing) GiB are missing"
+  shows 'of the pool of 21.59GiB are missing' journalctl -u gpumemd.service || fail 'the log does not say what is missing'
+  inside sh -c 'printf "[[tenant]]\nname = \"root\"\nuser = \"root\"\nguarantee = \"8GiB\"\n" >> /etc/gpumemd/gpumemd.toml'
+  inside systemctl restart gpumemd.service || fail 'the broker does not start with a guarantee that is missing'
+  inside gpumem check > "$work/said" 2>&1 || true
+  said "are missing, because others use the device: python3 (pid"
+  said "tenant 'root' has 0B of 8GiB"
+  stop_program
+  await 'the rest of the pool' test_missing 0
+  inside gpumem check > "$work/said" 2>&1 || true  # there are no /dev/nvidia*
+  said '2MiB borrowed, mapped and given back'
+  ! grep missing "$work/said" || fail 'memory is missing in a whole pool'
+  inside sed -i '/^\[\[tenant\]\]/,$d' /etc/gpumemd/gpumemd.toml
+}
+test_missing() { [ "$(missing)" = "$1" ]; }
+
+left='init=0 total=24576 sockets=0 threads=1 late=False'
+# By gpumem system enable, which stays enabled until the packages are purged.
+serves_the_machine() {
+  local served='init=0 total=22118 sockets=[1-9]* late=False'
+  inside useradd carl
+  inside usermod -aG gpumem carl
+  inside gpumem system enable > "$work/said" 2>&1 || fail 'system mode cannot be enabled'
+  start_program carl
+  gets "$served"
+  inside kill -STOP "$(broker_pid)"
+  gets "$left"
+  inside kill -CONT "$(broker_pid)"
+  inside systemctl --quiet stop "${broker_units[@]}"
+  gets "$left"
+  inside systemctl start "${broker_units[@]}"
+  gets "$served"
+  inside sh -c 'dpkg -i /opt/gpumem-debs/first/gpumem_*.deb /opt/gpumem-debs/first/gpumemd_*.deb' > "$work/said" 2>&1 ||
+    fail 'an upgrade fails'
+  gets "$served"
+  echo >&9
+  await 'memory for a program that has borrowed since before' grep -q '^another 0$' "$work/program.out"
+  stop_program
+}
+# gets WORDS: what a program of carl's that starts now gets of the device.
+gets() {
+  local got
+  got=$(as_user carl /usr/bin/python3 /opt/program.py 2>&1) || fail "a program fails: $got"
+  # shellcheck disable=SC2053  # a pattern
+  [[ $got = $1 ]] || fail "a program gets '$got', not '$1'"
 }
 
 configured() {
@@ -194,8 +262,10 @@ reinstalled() {
 
 purged() {
   apt purge gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem || fail 'cannot be purged'
-  local left
-  left=$(inside sh -c 'ls -d /var/lib/gpumemd /run/gpumemd /etc/gpumemd /etc/default/gpumemd 2> /dev/null; \
+  local found
+  found=$(inside sh -c 'ls -d /var/lib/gpumemd /run/gpumemd /etc/gpumemd /etc/gpumem /etc/default/gpumemd \
+    /etc/ld.so.conf.d/00-00-gpumem.conf /usr/lib/gpumem 2> /dev/null; ldconfig -p | grep gpumem/system; \
     find /etc/systemd /usr/lib/systemd /var/lib/systemd -name "gpumemd*"; dpkg -l "*gpumem*" 2> /dev/null | grep "^.[^n]"' || true)
-  [ -z "$left" ] || fail "left behind: $left"
+  [ -z "$found" ] || fail "left behind: $found"
+  gets "$left"
 }

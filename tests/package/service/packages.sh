@@ -18,7 +18,7 @@ provide_packages() {
     dpkg-deb -Zgzip -z1 -b "$work/unpacked" "$debs/next/${name}_next.deb" > /dev/null
     rm -rf "$work/unpacked"
   done
-  cp "$here/service/"*.py "$here/../../client/examples/allocate.c" "$root/opt/"
+  cp "$here/service/"*.py "$here/system_mode/program.py" "$here/../../client/examples/allocate.c" "$root/opt/"
 }
 
 # apt COMMAND...: what it says is in $work/said.

@@ -1,7 +1,9 @@
 """A program that knows nothing of gpumem. Says in one line what it got: total=MiB how many sockets, threads, and what follows.
 
-program.py [filtered] [hold]
-filtered: under seccomp. hold: 64 MiB of device memory, until its input ends
+program.py [filtered] [past FILE] [later] [take MIB] [hold]
+filtered: under seccomp. past: libcuda.so.1 is FILE. later: between cuInit and the first use of the device it waits for a line of
+input. take: so much device memory, in place of 64 MiB. hold: it is held until the input ends; after each line it says what another
+allocation of 64 MiB answers
 """
 import ctypes
 import os
@@ -30,6 +32,11 @@ def library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(name)
 
 
+def allocate(mib: int) -> int:
+    address = ctypes.c_ulonglong()
+    return cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(mib << 20))
+
+
 def nvml_total() -> int:
     nvml = library("libnvidia-ml.so.1")
     device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
@@ -41,21 +48,30 @@ def nvml_total() -> int:
 
 if "filtered" in tasks:
     filter_calls()
-cuda = library("libcuda.so")  # as some programs, which do not care about versions
-cuda = library("libcuda.so.1")
+if "FOR_CHILDREN" in os.environ:
+    os.environ["LD_LIBRARY_PATH"] = os.environ["FOR_CHILDREN"]
+if "past" in tasks:
+    cuda = ctypes.CDLL(tasks[tasks.index("past") + 1])
+else:
+    cuda = library("libcuda.so")  # as some programs, which do not care about versions
+    cuda = library("libcuda.so.1")
 began = time.monotonic()
 result = cuda.cuInit(0)
 took = time.monotonic() - began
-total, context, address = ctypes.c_size_t(), ctypes.c_void_p(), ctypes.c_ulonglong()
+if "later" in tasks:
+    print("started", flush=True)
+    sys.stdin.readline()
+total, context = ctypes.c_size_t(), ctypes.c_void_p()
 if result == 0:
     assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0) == 0
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
     assert cuda.cuCtxPushCurrent_v2(context) == 0
-    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64 << 20)) == 0
+    assert allocate(int(tasks[tasks.index("take") + 1]) if "take" in tasks else 64) == 0
     assert total.value == nvml_total()
 sockets = sum(os.readlink(f"/proc/self/fd/{fd}").startswith("socket:") for fd in os.listdir("/proc/self/fd")
               if os.path.islink(f"/proc/self/fd/{fd}"))
 print(f"init={result} total={total.value >> 20} sockets={sockets} threads={len(os.listdir('/proc/self/task'))}"
       f" late={took > 1}", flush=True)
 if "hold" in tasks:
-    sys.stdin.read()
+    for _ in sys.stdin:
+        print("another", allocate(64), flush=True)

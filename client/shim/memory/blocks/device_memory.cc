@@ -8,6 +8,7 @@
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/blocks.h"
 #include "client/shim/memory/blocks/context.h"
+#include "client/shim/system_mode.h"
 #include "client/slice/borrower.h"
 #include "cuda/event.h"
 
@@ -124,6 +125,7 @@ MemoryFigures DeviceMemory::figures() const {
 
 CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
   free_deferred();
+  if (is_left_to_driver()) return CUDA_ERROR_OUT_OF_MEMORY;
   const Bytes size = takes(bytes);
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
   auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
@@ -261,6 +263,7 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
     if (granted) return CUDA_SUCCESS;
     if (is_replaced(asked)) continue;
     Error why = granted.error();
+    if (leave_to_driver(why)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (why.code != Code::kCancelled) why.code = Code::kResourceExhausted;
     return refuse(call, bytes, GrowError(std::move(why)));
   }
@@ -387,7 +390,14 @@ std::string DeviceMemory::wait_text(Bytes bytes, std::chrono::milliseconds wait)
          slices().engine().properties().device.substr(0, kShortUuid) + "; at most " + span_text(wait);
 }
 
+bool DeviceMemory::leave_to_driver(const Error& why) {
+  const bool leaves = is_away(why) && is_system_mode();
+  if (leaves) is_left_.store(true, std::memory_order_relaxed);
+  return leaves;
+}
+
 CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& why) {
+  if (leave_to_driver(why)) return CUDA_ERROR_OUT_OF_MEMORY;
   const bool is_narrow =
       slices().engine().properties().limit < limit();  // what it cannot have is not there now
   if (why.code == Code::kInternal || (why.code == Code::kInvalidArgument && !is_narrow)) {

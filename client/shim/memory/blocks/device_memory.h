@@ -108,6 +108,9 @@ class DeviceMemory {
     if (!answer) waits_.timed_out(bytes, WaitPolicy::Clock::now());
     return answer;
   }
+  /// In system mode, after a request that no broker has answered as long as it may wait: the device's memory
+  /// is the driver's from now on. Blocks that are there stay.
+  bool is_left_to_driver() const { return is_left_.load(std::memory_order_relaxed); }
   /// Notes that a request was refused, says why, and answers the driver's code for it.
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
@@ -143,6 +146,7 @@ class DeviceMemory {
  private:
   DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
                const cuda::Device& device, const Parts& parts);
+  bool leave_to_driver(const Error& why);
   bool reserve_in_budget(Bytes bytes);
   bool take_room(Bytes bytes);
   void trim_driver() {
@@ -185,7 +189,8 @@ class DeviceMemory {
   client::Pace waits_told_;
   client::RefusalMessages messages_;
   std::function<void()> trim_driver_;
-  client::RefusalMessages failures_;     ///< not for want of memory
+  client::RefusalMessages failures_;  ///< not for want of memory
+  std::atomic<bool> is_left_{false};
   std::atomic<bool> is_ordered_{false};  ///< something was freed in the order of a stream
   Declaration outside_;
   Mutex replacing_;  ///< held for the broker's answers
