@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 
 #include "base/mutex.h"
 #include "cuda/library.h"
@@ -172,6 +173,17 @@ bool Driver::has_direct_access(int ordinal) const {
                                             CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS;
 }
 
+std::string Driver::pci_address(int ordinal) const {
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    return check(api_.cuDeviceGetAttribute(&value, which, ordinal), "cuDeviceGetAttribute") ? value : 0;
+  };
+  char text[32] = {};
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  return text;
+}
+
 Result<Device> Driver::describe(int ordinal) const {
   Device device;
   device.ordinal = ordinal;
@@ -201,6 +213,7 @@ Result<Device> Driver::describe(int ordinal) const {
   device.name = name.data();
   device.total = {total};
   device.granularity = {granularity};
+  device.pci_address = pci_address(ordinal);
   return device;
 }
 

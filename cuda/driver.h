@@ -74,6 +74,7 @@ struct Device {
   Bytes total;
   Bytes granularity;               ///< sizes and addresses of extents are multiples of it
   bool has_direct_access = false;  ///< extents can be made for GPUDirect RDMA
+  std::string pci_address{};       ///< as the kernel writes it: `0000:01:00.0`
 };
 
 /// The CUDA driver as the project uses it: devices, and the raw calls behind the types of memory.h.
@@ -108,6 +109,7 @@ class Driver {
  private:
   static Result<std::unique_ptr<Driver>> load(const std::filesystem::path& folder);
   Result<void> find_devices();
+  std::string pci_address(int ordinal) const;
   Result<Device> describe(int ordinal) const;
   bool has_direct_access(int ordinal) const;
 

@@ -25,8 +25,9 @@ void print(const core::Policy& policy) {
     }
   };
   for (const core::DevicePolicy& device : policy.devices) {
-    std::printf("device %s (%s): pool %s of %s\n", device.uuid.c_str(), device.name.c_str(),
-                to_string(device.pool).c_str(), to_string(device.total).c_str());
+    std::printf("device %s (%s): pool %s of %s%s\n", device.uuid.c_str(), device.name.c_str(),
+                to_string(device.pool).c_str(), to_string(device.total).c_str(),
+                device.is_elastic() ? ", elastic" : "");
   }
   for (const core::TenantRule& tenant : policy.tenants) {
     print_quotas(
@@ -101,7 +102,8 @@ void print_missing(const Machine& machine, const core::Policy& policy) {
     if (!machine.nvml) return;
     const auto memory = machine.nvml->memory(facts->device.uuid);
     if (!memory) continue;
-    const Bytes there = memory->free.minus(core::kept_for_contexts(device, {})) + facts->lent;
+    const Bytes there =
+        memory->free.minus(core::kept_for_contexts(device, {}) + core::kept_for_others(device)) + facts->lent;
     const Bytes missing = device.pool.minus(there);
     if (missing.is_zero()) continue;
     std::printf(
@@ -141,7 +143,7 @@ Result<void> check_config(const Options& options) {
   ScratchMachine scratch;
   const auto driver = driver_for(options, config->runtime_folder, scratch);
   if (!driver) return driver.error();
-  auto machine = find_machine(*driver);
+  auto machine = find_machine(*driver, options.display_folder);
   if (!machine) {
     std::printf("The file is well-formed. It could not be held against the GPUs: %s\n",
                 machine.error().message.c_str());

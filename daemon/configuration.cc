@@ -14,6 +14,7 @@ void add_test_options(CLI::App& app, Options& options) {
   app.add_flag("!--without-pass-rights", options.kernel.pass_rights)->group("");
   app.add_flag("!--without-peer-pidfd", options.kernel.peer_pidfd)->group("");
   app.add_option("--process-dir", options.kernel.pods.processes)->group("");
+  app.add_option("--display-dir", options.display_folder)->group("");
   app.add_option_function<int>("--api-idle-ms",
                                [&](int count) { options.api_idle = std::chrono::milliseconds(count); })
       ->group("");
@@ -71,6 +72,9 @@ Options parse_options(int argc, char** argv) {
       "run,\n"
       "2 wrong usage.");
   parse_or_exit(app, argc, argv);
+  // No display is connected to a simulated GPU.
+  if (options.display_folder.empty() && options.simulate.empty())
+    options.display_folder = host::kGraphicsCards;
   return options;
 }
 

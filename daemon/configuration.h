@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "daemon/host/config/config.h"
+#include "daemon/host/system/displays.h"
 #include "daemon/host/system/process.h"
 #include "gpumem/result.h"
 
@@ -22,6 +23,7 @@ struct Options {
   std::string simulate;        ///< empty: the machine's own driver
   std::filesystem::path driver_folder;
   LogOptions log;
+  std::filesystem::path display_folder;  ///< as host::cards_with_display(); tests have their own
   host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
   std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
 };

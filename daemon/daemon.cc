@@ -75,8 +75,9 @@ std::optional<host::Journal::Content> read_journal(const std::filesystem::path& 
 
 void report(const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
-    spdlog::info("lending {} of {} on {} ({}){}", to_string(device.pool), to_string(device.total),
-                 device.uuid, device.name, device.no_fabric.empty() ? ", with fabric handles" : "");
+    spdlog::info("lending {} of {} on {} ({}){}{}", to_string(device.pool), to_string(device.total),
+                 device.uuid, device.name, device.no_fabric.empty() ? ", with fabric handles" : "",
+                 device.is_elastic() ? ", created on demand" : "");
   }
 }
 
@@ -163,7 +164,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
   options_.kernel.pods.looks = config.kubernetes.look_for_pods;
   auto driver = driver_folder();
   if (!driver) return driver.error();
-  auto machine = find_machine(*driver);
+  auto machine = find_machine(*driver, options_.display_folder);
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
@@ -229,11 +230,15 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                         .devices = {},
                                         .period = config.reconcile,
                                         .pods = options_.kernel.pods,
-                                        .runtime_folder = folder_.path()};
+                                        .runtime_folder = folder_.path(),
+                                        .display_folder = options_.display_folder};
   for (const core::DevicePolicy& device : policy.devices) {
     auto uuid = cuda::parse_device_uuid(device.uuid);
     if (!uuid) return uuid.error();
     reconciling.devices.push_back(*uuid);
+    const auto facts = std::ranges::find(machine_.devices, *uuid,
+                                         [](const host::DeviceFacts& one) { return one.device.uuid; });
+    reconciling.pci_addresses.push_back(facts == machine_.devices.end() ? "" : facts->device.pci_address);
   }
   std::vector<std::string> uuids = core::uuids_of(policy);
   auto loop = host::Loop::create({.policy = std::move(policy),

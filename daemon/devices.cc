@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cuda/memory.h"
+#include "daemon/host/system/displays.h"
 #include "sim/machine/machine.h"
 
 namespace gpumem {
@@ -25,7 +26,8 @@ Result<void> remove_simulated_machine(const std::filesystem::path& folder) {
   return sim::remove_machine(folder);
 }
 
-Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
+Result<Machine> find_machine(const std::filesystem::path& driver_folder,
+                             const std::filesystem::path& display_folder) {
   auto driver = cuda::Driver::open(driver_folder);
   if (!driver) return driver.error();
   auto nvml = cuda::Nvml::open(driver_folder);
@@ -38,7 +40,14 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder) {
     machine.nvml = std::move(*nvml);
     if (const auto version = machine.nvml->driver_version()) machine.driver_version += ", driver " + *version;
   }
-  for (const cuda::Device& device : (*driver)->devices()) machine.devices.push_back({.device = device});
+  const auto displays = host::cards_with_display(display_folder);
+  for (const cuda::Device& device : (*driver)->devices()) {
+    host::DeviceFacts& facts = machine.devices.emplace_back(host::DeviceFacts{.device = device});
+    facts.has_display = displays.contains(device.pci_address);
+    const auto memory =
+        machine.nvml ? machine.nvml->memory(device.uuid) : Result<cuda::DeviceMemory>(nvml.error());
+    if (!memory) facts.no_use = memory.error().message;
+  }
   return machine;
 }
 

@@ -31,9 +31,11 @@ struct Machine {
   std::vector<host::DeviceFacts> devices;
 };
 
-/// Opens the driver in `driver_folder` (empty: the system's). Makes no context.
+/// Opens the driver in `driver_folder` (empty: the system's), and looks for displays in `display_folder`
+/// (host::kGraphicsCards). Makes no context.
 /// Errors  kNotFound, kFailedPrecondition: no driver, no device.
-Result<Machine> find_machine(const std::filesystem::path& driver_folder);
+Result<Machine> find_machine(const std::filesystem::path& driver_folder,
+                             const std::filesystem::path& display_folder);
 
 /// Counts what the broker before has lent as part of the pools. `before`  its journal.
 void count_broker_before(Machine& machine, const host::Journal::Content& before);

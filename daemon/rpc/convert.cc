@@ -173,6 +173,8 @@ v1::DeviceStatus to_proto(const core::DeviceView& view, core::TimePoint now) {
   status.set_unexplained(view.unexplained.count);
   status.set_contexts(view.contexts.count);
   status.set_contexts_refused(view.contexts_refused);
+  status.set_elastic(view.policy.is_elastic());
+  status.set_created(view.created.count);
   if (view.context_refused_at) status.set_context_refused_at(to_date(*view.context_refused_at, now));
   return status;
 }

@@ -91,5 +91,70 @@ TEST_F(JobsOfManyUsers, AllGetWhatTheyReserveUnlessTheyAreKilled) {
   EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
 }
 
+// One user's commands reserve all that there is, and do nothing with it. A claim of `first` must come within
+// the deadline of the reclaim: its wait is shorter than two of them.
+constexpr const char* kHoarded = R"(
+[broker]
+socket_group = 10000
+reserve_idle_seconds = 1
+lend_guarantees = true
+escalation = "end-session"
+reclaim_deadline_ms = 2000
+[[tenant]]
+name = "first"
+user = 61001
+guarantee = "4GiB"
+[[tenant]]
+name = "hoarder"
+user = 61000
+)";
+
+struct Hoarders : RunTest, testing::WithParamInterface<int> {
+  Hoarders() : RunTest({.simulate = "1x24GiB", .config = ::geteuid() == 0 ? kHoarded : ""}) {}
+
+  RunningCli run_of(uid_t user, const std::vector<std::string>& words, const std::string& wait) const {
+    std::vector<std::string> all{"run", "--wait", wait};
+    all.insert(all.end(), words.begin(), words.end());
+    return {std::move(all), with({{"GPUMEM_SHIM_FOLDER", ""}}), User{user, BrokerProcess::kGroup}};
+  }
+  RunningCli borrow(uid_t user, Bytes bytes, const std::string& wait) const {
+    return run_of(user, {"--", actor_program(), "borrow", "driver", std::to_string(bytes.count), "exit"},
+                  wait);
+  }
+  void expect_claims_and_a_line_that_moves() {
+    for (int i = 0; i < 3; ++i) {
+      RunningCli claim = borrow(61'001, gibibytes(4), "3s");
+      EXPECT_EQ(claim.wait(), 0) << claim.said();
+    }
+    RunningCli other = run_of(61'002, {"--limit", "2GiB", "--", "/bin/echo", "has run"}, "1h");
+    EXPECT_EQ(other.wait(), 0) << other.said();
+  }
+};
+
+TEST_P(Hoarders, CostNobodyElseAnything) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  std::vector<RunningCli> hoarders;
+  for (int i = 0; i < GetParam(); ++i) {
+    hoarders.push_back(run_of(61'000, {"--limit", "100%", "--", "/bin/sleep", "1h"}, "1h"));
+    // A thousand processes that start at once would leave the broker no processor.
+    if (i % 20 == 19) {
+      ASSERT_TRUE(hoarders.back().has_said("waiting for "));
+    }
+  }
+  expect_claims_and_a_line_that_moves();
+  broker_.reload(std::string(kHoarded) +
+                 "weight = 7\n[[tenant]]\nname = \"third\"\nuser = 61002\nguarantee = \"2GiB\"\n");
+  expect_claims_and_a_line_that_moves();
+  broker_.kill();
+  broker_.start_again();
+  expect_claims_and_a_line_that_moves();
+  for (RunningCli& one : hoarders) EXPECT_TRUE(one.child().running()) << one.said();
+  for (RunningCli& one : hoarders) one.child().signal(SIGTERM);
+  for (RunningCli& one : hoarders) one.wait();
+  EXPECT_TRUE(eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+}
+INSTANTIATE_TEST_SUITE_P(Of, Hoarders, testing::Values(30));
+INSTANTIATE_TEST_SUITE_P(Long, Hoarders, testing::Values(1000));
+
 }  // namespace
 }  // namespace gpumem::test

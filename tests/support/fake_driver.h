@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/check.h"
 #include "daemon/core/memory/store.h"
+#include "daemon/core/memory/use_proofs.h"
 
 namespace gpumem::core {
 
@@ -18,7 +20,8 @@ namespace gpumem::core {
 class FakeDriver {
  public:
   explicit FakeDriver(std::vector<Bytes> totals) {
-    for (const Bytes total : totals) devices_.push_back({.total = total, .used = {}, .stolen = {}});
+    for (const Bytes total : totals)
+      devices_.push_back({.total = total, .used = {}, .stolen = {}, .proofs = {}});
   }
 
   /// Decides, if set, which creations fail although there is room.
@@ -30,8 +33,16 @@ class FakeDriver {
 
   JobResult run(const Job& job) {
     JobResult result{job.id, job.device, {}};
+    UseProofs& proofs = devices_[job.device].proofs;
     for (const Job::Step& step : job.steps) {
+      proofs.begin(used(job.device));
       for (const ExtentId id : step.destroy) destroy(id);
+      if (step.proof && step.proof->by_use &&
+          !proofs.end(*step.proof, !step.destroy.empty(), used(job.device))) {
+        result.unproved.push_back(step.proof->lease);
+        for (const Extent& extent : step.create) result.failed.push_back(extent.id);
+        continue;
+      }
       if (step.keep_free && step.create.empty() && tells_free)
         result.room = told(job.device).minus(*step.keep_free);
       for (const Extent& extent : step.create) {
@@ -42,6 +53,9 @@ class FakeDriver {
         else if (result.room)
           *result.room -= extent.size;
       }
+      if (step.proof && !step.proof->by_use)
+        proofs.note_outcome(*step.proof, step.create.empty() || has_handle(step.create.front().id),
+                            used(job.device));
     }
     return result;
   }
@@ -62,6 +76,7 @@ class FakeDriver {
   /// use goes on with numbers that are larger by `more`, so that the next broker's are new.
   void lose_broker(std::uint64_t more, const std::set<ExtentId>& kept = {}) {
     const std::map<ExtentId, Physical> all = std::exchange(extents_, {});
+    for (Device& device : devices_) device.proofs = {};
     for (const auto& [id, extent] : all) {
       const bool handle = kept.contains(id);
       if (extent.users == 0 && !handle)
@@ -98,6 +113,10 @@ class FakeDriver {
     const Device& one = devices_[device];
     return one.total - one.used - one.stolen;
   }
+  /// As the driver tells it.
+  std::optional<Bytes> used(DeviceIndex device) const {
+    return tells_free ? std::optional(devices_[device].total - room(device)) : std::nullopt;
+  }
   bool has_handle(ExtentId id) const {
     const auto found = extents_.find(id);
     return found != extents_.end() && found->second.handle;
@@ -109,6 +128,7 @@ class FakeDriver {
     Bytes total;
     Bytes used;
     Bytes stolen;
+    UseProofs proofs;  ///< of the broker's worker
   };
   struct Physical {
     DeviceIndex device = 0;
@@ -126,12 +146,15 @@ class FakeDriver {
     ++creations_;
     if (extent.size > room(device) || (fails && fails(extent))) return false;
     devices_[device].used += extent.size;
+    devices_[device].proofs.note_created(extent.size);
     extents_[extent.id] = {device, extent.size, true, 0};
     return true;
   }
   void destroy(ExtentId id) {
     GPUMEM_CHECK(has_handle(id), "only what exists can be destroyed");
-    extents_.at(id).handle = false;
+    Physical& extent = extents_.at(id);
+    extent.handle = false;
+    devices_[extent.device].proofs.note_destroyed(extent.size);
     drop_if_unused(id);
   }
   void drop_if_unused(ExtentId id) {

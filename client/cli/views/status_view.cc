@@ -33,6 +33,8 @@ Json device_json(const v1::DeviceStatus& device) {
           {"reserved", device.reserved()},
           {"guaranteed", device.guaranteed()},
           {"missing", device.missing()},
+          {"elastic", device.elastic()},
+          {"created", device.created()},
           {"contexts", device.contexts()},
           {"contexts_refused", device.contexts_refused()},
           {"context_refused_at",
@@ -78,6 +80,12 @@ std::string device_text(const v1::Reconciliation& device, WallTime now) {
 Json process_json(const v1::ForeignProcess& process) {
   return {{"pid", process.pid()},         {"uid", process.uid()},       {"user", user_name(process.uid())},
           {"command", process.command()}, {"tenant", process.tenant()}, {"bytes", process.bytes()}};
+}
+
+std::string elastic_text(const v1::DeviceStatus& device) {
+  if (!device.elastic()) return "";
+  return printable(device.uuid()) + ": its pool is created on demand; " + size_text(device.created()) +
+         " of " + size_text(device.pool()) + " are created at present\n";
 }
 
 }  // namespace
@@ -138,6 +146,9 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
     charges.add(std::move(cells));
   }
   text += "\n" + memory.text() + "\n" + charges.text();
+  std::string elastic;
+  for (const v1::DeviceStatus& device : status.devices()) elastic += elastic_text(device);
+  if (!elastic.empty()) text += "\n" + elastic;
   for (const v1::DeviceStatus& device : status.devices())
     if (const std::string refused = contexts_refused_text(device, now); !refused.empty())
       text += "\n" + refused + "; see gpumem why\n";

@@ -387,14 +387,16 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   state_.contexts_seen[observation.device] = contexts;
   if (observation.problem.empty()) contexts_.observed(observation.device, now);
   const DevicePolicy& device = state_.policy.devices[observation.device];
-  leases_.store(observation.device).keep_free(kept_for_contexts(device, contexts));
+  Store& store = leases_.store(observation.device);
+  store.keep_free(kept_for_contexts(device, contexts), kept_for_others(device));
+  if (observation.problem.empty()) store.note_free(device.total.minus(observation.used));
   settle(now);
 }
 
 void Broker::job_done(const JobResult& result, TimePoint now) {
   leases_.store(result.device).finish(result, now);
   grant(now);
-  growths_.wait_or_refuse_contexts(now);
+  growths_.wait_or_refuse_put_off(now);
   settle(now);
 }
 
@@ -413,9 +415,9 @@ void Broker::tick(TimePoint now) {
 std::optional<TimePoint> Broker::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto one :
-       {state_.arbiter.next_deadline(), contexts_.next_deadline(), reclaimer_.next_deadline(),
-        unmanaged_.next_deadline(), reservations_.next_deadline(), leases_.next_deadline(),
-        regions_.next_expiry(), sharer_.next_deadline()}) {
+       {state_.arbiter.next_deadline(), contexts_.next_deadline(), elastic_.next_deadline(),
+        reclaimer_.next_deadline(), unmanaged_.next_deadline(), reservations_.next_deadline(),
+        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;

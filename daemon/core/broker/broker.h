@@ -211,6 +211,10 @@ class Broker {
   /// Errors  kInvalidArgument, kFailedPrecondition (other devices or pools: needs a restart).
   Result<void> apply(Policy policy, TimePoint now, std::string cause = {});
 
+  /// A display was connected to the device, or none is any more. True: its pool becomes elastic by that, or
+  /// whole.
+  bool set_display(DeviceIndex device, bool has_display, TimePoint now);
+
   /// Refuses everything that waits, and from now on every session and request.
   void drain();
   /// Refuses every new session and growth with these words, until go_on_lending().
@@ -220,7 +224,7 @@ class Broker {
   bool settled() const { return leases_.settled(); }
   /// Bytes of the pool that the driver does not give, though not for the contexts of sessions.
   Bytes missing(DeviceIndex device) const {
-    return leases_.store(device).missing().minus(state_.pool_of_contexts(device));
+    return state_.missing(device).minus(state_.pool_of_contexts(device));
   }
 
   /// Without the quotas of its tenants: tenants() has them.
@@ -300,7 +304,8 @@ class Broker {
   Leases leases_{state_, handles_, regions_};
   Outside outside_{state_};
   ContextRoom contexts_{state_, leases_, outside_};
-  Growths growths_{state_, jobs_, reservations_, explainer_, leases_, contexts_};
+  Elastic elastic_{state_, leases_};
+  Growths growths_{state_, jobs_, reservations_, explainer_, leases_, contexts_, elastic_};
   Exports exports_{state_, leases_, handles_, regions_};
   PublishedRegions published_{state_, leases_, handles_, regions_};
   Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};

@@ -25,9 +25,12 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
 
   std::vector<std::string> changed = state_.tenants.changed_under(rules);
   const bool other_aging = policy.aging != state_.policy.aging;
+  for (DeviceIndex i = 0; i < policy.devices.size(); ++i)
+    policy.devices[i].has_display = state_.policy.devices[i].has_display;
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
+  elastic_.follow_policy(now);
   state_.tenants.put_in_force(rules, state_.policy.tenants);
   std::map<SessionId, TenantId> others;
   for (const auto& [id, owner] : owners)
@@ -49,6 +52,16 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   sharer_.note_all_due();
   serve(now);
   return {};
+}
+
+bool Broker::set_display(DeviceIndex device, bool has_display, TimePoint now) {
+  DevicePolicy& policy = state_.policy.devices[device];
+  const bool was_elastic = policy.is_elastic();
+  policy.has_display = has_display;
+  if (policy.is_elastic() == was_elastic) return false;
+  elastic_.follow_policy(now);
+  serve(now);
+  return true;
 }
 
 // Every session is matched anew. A session that no rule covers any more keeps its tenant, which may not grow.

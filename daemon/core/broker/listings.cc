@@ -177,10 +177,10 @@ BrokerFigures Broker::figures(SessionId id) const {
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
     const Quota& quota = ledger.quota(tenant, i);
     const Bytes tenant_limit = ledger.quota(session.tenant, i).limit;
-    const Bytes available = ledger.available(tenant, i, {state_.arbiter.spoken_for({}, i)});
+    const Bytes available = ledger.available_on_demand(tenant, i, {state_.arbiter.spoken_for({}, i)});
     const Bytes reserved = session.job ? ledger.reserved(tenant, i) : Bytes{};
     figures.devices[i] = {.pool = ledger.pool(i).count,
-                          .free = ledger.free(i).count,
+                          .free = ledger.free_or_creatable(i).count,
                           .guarantee = quota.guarantee.count,
                           .limit = std::min(quota.limit, tenant_limit).count,
                           .charged = (ledger.used(tenant, i) - reserved).count,
@@ -204,11 +204,13 @@ std::vector<DeviceView> Broker::devices() const {
   std::vector<DeviceView> views;
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
     const Store& store = leases_.store(i);
-    views.push_back({state_.policy.devices[i], ledger.free(i), ledger.charges(i), store.warm(),
-                     store.missing(), ledger.promised(i), state_.arbiter.waiting(i), reclaimer_.asked_back(i),
-                     ledger.outside(i), unmanaged_.view(i).unexplained, std::nullopt});
+    views.push_back({state_.policy.devices[i], ledger.free_or_creatable(i), ledger.charges(i), store.warm(),
+                     state_.missing(i), ledger.promised(i), state_.arbiter.waiting(i),
+                     reclaimer_.asked_back(i), ledger.outside(i), unmanaged_.view(i).unexplained,
+                     std::nullopt});
     if (const auto& claims = state_.arbiter.claims(i); !claims.empty())
       views.back().claim_asked = state_.arbiter.find(claims.begin()->first)->asked;
+    views.back().created = ledger.pool(i).minus(ledger.missing(i));
     views.back().contexts = state_.pool_of_contexts(i);
     views.back().contexts_refused = contexts_.refusals(i).count;
     if (views.back().contexts_refused != 0) views.back().context_refused_at = contexts_.refusals(i).last;

@@ -289,12 +289,19 @@ void Ledger::transfer(TenantId from, TenantId to, DeviceIndex device, const Char
   changed_.emplace_back(to, device);
 }
 
+// A store can count bytes twice for a moment: as given away by a request, and as lost.
 void Ledger::set_missing(DeviceIndex device, Bytes bytes) {
-  GPUMEM_CHECK(bytes <= devices_[device].pool, "missing bytes are bytes of the pool");
+  bytes = std::min(bytes, devices_[device].pool);
   if (devices_[device].missing == bytes) return;
   count_change(device);
   devices_[device].missing = bytes;
   changed_.emplace_back(TenantId{}, device);
+}
+
+void Ledger::set_creatable(DeviceIndex device, Bytes bytes) {
+  if (devices_[device].creatable == bytes) return;
+  count_change(device);
+  devices_[device].creatable = bytes;
 }
 
 void Ledger::set_lending(DeviceIndex device, bool lends) {

@@ -99,6 +99,9 @@ class Ledger {
   /// Bytes of the pool that the driver does not give at present. They cannot be granted.
   void set_missing(DeviceIndex device, Bytes bytes);
   Bytes missing(DeviceIndex device) const { return devices_[device].missing; }
+  /// Missing bytes that can be created on demand. They cannot be granted before that.
+  void set_creatable(DeviceIndex device, Bytes bytes);
+  Bytes creatable(DeviceIndex device) const { return devices_[device].creatable; }
   /// The charges that the pool has no memory for at present, since more is missing than was free.
   Bytes shortage(DeviceIndex device) const;
 
@@ -110,6 +113,8 @@ class Ledger {
   Bytes pool(DeviceIndex device) const { return devices_[device].pool; }
   bool lends(DeviceIndex device) const { return devices_[device].lends; }
   Bytes free(DeviceIndex device) const;
+  /// Free memory, and memory that can be created on demand.
+  Bytes free_or_creatable(DeviceIndex device) const { return free(device) + creatable(device); }
   const Charges& charges(DeviceIndex device) const { return root_.accounts[device].charges; }
   Bytes outside(DeviceIndex device) const { return root_.accounts[device].outside; }
   /// The sum of all promises.
@@ -193,7 +198,10 @@ class Ledger {
   /// The most that the tenant could be granted now, if no request waited.
   Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
 
-  /// As available(), for a new tenant at the top without promises.
+  /// As available(), with memory that is created on demand.
+  Bytes available_on_demand(TenantId tenant, DeviceIndex device, const GrantTerms& terms = {}) const;
+
+  /// As available_on_demand(), for a new tenant at the top without promises.
   Bytes available_to_newcomers(DeviceIndex device, const GrantTerms& terms = {}) const;
 
   /// A tenant that has borrowed. The first in the order is asked first.
@@ -262,6 +270,7 @@ class Ledger {
   struct Device {
     Bytes pool;
     Bytes missing;
+    Bytes creatable{};
     bool lends = false;
     std::set<TenantId> in_debt;
     std::set<TenantId> overcommitted;
@@ -303,7 +312,8 @@ class Ledger {
   Bytes own_claimable(const Node& one, DeviceIndex device) const;
   static Bytes firm(const Figures& own, Bytes limit);
   Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;
-  Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const;
+  Bytes obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms, Bytes free_bytes) const;
+  Bytes available(TenantId tenant, DeviceIndex device, const GrantTerms& terms, Bytes free_bytes) const;
 
   Node root_;  ///< above all tenants; unlimited
   std::vector<Device> devices_;

@@ -97,12 +97,13 @@ Bytes Ledger::excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes 
 Ledger::Verdict Ledger::verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes,
                                 const GrantTerms& terms) const {
   if (limiting(tenant, device, min_bytes)) return Verdict::kOverLimit;
-  return min_bytes <= obtainable(tenant, device, terms) ? Verdict::kFits : Verdict::kNoMemory;
+  return min_bytes <= obtainable(tenant, device, terms, free(device)) ? Verdict::kFits : Verdict::kNoMemory;
 }
 
-// The most of the device's memory that the tenant could be granted now, without regard to limits.
-Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
-  const Bytes free_bytes = free(device);
+// The most of the device's memory that the tenant could be granted if `free_bytes` were free, without regard
+// to limits.
+Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& terms,
+                         Bytes free_bytes) const {
   const Bytes own = claimable(tenant, device);
   const Bytes unborrowed = std::min(free_bytes, own + free_bytes.minus(kept(device)));
   if (!lends(device)) return unborrowed;
@@ -128,7 +129,16 @@ Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) cons
 }
 
 Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
-  Bytes most = obtainable(tenant, device, terms);
+  return available(tenant, device, terms, free(device));
+}
+
+Bytes Ledger::available_on_demand(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {
+  return available(tenant, device, terms, free_or_creatable(device));
+}
+
+Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& terms,
+                        Bytes free_bytes) const {
+  Bytes most = obtainable(tenant, device, terms, free_bytes);
   Bytes claimable;
   for (TenantId id = tenant; id;) {
     const Node& one = node(id);
@@ -143,7 +153,7 @@ Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& t
 }
 
 Bytes Ledger::available_to_newcomers(DeviceIndex device, const GrantTerms& terms) const {
-  return free(device).minus(lends(device) ? terms.spoken_for : kept(device));
+  return free_or_creatable(device).minus(lends(device) ? terms.spoken_for : kept(device));
 }
 
 Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {

@@ -80,7 +80,9 @@ bool Growths::join(Request request, TimePoint now) {
     const Bytes spoken_for = slice.held + state_.arbiter.waiting_bytes(part.slice);
     part.bytes = std::min(part.bytes, slice.limit.minus(spoken_for));
   }
-  request.deadline = deadline_of(request, now);
+  request.due = request.deadline = deadline_of(request, now);
+  if (elastic_.can_create_for(request))
+    request.deadline = std::max(request.due, now + elastic_.patience(request));
   const bool is_late = request.asked < now;  // the request waited at an earlier broker
   state_.arbiter.add(std::move(request));
   if (is_late) state_.arbiter.age(now);
@@ -193,8 +195,8 @@ void Growths::ask_context(RequestId id, const Session& session, DeviceIndex devi
     state_.outbox.emit(AnswerGrow{id, Grant{}});  // the driver decides
 }
 
-void Growths::wait_or_refuse_contexts(TimePoint now) {
-  for (const RequestId id : std::exchange(joined_, {})) wait_or_refuse(id, now);
+void Growths::wait_or_refuse_put_off(TimePoint now) {
+  for (const RequestId id : std::exchange(put_off_, {})) wait_or_refuse(id, now);
 }
 
 void Growths::wait_or_refuse(RequestId id, TimePoint now) {
@@ -204,7 +206,8 @@ void Growths::wait_or_refuse(RequestId id, TimePoint now) {
     state_.arbiter.remove(id);
     return;
   }
-  if (waiting->deadline <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
+  if (elastic_.is_creating_for(*waiting)) return put_off_.push_back(id);
+  if (waiting->due <= now) return refuse_waiting(id, now);  // nobody is asked for what nobody waits for
   // The next broker asks the driver anew what lacks for a context.
   if (!waiting->is_context()) {
     places_.note(*waiting);
@@ -309,6 +312,8 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;
+    // Before the stores use what they have created for their stock.
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) note_missing(device);
     reservations_.pay();
     for (Granted& granted : state_.arbiter.admit()) {
       note_granted(granted, now);
@@ -319,9 +324,11 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
       else
         begin(std::move(granted));
     }
+    elastic_.update(now);
     for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
       changed |= advance(device, now, freed);
   }
+  elastic_.note_figures();
   return freed;
 }
 
@@ -377,19 +384,26 @@ bool Growths::join_contexts(const Store::Progress& progress, TimePoint now) {
     if (!request) continue;
     reservations_.give_way_to(*request);
     if (!join(std::move(*request), now)) continue;
-    joined_.push_back(id);
+    put_off_.push_back(id);
     joined = true;
   }
   return joined;
+}
+
+// True: the store has created bytes that were missing.
+bool Growths::note_missing(DeviceIndex device) {
+  const Bytes missing = leases_.store(device).missing();
+  const bool found = missing < state_.ledger.missing(device);
+  state_.ledger.set_missing(device, missing);
+  if (found) jobs_.reserve_restored(device);
+  return found;
 }
 
 // One round of physical progress; true if something changed that may allow more grants.
 bool Growths::advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed_of) {
   Store& store = leases_.store(device);
   Store::Progress progress = store.advance(now);
-  const bool found = store.missing() < state_.ledger.missing(device);
-  state_.ledger.set_missing(device, store.missing());
-  if (found) jobs_.reserve_restored(device);
+  const bool found = note_missing(device);
   for (auto& one : progress.assembled) assembled(device, std::move(one));
   for (const RequestId id : progress.unobtainable) give_up(id, unobtainable(device), now);
   for (const RequestId id : progress.too_many) give_up(id, too_many_extents(), now);
@@ -428,7 +442,7 @@ void Growths::give_up(RequestId id, Error why, TimePoint now) {
 Error Growths::unobtainable(DeviceIndex device) const {
   const Bytes past = state_.past_broker[device];
   return {Code::kUnavailable,
-          "the driver does not give " + to_string(leases_.store(device).missing()) + " of the pool" +
+          "the driver does not give " + to_string(state_.missing(device)) + " of the pool" +
               (past.is_zero() ? "" : "; processes hold " + to_string(past) + " past the broker") +
               "; see `gpumem reconcile`"};
 }

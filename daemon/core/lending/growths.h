@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/core/lending/context_room.h"
+#include "daemon/core/lending/elastic.h"
 #include "daemon/core/lending/leases.h"
 #include "daemon/core/reclaim/explainer.h"
 #include "daemon/core/reclaim/reservations.h"
@@ -20,13 +21,14 @@ class Growths {
  public:
   /// All outlive it.
   Growths(State& state, Jobs& jobs, Reservations& reservations, const Explainer& explainer, Leases& leases,
-          ContextRoom& contexts)
+          ContextRoom& contexts, Elastic& elastic)
       : state_(state),
         jobs_(jobs),
         reservations_(reservations),
         explainer_(explainer),
         leases_(leases),
         contexts_(contexts),
+        elastic_(elastic),
         places_(state.outbox) {}
 
   /// As Broker's.
@@ -41,10 +43,12 @@ class Growths {
                                       TimePoint now);
   /// As ask(), for a context. The request joins its queue when the driver has told what it has free.
   void ask_context(RequestId id, const Session& session, DeviceIndex device, Duration wait, TimePoint now);
-  /// Tells that the request waits, if it still does; what may not wait is refused.
+  /// Tells that the request waits, if it still does; what may not wait is refused. If an elastic pool grows
+  /// for the request, this is put off.
   void wait_or_refuse(RequestId id, TimePoint now);
-  /// As wait_or_refuse(), for contexts whose requests have joined their queues. To be called after grants.
-  void wait_or_refuse_contexts(TimePoint now);
+  /// wait_or_refuse() for requests for which it was put off, and for contexts whose requests have joined
+  /// their queues. To be called after a job's end and the grants that follow.
+  void wait_or_refuse_put_off(TimePoint now);
   void cancel(RequestId id, TimePoint now);
   /// As Broker's.
   std::optional<TimePoint> answer_due(RequestId id) const;
@@ -89,6 +93,7 @@ class Growths {
   void begin(Granted granted);
   void undo(const Assembly& assembly);
   bool join_contexts(const Store::Progress& progress, TimePoint now);
+  bool note_missing(DeviceIndex device);
   bool advance(DeviceIndex device, TimePoint now, std::vector<SessionId>& freed);
   void assembled(DeviceIndex device, Store::Progress::Assembly&& one);
   void give_up(RequestId id, Error why, TimePoint now);
@@ -101,7 +106,8 @@ class Growths {
   const Explainer& explainer_;
   Leases& leases_;
   ContextRoom& contexts_;
-  std::vector<RequestId> joined_;  ///< for contexts, since the last wait_or_refuse_contexts()
+  Elastic& elastic_;
+  std::vector<RequestId> put_off_;  ///< for wait_or_refuse_put_off()
   WaitingPlaces places_;
   std::unordered_map<RequestId, Assembly> assemblies_;  ///< charged, being brought together
 };

@@ -16,7 +16,7 @@ Leases::Leases(State& state, Handles& handles, Regions& regions)
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_,
                          state_.policy.max_extents / devices.size());
-    stores_[i].keep_free(kept_for_contexts(devices[i], {}));
+    stores_[i].keep_free(kept_for_contexts(devices[i], {}), kept_for_others(devices[i]));
     state_.ledger.set_missing(i, stores_[i].missing());
   }
 }
@@ -184,7 +184,18 @@ void Leases::take_back(Lease& lease) {
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
-  stores_[lease.device].take_back(lease.id, lease.extent);
+  stores_[lease.device].take_back(lease.id, lease.extent, is_promised(lease));
+}
+
+// Whether a guarantee lacks memory once what is on its way back is free.
+bool Leases::is_promised(const Lease& lease) const {
+  const Ledger& ledger = state_.ledger;
+  for (TenantId tenant = state_.session(lease.session).leaf; tenant; tenant = ledger.parent(tenant)) {
+    const Bytes returning = ledger.charges(tenant, lease.device)[Charge::kReturning];
+    if (ledger.used(tenant, lease.device).minus(returning) < ledger.quota(tenant, lease.device).guarantee)
+      return true;
+  }
+  return false;
 }
 
 void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) {

@@ -114,6 +114,7 @@ class Leases {
   void set_state(Lease& lease, Charge state);
   void let_go(Lease& lease, TimePoint now);
   void take_back(Lease& lease);
+  bool is_promised(const Lease& lease) const;
   void prove_anew(Lease& lease, TimePoint now);
   void share(const Lease& lease);
   bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }

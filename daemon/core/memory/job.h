@@ -24,6 +24,15 @@ struct Job {
     /// regardless, because the memory takes the place of other memory of the pool. A step that creates
     /// nothing asks how much is free.
     std::optional<Bytes> keep_free{};
+    /// The step is to prove that the driver has got memory of this lease back, which `destroy` or an earlier
+    /// step has destroyed. Without `by_use`, creating all of `create` proves it. With it, the proof is that
+    /// the used bytes of the device have fallen; then `create` is created.
+    struct Proof {
+      LeaseId lease;
+      Bytes size;
+      bool by_use = false;
+    };
+    std::optional<Proof> proof{};
   };
   JobId id;
   DeviceIndex device = 0;
@@ -40,13 +49,14 @@ struct JobResult {
   /// The bytes that steps with `keep_free` left beyond that. Nothing: no such step, or the driver does not
   /// tell.
   std::optional<Bytes> room{};
+  std::vector<LeaseId> unproved{};  ///< leases whose proof by use has failed
 };
 
 /// The order in which a device's jobs run. A job that a request waits for runs first, so that a growth waits
 /// for one driver call, however many other jobs there are.
 ///
 /// Invariant  a job that proves a lease's memory free is kInOrder. It runs only when all memory that was
-///            destroyed to make other extents is created again; else that memory would pass as the proof. A
+///            destroyed to make other extents is created again; else that memory could pass as the proof. A
 ///            job that destroys extents to make others is kNow, so that the kSoon jobs that create them may
 ///            be hurried.
 template <class Task>

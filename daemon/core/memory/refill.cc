@@ -30,6 +30,29 @@ void Refill::reopen(Bytes bytes, TimePoint now) {
   hurry(now);
 }
 
+void Refill::retire(Bytes bytes) {
+  missing_ += bytes;
+  if (demand_.bytes != kUnlimited) dormant_ += bytes;
+}
+
+void Refill::set_demand(const Demand& demand, TimePoint now) {
+  const Bytes before = open();
+  demand_ = demand;
+  dormant_ = (missing_ - aside_).minus(demand.bytes);
+  if (open() <= before) return;
+  unasked_ = true;
+  if (!under_way_) start_anew(now);
+}
+
+// Forgets what the driver has refused.
+void Refill::start_anew(TimePoint now) {
+  most_ = largest_ = classes_.largest();
+  room_.reset();
+  probes_ = false;
+  pause_ = kFirstPause;
+  next_ = now;
+}
+
 std::optional<TimePoint> Refill::next() const {
   return open().is_zero() || under_way_ ? std::nullopt : std::optional(next_);
 }
@@ -42,8 +65,13 @@ void Refill::hurry(TimePoint now) {
 std::vector<Bytes> Refill::begin(std::size_t most_extents) {
   GPUMEM_CHECK(!under_way_ && !open().is_zero(), "one round at a time, of what is missing");
   under_way_ = true;
+  unasked_ = false;
+  Bytes bytes = std::min({open(), most_, room_.value_or(open())});
+  if (most_extents != 0 && !demand_.first.is_zero() && demand_.first <= bytes) {
+    if (demand_.as_one) return {demand_.first};
+    bytes = demand_.first;
+  }
   std::vector<Bytes> sizes;
-  const Bytes bytes = std::min({open(), most_, room_.value_or(open())});
   for (Bytes rest = bytes; rest >= classes_.granularity() && sizes.size() < most_extents;) {
     sizes.push_back(std::min(classes_.largest_within(rest), largest_));
     rest -= sizes.back();
@@ -54,6 +82,8 @@ std::vector<Bytes> Refill::begin(std::size_t most_extents) {
 void Refill::end(const Outcome& outcome, TimePoint now) {
   under_way_ = false;
   missing_ -= outcome.created;
+  dormant_ = std::min(dormant_, missing_ - aside_);  // the demand may have been lowered meanwhile
+  if (unasked_) return start_anew(now);
   room_ = outcome.room;
   const bool is_smaller_possible =
       outcome.refused && outcome.may_split && *outcome.refused > classes_.granularity();

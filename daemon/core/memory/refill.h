@@ -15,7 +15,10 @@ namespace gpumem::core {
 /// all the same, the next round tries its bytes in extents of the next smaller class. Once the driver gives
 /// nothing, one extent of the smallest class is tried after pauses that double.
 ///
-/// Missing bytes can be set aside for the driver. They are not created.
+/// Missing bytes can be set aside for the driver. They are not created. Other missing bytes are dormant: they
+/// are not created until there is demand for them (set_demand()). The rest is open.
+///
+/// Invariant  missing() is the sum of the open, the dormant and the bytes set aside.
 class Refill {
  public:
   static constexpr Duration kFirstPause = std::chrono::milliseconds(5);
@@ -28,7 +31,10 @@ class Refill {
 
   Bytes missing() const { return missing_; }
   /// Sets the missing bytes of a pool that is still to be created. The first round is due at once.
-  void plan(Bytes missing) { missing_ = missing; }
+  void plan(Bytes missing) {
+    missing_ = missing;
+    dormant_ = (missing_ - aside_).minus(demand_.bytes);
+  }
   /// Warm extents of `bytes` were to be created anew, and the driver refused.
   void lose(Bytes bytes, TimePoint now);
   /// Warm extents of `bytes` leave the pool for the driver. They are missing, and set aside.
@@ -37,6 +43,27 @@ class Refill {
   void keep_after_all(Bytes bytes);
   /// `bytes` are not set aside any more. They are created when the driver gives them.
   void reopen(Bytes bytes, TimePoint now);
+  /// `bytes` leave the pool: warm extents that nobody needs, or memory that was lent and is given back to the
+  /// driver. They are missing, and dormant.
+  void retire(Bytes bytes);
+
+  struct Demand {
+    Bytes bytes = kUnlimited;  ///< so many of the missing bytes are open, and the others dormant
+    /// The first round creates these bytes, if `bytes` and the driver have room for them, and nothing else.
+    Bytes first{};
+    bool as_one = false;  ///< `first` is one extent
+  };
+  /// Replaces the demand. Default: all missing bytes are open. If it opens more bytes than before, the driver
+  /// is asked at once, whatever it has refused before.
+  void set_demand(const Demand& demand, TimePoint now);
+
+  Bytes dormant() const { return dormant_; }
+  /// Bytes that are to be created.
+  Bytes open() const { return missing_ - aside_ - dormant_; }
+  /// The demand is that of a request (Demand::first).
+  bool serves_request() const { return !demand_.first.is_zero(); }
+  /// Whether the last round is older than the last demand for more.
+  bool is_unasked() const { return unasked_; }
 
   bool is_due(TimePoint now) const { return !open().is_zero() && !under_way_ && next_ <= now; }
   bool is_under_way() const { return under_way_; }
@@ -55,14 +82,17 @@ class Refill {
   void end(const Outcome& outcome, TimePoint now);
 
   /// Whether the pool has got all that the driver gives.
-  bool is_exhausted() const { return open().is_zero() || probes_; }
+  bool is_exhausted() const { return open().is_zero() || (probes_ && !unasked_); }
 
  private:
-  Bytes open() const { return missing_ - aside_; }
+  void start_anew(TimePoint now);
 
   SizeClasses classes_;
   Bytes missing_;
   Bytes aside_;    ///< of `missing_`
+  Bytes dormant_;  ///< of `missing_`
+  Demand demand_;
+  bool unasked_ = false;
   Bytes most_;     ///< of the next round
   Bytes largest_;  ///< extent of the next round
   std::optional<Bytes> room_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,6 +18,9 @@ namespace gpumem::core {
 /// back. A returned extent is destroyed; its bytes are free only once as many could be created again. A proof
 /// that fails is repeated, with pauses, until it succeeds. The bytes of the pool that the driver does not
 /// give are missing, and created when it does (Refill).
+///
+/// The store of an elastic pool creates memory on demand. There a returned extent is proved free by the used
+/// bytes of the device, and is not created again: its bytes are dormant.
 ///
 /// The number of extents, lent or not, is bounded. The last quarter is made for guaranteed memory alone.
 class Store {
@@ -53,9 +57,28 @@ class Store {
   /// One of the extents of these bytes.
   void adopt_extent() { ++extents_; }
   /// The pool grows only while the device keeps `bytes` free besides, as far as the driver tells. Default: 0.
-  void keep_free(Bytes bytes) { kept_free_ = bytes; }
+  /// `for_others`  so many more, but where the pool grows by what is promised (set_promised_demand()).
+  void keep_free(Bytes bytes, Bytes for_others = {}) {
+    kept_free_ = bytes;
+    for_others_ = for_others;
+  }
   /// As keep_free(), for contexts that clients are about to make. The larger of the two counts.
   void expect_contexts(Bytes bytes) { expected_ = bytes; }
+  /// Whether the pool is elastic. Default: false. A pool that becomes elastic keeps its memory until
+  /// shrink().
+  void set_elastic(bool is_elastic, TimePoint now);
+  bool is_elastic() const { return elastic_; }
+  /// Of an elastic pool: creates as much of what is missing as `bytes`, and no more. `first`  the bytes that
+  /// one request lacks them for, with its preference (want()): they are created first, so that they serve it
+  /// without further driver calls. Zero: no request.
+  void set_demand(Bytes bytes, Bytes first, Bytes largest, TimePoint now);
+  /// As set_demand(), for memory that guarantees need.
+  void set_promised_demand(Bytes bytes, TimePoint now);
+  /// Warm extents of `bytes`, which the ledger has free, leave the pool. They are missing, and dormant.
+  /// False: not now, because something else is under way.
+  bool shrink(Bytes bytes);
+  /// shrink() has not ended.
+  bool is_shrinking() const { return shrinking_; }
   /// Asks for extents of `bytes`, which the ledger has reserved, preferably (Pool::take) none over `largest`;
   /// or for one (kOneExtent). `guaranteed`  the tenant has no more than its guarantee with them.
   void want(RequestId request, Bytes bytes, Bytes largest = {}, bool guaranteed = false);
@@ -70,8 +93,8 @@ class Store {
   /// Takes extents back that were assembled, but never left the broker.
   void put_back(const std::vector<Extent>& extents);
   /// Takes a lent extent back. As far as the broker knows, nobody uses it. An extent without an id is not in
-  /// the broker's hands, so there is nothing to destroy.
-  void take_back(LeaseId lease, Extent extent);
+  /// the broker's hands, so there is nothing to destroy. `is_promised`  a guarantee needs the bytes again.
+  void take_back(LeaseId lease, Extent extent, bool is_promised = false);
   void finish(const JobResult& result, TimePoint now);
   /// Repeats failed creations now: a process that may have used the memory is gone.
   void retry_now(TimePoint now);
@@ -82,6 +105,21 @@ class Store {
   Bytes warm() const { return pool_.warm() + held_; }
   /// Bytes of the pool that are nobody's charge and that the driver does not give.
   Bytes missing() const { return refill_.missing(); }
+  /// The part of missing() for which there is no demand.
+  Bytes dormant() const { return refill_.dormant(); }
+  /// The part of missing() that is to be created.
+  Bytes open() const { return refill_.open(); }
+  /// The part of missing() that the driver was asked for and does not give.
+  Bytes refused() const { return refill_.is_exhausted() ? refill_.open() : Bytes{}; }
+  /// The bytes that the device has for the pool besides those that stay free, as last known. Nothing: not
+  /// known.
+  std::optional<Bytes> room() const { return room_; }
+  /// `free`  bytes of the device, by the driver.
+  void note_free(Bytes free) { room_ = free.minus(kept()); }
+  /// The missing bytes that can be created, as far as it is known.
+  Bytes creatable() const;
+  /// Whether `bytes` more are about to be created, as far as it is known.
+  bool is_creating(Bytes bytes) const;
   /// The last extents that failed did so for want of descriptors.
   bool lacks_files() const { return lacks_files_; }
   /// No job is under way, and the stock is as good as it gets.
@@ -95,6 +133,7 @@ class Store {
     Extent extent;
     LeaseId lease;
     bool refills = false;  ///< the bytes are missing
+    bool by_use = false;   ///< the proof creates nothing
   };
   struct Flight {
     std::vector<Attempt> attempts;
@@ -102,6 +141,7 @@ class Store {
     bool refills = false;   ///< its last attempts are a round of the refill
     bool looks = false;
     bool releases = false;
+    Bytes released{};     ///< by a job that `releases`
     RequestId request{};  ///< gets the created extents; none: the pool gets them
   };
   struct Wish {
@@ -117,12 +157,23 @@ class Store {
   struct Returned {
     LeaseId lease;
     Extent extent;
+    bool is_promised = false;
   };
 
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
   bool make(Progress& progress, Wish& wish);
   bool release(Progress& progress, const Wish& wish);
+  bool is_proved(const Attempt& attempt, const JobResult& result,
+                 const std::unordered_set<ExtentId>& failed) const;
+  Job::Step begin_proof(Attempt& attempt, bool is_promised);
+  bool are_proofs_due(TimePoint now) const;
+  /// Until the pool has got all it could, creating an extent proves nothing.
+  bool can_prove() const { return elastic_ || made_; }
+  Bytes kept() const { return std::max(kept_free_ + (is_promised_ ? Bytes{} : for_others_), expected_); }
+  void add_room(Bytes bytes) {
+    if (room_) *room_ += bytes;
+  }
   void look(Progress& progress);
   bool is_held_back_by_files(const Wish& wish) const;
   std::size_t room(bool guaranteed) const;
@@ -137,6 +188,7 @@ class Store {
   void reclaim(Progress& progress);
   bool is_retry_due(TimePoint now) const;
   void retry(Progress& progress, TimePoint now);
+  void begin_urgent_refill(Progress& progress);
   void begin_refill(Flight& flight, std::vector<Job::Step>& steps);
   void end_refill(const Flight& flight, const JobResult& result, const std::unordered_set<ExtentId>& failed,
                   TimePoint now);
@@ -170,7 +222,13 @@ class Store {
   TimePoint retry_at_{};
   Refill refill_;
   Bytes kept_free_;
+  Bytes for_others_;
   Bytes expected_;
+  std::optional<Bytes> room_;
+  Bytes proved_;  ///< by use, since the last advance
+  bool elastic_ = false;
+  bool shrinking_ = false;
+  bool is_promised_ = false;  ///< the demand is set_promised_demand()'s
   std::size_t most_extents_;
   std::size_t extents_ = 0;  ///< lent, warm, in flight, and to be proved
   bool lacks_files_ = false;

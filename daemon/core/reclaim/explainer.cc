@@ -123,9 +123,9 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
     denial.limiting_charged = ledger.reservations(tenant, device);
   }
   denial.pool = ledger.pool(device);
-  denial.free = ledger.free(device);
+  denial.free = ledger.free_or_creatable(device);
   denial.context = request.context;
-  denial.missing = ledger.missing(device);
+  denial.missing = state_.missing(device);
   denial.contexts = state_.pool_of_contexts(device);
   denial.returning = ledger.charges(device)[Charge::kReturning];
   denial.asked_back = reclaimer_.asked_back(device);
@@ -188,7 +188,7 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
                                           TimePoint now) const {
   const DeviceIndex device = part.device;
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
-  const Bytes there = state_.ledger.free(device) + reclaimer_.coming(device, now);
+  const Bytes there = state_.ledger.free_or_creatable(device) + reclaimer_.coming(device, now);
   const Bytes lack = lack_of(state_.ledger, state_.arbiter, request, device, there);
   if (lack.is_zero()) {
     Duration within = state_.policy.return_grace;
@@ -199,7 +199,7 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
   const auto asked = asked_until(device, {});
   const bool is_claim = state_.arbiter.is_claim(request.id, device);
   if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
-    if (lack <= state_.ledger.missing(device))
+    if (lack <= state_.missing(device))
       return {std::nullopt, "when processes past the broker free " + to_string(lack) +
                                 " of the device; see `gpumem reconcile`"};
     return {std::nullopt,
@@ -292,9 +292,9 @@ Result<Explanation> Explainer::explain_newcomer(std::uint32_t uid) const {
     standing.device = device;
     standing.quota = match->quotas[device];
     const GrantTerms terms{state_.arbiter.spoken_for({}, device)};
-    standing.available = std::min(standing.quota.limit,
-                                  parent != nullptr ? state_.ledger.available(parent->id, device, terms)
-                                                    : state_.ledger.available_to_newcomers(device, terms));
+    standing.available = std::min(
+        standing.quota.limit, parent != nullptr ? state_.ledger.available_on_demand(parent->id, device, terms)
+                                                : state_.ledger.available_to_newcomers(device, terms));
   }
   return explanation;
 }
@@ -348,7 +348,7 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
     standing.device = device;
     standing.quota = ledger.quota(tenant, device);
     standing.charged = ledger.used(tenant, device);
-    standing.available = ledger.available(tenant, device, {state_.arbiter.spoken_for({}, device)});
+    standing.available = ledger.available_on_demand(tenant, device, {state_.arbiter.spoken_for({}, device)});
     standing.burst = ledger.burst(tenant, device);
     standing.debt = ledger.debt(tenant, device);
     for (const SessionId id : all) {

@@ -313,7 +313,7 @@ Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& reque
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                          const ReclaimFacts& facts, ReclaimTargets debts) {
   ReclaimPlan plan;
-  const Bytes there = ledger.free(device) + facts.coming({});
+  const Bytes there = ledger.free_or_creatable(device) + facts.coming({});
   Planner planner(ledger, device, facts, std::move(debts));
   plan.claims_lack = arbiter.claimed(device).minus(there.minus(facts.staying({})));
   Bytes collected = plan_overcommitted(ledger, arbiter, device, facts, planner, plan);
@@ -339,7 +339,7 @@ SiblingTargets plan_siblings(const Ledger& ledger, const Arbiter& arbiter, Devic
     if (bytes > target.bytes) target = {request.id, bytes};
   };
   if (const auto next = arbiter.next(device)) {
-    Bytes to_come = ledger.free(device) + coming({});
+    Bytes to_come = ledger.free_or_creatable(device) + coming({});
     for (const auto& [leaf, target] : plan.targets) to_come += target.pool();
     const Request& request = *arbiter.find(*next);
     ask(request, lack_of(ledger, arbiter, request, device, to_come));

@@ -115,8 +115,10 @@ class Reclaimer {
 
   // Asking for requests of the same tenant.
   void ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now);
+  using Givers = std::map<TenantId, std::vector<SessionId>>;  ///< that have something to give, by tenant
   std::vector<std::pair<Bytes, SessionId>> siblings_of(TenantId leaf, DeviceIndex device,
-                                                       const SiblingTarget& target) const;
+                                                       const SiblingTarget& target, Givers& givers) const;
+  const std::vector<SessionId>& givers_of(TenantId tenant, DeviceIndex device, Givers& known) const;
   bool may_be_asked(const Session& session, DeviceIndex device, RequestId request) const;
   void ask_sibling(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
   void renew_siblings(DeviceIndex device, TimePoint now);

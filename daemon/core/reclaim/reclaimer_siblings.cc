@@ -11,9 +11,10 @@ namespace gpumem::core {
 void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, TimePoint now) {
   Device& one = devices_[device];
   std::map<SessionId, Bytes> shares;
+  Givers givers;
   for (const auto& [leaf, target] : targets) {
     Bytes open = target.bytes;
-    for (const auto& [bytes, id] : siblings_of(leaf, device, target)) {
+    for (const auto& [bytes, id] : siblings_of(leaf, device, target, givers)) {
       const Bytes part = std::min(open, bytes);
       if (part.is_zero()) break;
       shares[id] = std::max(shares[id], part);
@@ -31,11 +32,21 @@ void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, 
   }
 }
 
+// Found once for all that wait: a tenant may have a thousand jobs of which each has one session.
+const std::vector<SessionId>& Reclaimer::givers_of(TenantId tenant, DeviceIndex device, Givers& known) const {
+  const auto [found, is_new] = known.try_emplace(tenant);
+  if (!is_new) return found->second;
+  for (const SessionId id : state_.tenants.sessions_of(tenant))
+    if (!answerable(state_.session(id), device).is_zero()) found->second.push_back(id);
+  return found->second;
+}
+
 // The sessions that can give for the tenant's request, with the most that each can give, in the order in
 // which they are asked: those of its job if the job's own limit holds it back, else all of its tenant. Empty
 // if all together have less than the target.
 std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId leaf, DeviceIndex device,
-                                                                const SiblingTarget& target) const {
+                                                                const SiblingTarget& target,
+                                                                Givers& givers) const {
   std::vector<std::pair<Bytes, SessionId>> all;
   if (target.bytes.is_zero()) return all;
   const Device& one = devices_[device];
@@ -43,7 +54,7 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId leaf, D
   const Ledger& ledger = state_.ledger;
   const bool by_job = ledger.limiting(leaf, device, needed_of(ledger, asking, device)) == leaf;
   Bytes sum;
-  for (const SessionId id : state_.tenants.sessions_of(by_job ? leaf : state_.tenants.owner_of(leaf))) {
+  for (const SessionId id : givers_of(by_job ? leaf : state_.tenants.owner_of(leaf), device, givers)) {
     if (id == asking.session) continue;
     const Session& session = state_.session(id);
     if (!may_be_asked(session, device, target.request)) continue;

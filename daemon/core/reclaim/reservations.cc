@@ -6,7 +6,7 @@ namespace gpumem::core {
 namespace {
 
 // At most this many requests are visited at an event that their own tenants have no room for.
-constexpr std::size_t kMostServed = 64;
+constexpr std::size_t kMostVisited = 64;
 
 }  // namespace
 
@@ -59,7 +59,9 @@ bool Reservations::pay(DeviceIndex device) {
     const Bytes over = ledger.used_and_kept(tenant, device).minus(ledger.quota(tenant, device).limit);
     any |= take(device, {For::kDebt, tenant, over});
   }
-  return take(device, {For::kClaims, {}, state_.arbiter.claimed(device).minus(ledger.free(device))}) || any;
+  return take(device,
+              {For::kClaims, {}, state_.arbiter.claimed(device).minus(ledger.free_or_creatable(device))}) ||
+         any;
 }
 
 bool Reservations::give_way_to_line(DeviceIndex device, TimePoint now) {
@@ -72,7 +74,7 @@ bool Reservations::give_way_to_line(DeviceIndex device, TimePoint now) {
     const TenantId limiting = ledger.limiting(request.tenant, device, needed);
     const GrantTerms terms = state_.arbiter.terms_of(request, device);
     const Bytes lack = limiting ? ledger.excess_at(limiting, request.tenant, device, needed)
-                                : needed.minus(ledger.available(request.tenant, device, terms));
+                                : needed.minus(ledger.available_on_demand(request.tenant, device, terms));
     return lack <= idle && take(device, {For::kLine, limiting, lack, &request, now});
   };
   if (idle.is_zero()) return false;
@@ -81,7 +83,7 @@ bool Reservations::give_way_to_line(DeviceIndex device, TimePoint now) {
   for (const auto& [tenant, id] : state_.arbiter.held_back(device)) any |= serve(id);
   std::size_t served = 0;
   for (const auto& [id, leaf] : state_.arbiter.full(device)) {
-    if (served++ == kMostServed) break;
+    if (served++ == kMostVisited) break;
     any |= serve(id);
   }
   return any;

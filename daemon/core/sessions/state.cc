@@ -23,6 +23,7 @@ State::State(Policy policy_in_force)
       past_broker(policy.devices.size()),
       given_to_contexts(policy.devices.size()),
       contexts_seen(policy.devices.size()),
+      not_asked_for(policy.devices.size()),
       unasked(policy.devices.size()) {}
 
 void State::charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after) {

@@ -40,8 +40,10 @@ struct State {
   void transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges);
   /// The part of the device's missing memory that would be there without the contexts of sessions.
   Bytes pool_of_contexts(DeviceIndex device) const {
-    return std::min(given_to_contexts[device] + contexts_seen[device], ledger.missing(device));
+    return std::min(given_to_contexts[device] + contexts_seen[device], missing(device));
   }
+  /// Bytes of the pool that the driver does not give, although they are needed.
+  Bytes missing(DeviceIndex device) const { return ledger.missing(device).minus(not_asked_for[device]); }
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
   /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
   void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
@@ -64,6 +66,8 @@ struct State {
   std::vector<Bytes> past_broker;                 ///< by device: taken past the broker, as last seen
   std::vector<Bytes> given_to_contexts;           ///< by device: of the pool, for those not measured yet
   std::vector<Bytes> contexts_seen;               ///< by device: of sessions, as the driver last said
+  /// By device, of an elastic pool: missing bytes for which there is no demand, or which are being created.
+  std::vector<Bytes> not_asked_for;
   /// By device: what tenants are charged that nobody is asked for, nor ended for. Memory past the broker, and
   /// of contexts what their estimate did not tell.
   std::vector<std::map<TenantId, Bytes>> unasked;

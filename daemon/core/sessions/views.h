@@ -14,7 +14,7 @@ namespace gpumem::core {
 
 struct DeviceView {
   DevicePolicy policy;
-  Bytes free;
+  Bytes free;  ///< with what an elastic pool can create
   Charges charges;
   Bytes warm;
   Bytes missing;
@@ -27,6 +27,7 @@ struct DeviceView {
   Bytes contexts{};                      ///< of `missing`: contexts of sessions have taken it
   std::size_t contexts_refused = 0;      ///< for want of memory
   std::optional<TimePoint> context_refused_at{};  ///< the last one
+  Bytes created{};                                ///< of the pool, lent or not
 };
 
 /// What a tenant has published.

@@ -57,6 +57,13 @@ struct PastBrokerPolicy {
 /// The reason why there are no fabric handles if the configuration does not ask for them.
 inline constexpr const char* kFabricOff = "set fabric_handles in [broker] and restart the broker";
 
+/// How much of a device's pool is kept created.
+enum class PoolMode {
+  kAll,        ///< all of it, so that processes outside the broker find only the rest of the device
+  kElastic,    ///< the memory that is needed (Elastic), so that others can use the rest
+  kByDisplay,  ///< kElastic while the device drives a display, else kAll
+};
+
 /// One device as the broker lends it.
 struct DevicePolicy {
   std::string uuid;
@@ -67,6 +74,11 @@ struct DevicePolicy {
   ReclaimPolicy reclaim{};
   /// Charged to each session that uses the device, until its context has been measured.
   Bytes context_overhead{};
+  PoolMode pool_mode = PoolMode::kAll;
+  bool has_display = false;  ///< a display is connected to the device
+  bool is_elastic() const {
+    return pool_mode == PoolMode::kElastic || (pool_mode == PoolMode::kByDisplay && has_display);
+  }
   /// The reason why its extents have no fabric handles; empty: they have.
   std::string no_fabric = kFabricOff;
 };
@@ -75,6 +87,9 @@ struct DevicePolicy {
 /// twentieth of the device. So programs can make their contexts even if others use most of the device. The
 /// `contexts` that clients have already count as room that was kept for them.
 Bytes kept_for_contexts(const DevicePolicy& device, Bytes contexts);
+/// The bytes of the device that stay free besides when an elastic pool grows, for whoever else uses the
+/// device: 1 GiB, or an eighth of a small device. What guarantees need does not leave them.
+Bytes kept_for_others(const DevicePolicy& device);
 
 /// A tenant by name: the processes of a user or of a group, or the parent of other tenants.
 struct TenantRule {

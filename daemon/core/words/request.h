@@ -26,6 +26,7 @@ struct Request {
   TimePoint asked;
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
+  TimePoint due{};     ///< the deadline if no memory were created for it
   /// False: no guarantee of others is lent to it, since its session could not be made to return the memory.
   bool may_borrow = true;
   bool is_recorded = false;   ///< the next broker is told that it waits

@@ -28,6 +28,8 @@ std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& d
                                                           {"deny", Escalation::kDeny},
                                                           {"end-session", Escalation::kEndSession}})},
           {"grace_seconds", reader.duration<seconds>(reclaim.grace, 0, kDaySeconds)},
+          {"pool", reader.choice<core::PoolMode>(
+                       device.pool, {{"all", core::PoolMode::kAll}, {"elastic", core::PoolMode::kElastic}})},
           {"context_overhead", reader.bytes(device.context_overhead)}};
 }
 

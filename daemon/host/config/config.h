@@ -35,6 +35,7 @@ struct DeviceConfig {
   Amount reserve = Amount::percent(9'000);
   core::ReclaimPolicy reclaim{};
   Bytes context_overhead{};
+  core::PoolMode pool = core::PoolMode::kByDisplay;
 };
 
 /// A user, a group, a namespace of Kubernetes, or the parent of other tenants.

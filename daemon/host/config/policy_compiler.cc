@@ -116,7 +116,20 @@ Result<void> check_uuids(const QuotasConfig& quotas, const std::string& tenant,
   return {};
 }
 
-Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFacts& facts) {
+// Without the used bytes of the device, returned memory of an elastic pool could not be proved free.
+void compile_pool_mode(const DeviceConfig& config, const DeviceFacts& facts, core::DevicePolicy& device,
+                       std::vector<std::string>& warnings) {
+  device.pool_mode = config.pool;
+  device.has_display = facts.has_display;
+  if (facts.no_use.empty() || config.pool == core::PoolMode::kAll) return;
+  if (device.is_elastic())
+    warnings.push_back("the pool of " + device.uuid +
+                       " cannot be elastic, and is created whole: " + facts.no_use);
+  device.pool_mode = core::PoolMode::kAll;
+}
+
+Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFacts& facts,
+                                          std::vector<std::string>& warnings) {
   core::DevicePolicy device;
   device.uuid = to_string(facts.device.uuid);
   device.name = facts.device.name;
@@ -140,16 +153,18 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
   device.reclaim = how.reclaim;
   device.context_overhead = how.context_overhead;
   device.no_fabric = facts.no_fabric;
+  compile_pool_mode(how, facts, device, warnings);
   return device;
 }
 
 Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
-                                                        const std::vector<DeviceFacts>& all) {
+                                                        const std::vector<DeviceFacts>& all,
+                                                        std::vector<std::string>& warnings) {
   std::vector<core::DevicePolicy> devices;
   for (const DeviceFacts& facts : all) {
     const std::string uuid = to_string(facts.device.uuid);
     if (!config.devices.empty() && !config.devices.contains(uuid)) continue;
-    auto device = compile_device(config, facts);
+    auto device = compile_device(config, facts, warnings);
     if (!device) return device.error();
     devices.push_back(std::move(*device));
   }
@@ -247,7 +262,7 @@ Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFa
                                 const QuotaOverlay& overlay, const pods::PreparedClaims& claims) {
   Compiled compiled;
   core::Policy& policy = compiled.policy;
-  auto devices = compile_devices(config, all);
+  auto devices = compile_devices(config, all, compiled.warnings);
   if (!devices) return devices.error();
   policy.devices = std::move(*devices);
   for (const TenantConfig& tenant : config.tenants) {

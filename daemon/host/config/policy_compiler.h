@@ -13,6 +13,8 @@ namespace gpumem::host {
 /// The driver's data of a device, and what the previous broker has left there.
 struct DeviceFacts {
   cuda::Device device;
+  bool has_display = false;                  ///< a display is connected to it
+  std::string no_use = {};                   ///< why the driver does not tell its used bytes; empty: it does
   Bytes lent{};                              ///< to clients of the previous broker that may still use it
   std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
 };

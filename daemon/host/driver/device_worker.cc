@@ -106,44 +106,79 @@ void DeviceWorker::carry_out(DriverJob job) {
   result.result.device = job.job.device;
   for (std::size_t i = 0; i < job.job.steps.size(); ++i) {
     if (i != 0) do_what_cannot_wait();
-    // The descriptor first: with the handle our last hold on the memory goes.
-    if (!job.destroy[i].empty()) crash_at(CrashPoint::kExtentDestroy);
-    for (HeldExtent& extent : job.destroy[i]) extent.descriptor.reset();
-    job.destroy[i].clear();
-    if (!job.job.steps[i].destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
-    const core::Job::Step& step = job.job.steps[i];
-    if (step.keep_free && step.create.empty()) result.result.room = room_beside(*step.keep_free);
-    for (const core::Extent& extent : step.create) {
-      std::optional<Bytes>& room = result.result.room;
-      if (step.keep_free) room = room_beside(*step.keep_free);
-      if (step.keep_free && room && *room < extent.size) {  // without a last_error: the driver was not asked
-        result.result.failed.push_back(extent.id);
-        continue;
-      }
-      auto created = create(extent);
-      if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
-        created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
-        result.result.lacks_files = true;
-      }
-      if (created) {
-        if (step.keep_free && room) *room -= extent.size;
-        result.created.push_back(std::move(*created));
-      } else {
-        result.result.failed.push_back(extent.id);
-        result.last_error = created.error().message;
-      }
-    }
+    carry_out(job.job.steps[i], std::move(job.destroy[i]), result);
   }
   options_.done(std::move(result));
 }
 
+void DeviceWorker::carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy,
+                             DriverResult& result) {
+  const bool by_use = step.proof && step.proof->by_use;
+  const bool has_destroyed = !destroy.empty();
+  if (by_use) proofs_.begin(used());
+  // The descriptor first: with the handle our last hold on the memory goes.
+  if (has_destroyed) crash_at(CrashPoint::kExtentDestroy);
+  for (HeldExtent& extent : destroy) {
+    proofs_.note_destroyed(extent.extent.size);
+    extent.descriptor.reset();
+  }
+  destroy.clear();
+  if (!step.destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
+  if (by_use && !proofs_.end(*step.proof, has_destroyed, used())) {
+    result.result.unproved.push_back(step.proof->lease);
+    for (const core::Extent& extent : step.create) result.result.failed.push_back(extent.id);
+    return;
+  }
+  const std::size_t failed = result.result.failed.size();
+  create_all(step, result);
+  if (!step.proof || by_use) return;
+  const bool proved = result.result.failed.size() == failed;
+  const bool needs_used = !proved || proofs_.has_failed(step.proof->lease);
+  proofs_.note_outcome(*step.proof, proved, needs_used ? used() : std::nullopt);
+}
+
+void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result) {
+  std::optional<Bytes>& room = result.result.room;
+  if (step.keep_free && step.create.empty()) room = room_beside(*step.keep_free);
+  for (const core::Extent& extent : step.create) {
+    if (step.keep_free) room = room_beside(*step.keep_free);
+    if (step.keep_free && room && *room < extent.size) {  // without a last_error: the driver was not asked
+      result.result.failed.push_back(extent.id);
+      continue;
+    }
+    auto created = create(extent);
+    if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
+      created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
+      result.result.lacks_files = true;
+    }
+    if (created) {
+      if (step.keep_free && room) *room -= extent.size;
+      proofs_.note_created(extent.size);
+      result.created.push_back(std::move(*created));
+    } else {
+      result.result.failed.push_back(extent.id);
+      result.last_error = created.error().message;
+    }
+  }
+}
+
 std::optional<Bytes> DeviceWorker::room_beside(Bytes kept_free) {
+  const auto memory = this->memory();
+  return memory ? std::optional(memory->free.minus(kept_free)) : std::nullopt;
+}
+
+std::optional<Bytes> DeviceWorker::used() {
+  const auto memory = this->memory();
+  return memory ? std::optional(memory->used) : std::nullopt;
+}
+
+std::optional<cuda::DeviceMemory> DeviceWorker::memory() {
   if (options_.nvml == nullptr) return std::nullopt;
   const auto memory = options_.nvml->memory(options_.device.uuid);
   if (!std::exchange(has_warned_, !memory.has_value()) && !memory)
     spdlog::warn("{}: {}; assuming that nobody else uses it", to_string(options_.device.uuid),
                  memory.error().message);
-  return memory ? std::optional(memory->free.minus(kept_free)) : std::nullopt;
+  return memory ? std::optional(*memory) : std::nullopt;
 }
 
 Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {

@@ -9,6 +9,7 @@
 #include "cuda/memory.h"
 #include "cuda/nvml.h"
 #include "daemon/core/memory/job.h"
+#include "daemon/core/memory/use_proofs.h"
 #include "daemon/host/limits/connection_limits.h"
 #include "daemon/host/state/passed_descriptors.h"
 
@@ -80,7 +81,11 @@ class DeviceWorker {
   void carry_out(const Keep& keep) const;
   void carry_out(std::vector<LeaseId> leases);
   void forget_stored(const DriverJob& job);
+  void carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy, DriverResult& result);
+  void create_all(const core::Job::Step& step, DriverResult& result);
   std::optional<Bytes> room_beside(Bytes kept_free);
+  std::optional<cuda::DeviceMemory> memory();
+  std::optional<Bytes> used();
   Result<HeldExtent> create(const core::Extent& extent) const;
   Result<cuda::Allocation> allocate(Bytes size) const;
 
@@ -92,6 +97,7 @@ class DeviceWorker {
   Condition wake_;
   core::JobQueue<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
+  core::UseProofs proofs_;            ///< the worker's thread's
   std::vector<LeaseId> unforgotten_;  ///< the worker's thread's: what the store could not be told to forget
   std::thread thread_;
 };

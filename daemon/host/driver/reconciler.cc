@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "daemon/core/words/refusals.h"
+#include "daemon/host/system/displays.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {
@@ -62,6 +63,8 @@ Reconciler::Reconciler(core::Executor& executor, Options options)
       devices_(std::move(options.devices)),
       pods_(std::move(options.pods)),
       runtime_folder_(std::move(options.runtime_folder)),
+      display_folder_(std::move(options.display_folder)),
+      pci_addresses_(std::move(options.pci_addresses)),
       started_(start_time(::getpid()).value_or(0)),
       problems_(devices_.size()),
       period_(options.period),
@@ -149,6 +152,24 @@ void Reconciler::look_at_all(Turn turn) {
                      core::Broker& broker, core::TimePoint now) {
     for (const core::Observation& one : observations) broker.observe(one, now);
     for (const Then& then : asked) then(broker, now);
+  });
+  look_for_displays();
+}
+
+void Reconciler::look_for_displays() {
+  const auto now = Clock::now();
+  if (pci_addresses_.empty() || now < next_displays_) return;
+  next_displays_ = now + kDisplayPause;
+  const std::set<std::string> cards = cards_with_display(display_folder_);
+  std::vector<bool> has_display;
+  for (const std::string& address : pci_addresses_) has_display.push_back(cards.contains(address));
+  executor_.post([has_display = std::move(has_display)](core::Broker& broker, core::TimePoint at) {
+    for (core::DeviceIndex i = 0; i < has_display.size(); ++i) {
+      if (!broker.set_display(i, has_display[i], at)) continue;
+      spdlog::info("{}: {}", broker.policy().devices[i].uuid,
+                   has_display[i] ? "a display is connected; its pool is created on demand from now on"
+                                  : "no display is connected any more; its pool is created whole");
+    }
   });
 }
 

@@ -46,17 +46,21 @@ class LookQueue {
 };
 
 /// Asks the management library, at once, every so often and on demand, who uses how much of each device, and
-/// the kernel who they are; the core observes the answers. On a thread of its own: the library's calls block.
-/// Looks on demand neither delay nor replace the regular ones.
+/// the kernel who they are; the core observes the answers. Also looks which of them drive displays. On a
+/// thread of its own: the library's calls block. Looks on demand neither delay nor replace the regular ones.
 class Reconciler final : public core::Observer {
  public:
   struct Options {
-    std::filesystem::path driver_folder;     ///< empty: the system's
-    std::vector<cuda::DeviceUuid> devices;   ///< of the policy, in its order
-    std::chrono::seconds period{};           ///< between two looks; 0: on demand only
-    PodReader pods{};                        ///< for whose the processes are
-    std::filesystem::path runtime_folder{};  ///< of the broker
+    std::filesystem::path driver_folder;       ///< empty: the system's
+    std::vector<cuda::DeviceUuid> devices;     ///< of the policy, in its order
+    std::chrono::seconds period{};             ///< between two looks; 0: on demand only
+    PodReader pods{};                          ///< for whose the processes are
+    std::filesystem::path runtime_folder{};    ///< of the broker
+    std::filesystem::path display_folder{};    ///< as cards_with_display()
+    std::vector<std::string> pci_addresses{};  ///< of `devices`
   };
+  /// The least time between two looks for displays.
+  static constexpr std::chrono::seconds kDisplayPause{10};
   /// The least time between two looks on demand.
   static constexpr std::chrono::milliseconds kLeastPause{50};
 
@@ -84,6 +88,7 @@ class Reconciler final : public core::Observer {
   std::optional<Clock::time_point> next_regular() const GPUMEM_REQUIRES(mutex_);
   std::optional<Clock::time_point> next_asked() const GPUMEM_REQUIRES(mutex_);
   void look_at_all(Turn turn);
+  void look_for_displays();
   bool open();
   core::Observation observe(core::DeviceIndex device, bool regular);
   Result<void> ask(const cuda::DeviceUuid& uuid, core::Observation& observation) const;
@@ -95,7 +100,10 @@ class Reconciler final : public core::Observer {
   const std::vector<cuda::DeviceUuid> devices_;
   const PodReader pods_;
   const std::filesystem::path runtime_folder_;
-  const std::uint64_t started_;  ///< this process
+  const std::filesystem::path display_folder_;
+  const std::vector<std::string> pci_addresses_;
+  Clock::time_point next_displays_{};  ///< the worker's thread's
+  const std::uint64_t started_;        ///< this process
   std::unique_ptr<cuda::Nvml> nvml_;
   LeftToDriver left_to_driver_;        ///< as of this look
   std::string no_library_;             ///< why there is none

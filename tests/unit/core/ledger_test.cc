@@ -202,7 +202,6 @@ TEST_F(LedgerDeathTest, AbortsWhenAChargedTenantIsToGo) {
 }
 
 TEST_F(LedgerDeathTest, AbortsOnFiguresThatCannotBe) {
-  EXPECT_DEATH(ledger.set_missing(0, {101}), "bytes of the pool");
   EXPECT_DEATH(set_quotas(ann, {Quota{}}), "one quota a device");
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/host/driver/device_worker.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -51,6 +52,17 @@ class DeviceWorkerTest : public testing::Test {
     }
     return job;
   }
+  /// A job that proves that memory of the leases is free, of which it destroys the first extents.
+  DriverJob proves(std::uint64_t id, const std::vector<LeaseId>& leases, std::vector<HeldExtent> extents) {
+    DriverJob job{{core::JobId{id}, 0, Turn::kInOrder, {}}, {}};
+    for (std::size_t i = 0; i < leases.size(); ++i) {
+      Job::Step& step = job.job.steps.emplace_back(Job::Step{.destroy = {}, .create = {}});
+      step.proof = {leases[i], mebibytes(8), true};
+      job.destroy.emplace_back();
+      if (i < extents.size()) job.destroy.back().push_back(std::move(extents[i]));
+    }
+    return job;
+  }
   void run(DriverJob job) {
     std::vector<DriverJob> jobs;
     jobs.push_back(std::move(job));
@@ -70,6 +82,10 @@ class DeviceWorkerTest : public testing::Test {
     const std::scoped_lock lock(mutex_);
     return room_;
   }
+  std::vector<LeaseId> unproved() {
+    const std::scoped_lock lock(mutex_);
+    return unproved_;
+  }
   std::size_t failed() {
     const std::scoped_lock lock(mutex_);
     return failed_;
@@ -81,6 +97,7 @@ class DeviceWorkerTest : public testing::Test {
     ended_.push_back(result.result.id.value);
     failed_ += result.result.failed.size();
     room_ = result.result.room;
+    unproved_ = result.result.unproved;
     for (HeldExtent& extent : result.created) held_.push_back(std::move(extent));
     changed_.notify_all();
   }
@@ -92,6 +109,7 @@ class DeviceWorkerTest : public testing::Test {
   std::vector<HeldExtent> held_;
   std::size_t failed_ = 0;
   std::optional<Bytes> room_;
+  std::vector<LeaseId> unproved_;
 
  protected:
   std::unique_ptr<DeviceWorker> worker_ = std::make_unique<DeviceWorker>(
@@ -142,6 +160,24 @@ TEST_F(DeviceWorkerTest, ReportsAFailureAndGoesOn) {
   run(creates(2, Turn::kInOrder, 1));
   EXPECT_EQ(await(2), (std::vector<std::uint64_t>{1, 2}));
   EXPECT_EQ(failed(), 1u) << "two of 24 MiB are all that fits";
+}
+
+TEST_F(DeviceWorkerTest, ProvesByTheUsedBytesOfTheDeviceThatMemoryCameBack) {
+  run(creates(1, Turn::kInOrder, 2, mebibytes(8)));
+  await(1);
+  std::vector<HeldExtent> held = take_held();
+  UniqueFd in_use(::dup(held[0].descriptor.get()));  // as a process that keeps the memory has it
+  ASSERT_TRUE(in_use.valid());
+  run(proves(2, {LeaseId{1}, LeaseId{2}}, std::move(held)));
+  await(2);
+  EXPECT_EQ(unproved(), std::vector{LeaseId{1}});
+  run(proves(3, {LeaseId{1}}, {}));
+  await(3);
+  EXPECT_EQ(unproved(), std::vector{LeaseId{1}}) << "the other lease's memory is no proof of this one's";
+  in_use.reset();
+  run(proves(4, {LeaseId{1}}, {}));
+  await(4);
+  EXPECT_EQ(unproved(), std::vector<LeaseId>{});
 }
 
 TEST_F(DeviceWorkerTest, CreatesOnlyWhatLeavesEnoughFreeAndTellsTheRoom) {

@@ -1,0 +1,206 @@
+// A broker whose pool is elastic: when it creates memory, when it gives it back, what it says.
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/machine.h"
+
+namespace gpumem::core {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Bytes kGuarantee = mebibytes(512);
+constexpr Bytes kAtRest = kGuarantee + Elastic::kStock;
+
+// 8 of 10 GiB are lent, of which 512 MiB are ann's for sure. 1.5 GiB stay free when the pool grows.
+Policy elastic_policy(bool is_elastic = true) {
+  Policy policy = small_policy();
+  policy.devices[0] = device("GPU-0", gibibytes(8));
+  policy.devices[0].total = gibibytes(10);
+  policy.devices[0].pool_mode = PoolMode::kByDisplay;
+  policy.devices[0].has_display = is_elastic;
+  policy.past_broker.allowance = gibibytes(10);
+  policy.tenants = {user("ann", 1, {{kGuarantee, gibibytes(8)}}), user("bob", 2, {{{}, gibibytes(8)}})};
+  return policy;
+}
+
+struct ElasticPool : testing::Test {
+  explicit ElasticPool(bool is_elastic = true) : machine(elastic_policy(is_elastic)) {}
+  Bytes created() const { return machine.driver.handled(0); }
+  DeviceView view() const { return machine.broker.devices()[0]; }
+  // Runs jobs until the request is answered. Returns how many there were.
+  int run_until_answered(RequestId id) {
+    int jobs = 0;
+    for (; !machine.is_answered(id) && machine.run_job(); ++jobs) continue;
+    return jobs;
+  }
+  // Another process has taken memory, or given some back.
+  void observe() {
+    Observation seen;
+    seen.used = *machine.driver.used(0);
+    seen.broker = created();
+    machine.broker.begin_observation(0);
+    machine.broker.observe(seen, machine.now);
+    machine.collect();
+  }
+
+  Machine machine;
+  const SessionId ann = machine.connect(1);
+  const SessionId bob = machine.connect(2);
+  const SliceId of_ann = machine.slice(ann);
+  const SliceId of_bob = machine.slice(bob);
+};
+
+struct PoolThatBecomesElastic : ElasticPool {
+  PoolThatBecomesElastic() : ElasticPool(false) {}
+};
+
+TEST_F(ElasticPool, CreatesWhatGuaranteesNeedAndAStock) {
+  EXPECT_EQ(created(), kAtRest);
+  EXPECT_EQ(view().free, gibibytes(8)) << "what can be created is free for clients";
+  EXPECT_EQ(view().missing, Bytes{});
+  EXPECT_EQ(machine.broker.figures(bob).devices[0].available, (gibibytes(8) - kGuarantee).count);
+}
+
+TEST_F(ElasticPool, GrowsByOneJobForARequestThatMayNotWait) {
+  machine.jobs_run_at_once = false;
+  struct Case {
+    Bytes bytes, largest;
+    std::uint64_t creations;
+  };
+  for (const Case& one : {Case{gibibytes(2), {}, 1}, Case{mebibytes(512), {}, 1},
+                          Case{mebibytes(700), kOneExtent, 1}, Case{mebibytes(1536), mebibytes(32), 3}}) {
+    const std::uint64_t before = machine.driver.creations();
+    const RequestId id = machine.grow(bob, {{of_bob, one.bytes, {}, one.largest}});
+    EXPECT_EQ(run_until_answered(id), 1) << one.bytes.count;
+    EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+    EXPECT_EQ(machine.driver.creations() - before, one.creations) << one.bytes.count;
+    machine.run_jobs();
+  }
+  EXPECT_THAT(machine.events_of(Event::Kind::kWaiting), IsEmpty());
+}
+
+TEST_F(ElasticPool, LendsEverythingAndAsksBorrowersForNothingThatCanBeCreated) {
+  machine.get(bob, of_bob, gibibytes(6));
+  const RequestId id = machine.grow(ann, of_ann, mebibytes(1500), seconds(60));
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+  EXPECT_EQ(machine.bells[bob], 0);
+  machine.get(bob, of_bob, mebibytes(548));
+  EXPECT_EQ(view().free, Bytes{});
+  EXPECT_EQ(created(), gibibytes(8));
+}
+
+TEST_F(ElasticPool, GivesReturnedMemoryBackToTheDevice) {
+  const Grant grant = machine.get(bob, of_bob, gibibytes(3));
+  ASSERT_TRUE(machine.give_back(bob, of_bob, grant));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  EXPECT_EQ(created(), kAtRest);
+  EXPECT_EQ(view().free, gibibytes(8));
+}
+
+TEST_F(PoolThatBecomesElastic, GivesBackWhatNobodyNeedsForAWhileAndFillsAgain) {
+  EXPECT_EQ(created(), gibibytes(8));
+  EXPECT_TRUE(machine.broker.set_display(0, true, machine.now));
+  machine.collect();
+  machine.pass_in_steps(Elastic::kIdle / 2);
+  EXPECT_EQ(created(), gibibytes(8));
+  const Grant grant = machine.get(bob, of_bob, gibibytes(2));
+  ASSERT_TRUE(machine.give_back(bob, of_bob, grant));
+  machine.pass_in_steps(Elastic::kIdle / 2);
+  EXPECT_EQ(created(), kAtRest) << "the least surplus of the time";
+  EXPECT_TRUE(machine.broker.set_display(0, false, machine.now));
+  machine.run_jobs();
+  machine.pass_in_steps(seconds(1));
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(ElasticPool, KeepsForAGuaranteeWhatItsTenantReturns) {
+  const Grant grant = machine.get(ann, of_ann, kGuarantee);
+  machine.driver.steal(0, machine.driver.room(0));
+  observe();
+  EXPECT_TRUE(machine.give_back(ann, of_ann, grant));
+  EXPECT_GE(created(), kGuarantee) << "nobody else got it, and nothing is left to others";
+  EXPECT_TRUE(machine.is_granted(machine.grow(ann, of_ann, kGuarantee)));
+}
+
+TEST_F(PoolThatBecomesElastic, GivesNothingBackWhileMemoryIsReshapedThatTheDriverMayRefuse) {
+  EXPECT_TRUE(machine.broker.set_display(0, true, machine.now));
+  machine.jobs_run_at_once = false;
+  const RequestId id = machine.grow(bob, {{of_bob, mebibytes(600), {}, kOneExtent}});
+  machine.pass_in_steps(Elastic::kIdle);
+  machine.driver.fails = [](const Extent&) { return true; };
+  machine.run_jobs();
+  machine.cancel(id);
+  machine.run_jobs();
+  machine.driver.fails = {};
+  machine.jobs_run_at_once = true;
+  machine.pass_in_steps(5 * Elastic::kIdle);
+  EXPECT_LE(created(), kAtRest + Elastic::kStock);
+  EXPECT_EQ(view().free, gibibytes(8));
+  EXPECT_TRUE(machine.broker.settled());
+}
+
+TEST_F(ElasticPool, KeepsMemoryChargedThatAProcessStillUses) {
+  const Grant kept = machine.get(bob, of_bob, mebibytes(256));
+  const Grant let_go = machine.get(bob, of_bob, mebibytes(512));
+  ASSERT_TRUE(machine.keep_but_give_back(bob, of_bob, kept));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(256));
+  ASSERT_TRUE(machine.give_back(bob, of_bob, let_go));
+  machine.pass_in_steps(seconds(5));
+  EXPECT_EQ(machine.charges("bob").total(), mebibytes(256)) << "one return proves one lease";
+  machine.stop_using(bob, kept);
+  machine.pass_in_steps(seconds(5));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  EXPECT_EQ(created(), kAtRest);
+}
+
+TEST_F(PoolThatBecomesElastic, ProvesMemoryByUseThatCouldNotBeCreatedAnew) {
+  const Grant kept = machine.get(bob, of_bob, mebibytes(256));
+  machine.driver.steal(0, gibibytes(2));
+  ASSERT_TRUE(machine.keep_but_give_back(bob, of_bob, kept));
+  ASSERT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(256));
+  EXPECT_TRUE(machine.broker.set_display(0, true, machine.now));
+  machine.collect();
+  machine.pass_in_steps(seconds(30));
+  EXPECT_EQ(machine.charges("bob")[Charge::kQuarantined], mebibytes(256)) << "the device has free memory";
+  machine.stop_using(bob, kept);
+  machine.pass_in_steps(seconds(5));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(ElasticPool, LeavesMemoryToOthersAndSaysSo) {
+  machine.driver.steal(0, gibibytes(7));
+  observe();
+  const Bytes room = gibibytes(3) - kAtRest - mebibytes(1536);
+  EXPECT_EQ(view().free, kAtRest + room);
+  const RequestId refused = machine.grow(bob, of_bob, gibibytes(2));
+  EXPECT_THAT(machine.why(refused), HasSubstr("are missing at present, because others use the device"));
+  EXPECT_GE(machine.driver.room(0), mebibytes(1536));
+  const RequestId waiting = machine.grow(bob, of_bob, gibibytes(2), seconds(60));
+  EXPECT_EQ(machine.events_of(Event::Kind::kWaiting).size(), 1);
+  machine.driver.restore(0);
+  machine.pass_in_steps(Store::kLongestPause);
+  EXPECT_TRUE(machine.is_granted(waiting)) << machine.why(waiting);
+}
+
+TEST_F(ElasticPool, CreatesMemoryOfWhichItDidNotKnowThatItIsFree) {
+  machine.driver.steal(0, gibibytes(7));
+  observe();
+  machine.driver.restore(0);
+  machine.get(bob, of_bob, gibibytes(4));
+}
+
+TEST_F(ElasticPool, IsTakenOverWithItsLoans) {
+  const Grant grant = machine.get(bob, of_bob, gibibytes(3));
+  machine.restart(elastic_policy());
+  EXPECT_EQ(machine.charged("bob"), gibibytes(3));
+  EXPECT_EQ(created(), kAtRest);
+  ASSERT_TRUE(machine.resume(bob, {of_bob}, {grant}));
+  machine.say_goodbye(bob);
+  EXPECT_EQ(view().free, gibibytes(8));
+  EXPECT_EQ(created(), kAtRest);
+}
+
+}  // namespace
+}  // namespace gpumem::core
