@@ -19,6 +19,7 @@
 #include "client/shim/figures.h"
 #include "client/shim/nvml/calls.h"
 #include "client/shim/real.h"
+#include "client/shim/system_mode.h"
 #include "cuda/uuid.h"
 
 namespace gpumem::shim {
@@ -44,11 +45,11 @@ bool shows_device() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// The shim libcuda.so.1 knows what is lent. A driver in its place does not have the function: the one that
-/// the program has loaded, or the one beside this library.
+/// The shim libcuda.so.1 beside this library knows what is lent. A driver in its place does not have the
+/// function. In system mode a program may have loaded the driver before, or by its path.
 Figures find_figures() {
-  if (void* const loaded = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); loaded != nullptr)
-    return reinterpret_cast<Figures>(::dlsym(loaded, "gpumem_shim_figures"));
+  void* const loaded = is_system_mode() ? ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+  if (loaded != nullptr) return reinterpret_cast<Figures>(::dlsym(loaded, "gpumem_shim_figures"));
   Dl_info self{};
   if (::dladdr(reinterpret_cast<const void*>(&find_figures), &self) == 0) return nullptr;
   const auto beside = std::filesystem::path(self.dli_fname).parent_path() / "libcuda.so.1";

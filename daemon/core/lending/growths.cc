@@ -312,8 +312,9 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
   std::vector<SessionId> freed;
   for (bool changed = true; changed && freed.empty();) {
     changed = false;
-    // Before the stores use what they have created for their stock.
-    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) note_missing(device);
+    // Before the store of an elastic pool uses what it has created for its stock.
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
+      if (leases_.store(device).is_elastic()) note_missing(device);
     reservations_.pay();
     for (Granted& granted : state_.arbiter.admit()) {
       note_granted(granted, now);
