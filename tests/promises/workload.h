@@ -11,8 +11,8 @@ namespace gpumem::core::promises {
 class Workload {
  public:
   struct Habits {
-    bool shares = false;    ///< they publish regions, and map each other's
-    bool jobs = false;      ///< they begin jobs, join them, and reserve memory for them
+    bool shares = false;    ///< processes publish regions, and map each other's
+    bool jobs = false;      ///< processes begin jobs, join them, and reserve memory for them
     bool contexts = false;  ///< the driver lacks memory for their contexts
   };
   Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);

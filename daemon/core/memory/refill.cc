@@ -44,11 +44,14 @@ void Refill::set_demand(const Demand& demand, TimePoint now) {
   if (!under_way_) start_anew(now);
 }
 
-// Forgets what the driver has refused.
-void Refill::start_anew(TimePoint now) {
+void Refill::forget_refusals() {
   most_ = largest_ = classes_.largest();
   room_.reset();
   probes_ = false;
+}
+
+void Refill::start_anew(TimePoint now) {
+  forget_refusals();
   pause_ = kFirstPause;
   next_ = now;
 }
@@ -100,10 +103,7 @@ void Refill::end(const Outcome& outcome, TimePoint now) {
   probes_ = most_ == classes_.granularity();
   pause_ = outcome.created.is_zero() && probes_ ? std::min(2 * pause_, kLongestPause) : kFirstPause;
   next_ = probes_ ? now + pause_ : now;
-  if (!open().is_zero()) return;
-  most_ = largest_ = classes_.largest();
-  room_.reset();
-  probes_ = false;
+  if (open().is_zero()) forget_refusals();
 }
 
 }  // namespace gpumem::core

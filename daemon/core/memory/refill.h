@@ -86,6 +86,7 @@ class Refill {
 
  private:
   void start_anew(TimePoint now);
+  void forget_refusals();
 
   SizeClasses classes_;
   Bytes missing_;

@@ -111,9 +111,6 @@ class Store {
   Bytes open() const { return refill_.open(); }
   /// The part of missing() that the driver was asked for and does not give.
   Bytes refused() const { return refill_.is_exhausted() ? refill_.open() : Bytes{}; }
-  /// The bytes that the device has for the pool besides those that stay free, as last known. Nothing: not
-  /// known.
-  std::optional<Bytes> room() const { return room_; }
   /// `free`  bytes of the device, by the driver.
   void note_free(Bytes free) { room_ = free.minus(kept()); }
   /// The missing bytes that can be created, as far as it is known.

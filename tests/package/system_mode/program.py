@@ -1,9 +1,8 @@
 """A program that knows nothing of gpumem. Says in one line what it got: total=MiB how many sockets, threads, and what follows.
 
 program.py [filtered] [past FILE] [later] [take MIB] [hold]
-filtered: under seccomp. past: libcuda.so.1 is FILE. later: between cuInit and the first use of the device it waits for a line of
-input. take: so much device memory, in place of 64 MiB. hold: it is held until the input ends; after each line it says what another
-allocation of 64 MiB answers
+filtered: under seccomp. past: libcuda.so.1 is FILE. later: waits for a line of input after cuInit. take: so much device memory, in
+place of 64 MiB. hold: keeps it until the input ends. After each line of input it says what another allocation of 64 MiB answers
 """
 import ctypes
 import os
