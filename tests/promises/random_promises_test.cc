@@ -32,6 +32,8 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   std::mt19937_64 random(seed);
   Configuration configuration = random_configuration(random);
   configuration.policy.reserve_idle = std::chrono::seconds(5);
+  for (DevicePolicy& device : configuration.policy.devices)
+    if (habits.elastic) device.pool_mode = PoolMode::kElastic;
   World world(configuration.policy, random());
   if (habits.contexts) world.make_contexts_explicit(mebibytes(24));
   Workload workload(world, configuration.users, habits, random);
@@ -89,6 +91,10 @@ TEST(Promises, HoldWhereContextsTakeRoomOfThePool) {
   run(setting("GPUMEM_MODEL_STEPS", 40'000), {.contexts = true});
 }
 
+TEST(Promises, HoldWherePoolsAreElastic) {
+  run(setting("GPUMEM_MODEL_STEPS", 40'000), {.jobs = true, .elastic = true});
+}
+
 // A session that had nothing to give, and whose time was up first, hid the one that had.
 TEST(Promises, HoldInAWorldWhereAClaimWasLate) {
   Seen seen;
@@ -113,6 +119,10 @@ TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STE
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) {
   run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.shares = true});
+}
+
+TEST(LongPromises, HoldWherePoolsAreElastic) {
+  run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.jobs = true, .elastic = true});
 }
 
 TEST(LongPromises, HoldWhereProcessesOfJobsShareRegionsAndMakeContexts) {

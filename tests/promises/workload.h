@@ -14,6 +14,7 @@ class Workload {
     bool shares = false;    ///< processes publish regions, and map each other's
     bool jobs = false;      ///< processes begin jobs, join them, and reserve memory for them
     bool contexts = false;  ///< the driver lacks memory for their contexts
+    bool elastic = false;   ///< pools are
   };
   Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);
 

@@ -27,7 +27,14 @@ World::World(const Policy& policy, std::uint64_t seed)
       random_(seed),
       books_(policy.devices.size()),
       promises_(broker, books_) {
-  driver.tells_free = false;  // of the device, of which it has a part
+  // Not of the device, of which it has a part. An elastic pool needs it, and memory that it leaves to others.
+  driver.tells_free = false;
+  for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
+    const DevicePolicy& one = policy.devices[device];
+    if (!one.is_elastic()) continue;
+    driver.tells_free = elastic_ = true;
+    driver.besides[device] = kept_for_contexts(one, {}) + kept_for_others(one);
+  }
   broker.tick(now);
   absorb();
   look_regularly();
@@ -115,7 +122,9 @@ void World::absorb() {
   }
   const auto views = broker.devices();
   for (DeviceIndex device = 0; device < stolen.size(); ++device)
-    if (views[device].missing > views[device].contexts) stolen[device] = true;
+    // An elastic pool creates what is needed of what the driver has.
+    if (views[device].missing > views[device].contexts + (elastic_ ? driver.room(device) : Bytes{}))
+      stolen[device] = true;
   fail(promises_.check(happened_,
                        {sessions_, open_, jobs_used_, honest, stolen, keepers(), entangled(), now}));
   for (const auto& [session, signal] : std::exchange(happened_.signals, {})) {

@@ -219,6 +219,7 @@ class World : public CoreWorld<WatchedBroker> {
   std::deque<Event> history_;
   Bytes context_ = mebibytes(1);
   bool looks_ = true;
+  bool elastic_ = false;
   std::string fault_;
 };
 

@@ -1,5 +1,5 @@
-"""A Jupyter kernel that borrows, by the kernel.json of docs/run.md and jupyter_client: it computes on its slice, is
-interrupted, restarts, and leaves no session behind."""
+"""A Jupyter kernel that borrows, installed by the commands of docs/run.md and started by jupyter_client: it computes on
+its slice, is interrupted, restarts, and leaves no session behind."""
 import contextlib
 import json
 import os
@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 from jupyter_client.manager import KernelManager
@@ -29,22 +30,22 @@ print(ok(cu.cuMemGetInfo())[1] // MIB)
 """
 
 
-def kernel_of_the_page() -> dict:
+def block_of_the_page(language: str) -> str:
     section = PAGE.read_text().split("## In a notebook")[1]
-    text = re.search(r"```json\n(.*?)```", section, re.S)[1]
+    text = re.search(rf"```{language}\n(.*?)```", section, re.S)[1]
     assert text.count("8GiB") == 1, "the limit"
-    return json.loads(text.replace("8GiB", "256MiB"))  # the simulated device is smaller
+    return re.sub(r"^\$ ", "", text.replace("8GiB", "256MiB"), flags=re.M)  # the simulated device is smaller
 
 
 @pytest.fixture
 def manager(tmp_path, monkeypatch):
-    folder = tmp_path / "share/kernels/gpumem"
-    folder.mkdir(parents=True)
-    (folder / "kernel.json").write_text(json.dumps(kernel_of_the_page()))
-    path = f"{BUILD / 'client/cli'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    for name, value in {"JUPYTER_PATH": tmp_path / "share", "JUPYTER_RUNTIME_DIR": tmp_path / "run", "IPYTHONDIR": tmp_path,
-                        "JUPYTER_CONFIG_DIR": tmp_path / "config", "PATH": path}.items():
+    for name, value in {"HOME": tmp_path, "JUPYTER_RUNTIME_DIR": tmp_path / "run", "IPYTHONDIR": tmp_path,
+                        "JUPYTER_CONFIG_DIR": tmp_path / "config"}.items():
         monkeypatch.setenv(name, str(value))
+    active = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", block_of_the_page("")], env=active, check=True)
+    # The kernel's own environment is active nowhere.
+    monkeypatch.setenv("PATH", f"{BUILD / 'client/cli'}:/usr/bin:/bin")
     started = KernelManager(kernel_name="gpumem")
     started.start_kernel()
     yield started
@@ -98,3 +99,14 @@ def test_it_computes_is_interrupted_and_restarts(manager):
         assert run(client, COMPUTE) == "256\n"
     manager.shutdown_kernel()
     await_sessions(0)
+
+
+def test_the_server_that_a_hub_starts_sees_its_limit(tmp_path):
+    configuration = types.SimpleNamespace(Spawner=types.SimpleNamespace())
+    exec(block_of_the_page("python"), {"c": configuration})  # pylint: disable=exec-used
+    server = tmp_path / "jupyterhub-singleuser"
+    server.write_text(f"#!{sys.executable}\n{COMPUTE}")
+    server.chmod(0o755)
+    path = f"{tmp_path}:{BUILD / 'client/cli'}:{os.environ['PATH']}"
+    done = subprocess.run(configuration.Spawner.cmd, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == "256\n", done.stderr

@@ -76,7 +76,7 @@ void Elastic::note_figures() {
 
 void Elastic::note_figures(DeviceIndex device) {
   const Store& store = leases_.store(device);
-  state_.not_asked_for[device] = store.refused().is_zero() ? store.dormant() + store.open() : store.dormant();
+  state_.not_asked_for[device] = store.refused().is_zero() ? store.obtainable() : store.dormant();
   state_.ledger.set_creatable(device, store.creatable());
 }
 
@@ -126,14 +126,14 @@ bool Elastic::all_lacks(const Request& request, Each&& each) const {
 bool Elastic::can_create_for(const Request& request) const {
   return all_lacks(request, [&](DeviceIndex device, Bytes lack) {
     const Store& store = leases_.store(device);
-    return lack <= store.dormant() + store.open();
+    return lack <= store.obtainable();
   });
 }
 
 bool Elastic::is_creating_for(const Request& request) const {
   return all_lacks(request, [&](DeviceIndex device, Bytes lack) {
     const Store& store = leases_.store(device);
-    return lack <= store.dormant() + store.open() && store.is_creating(lack);
+    return lack <= store.obtainable() && store.is_creating(lack);
   });
 }
 

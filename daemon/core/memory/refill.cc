@@ -38,7 +38,7 @@ void Refill::retire(Bytes bytes) {
 void Refill::set_demand(const Demand& demand, TimePoint now) {
   const Bytes before = open();
   demand_ = demand;
-  dormant_ = (missing_ - aside_).minus(demand.bytes);
+  dormant_ = obtainable().minus(demand.bytes);
   if (open() <= before) return;
   unasked_ = true;
   if (!under_way_) start_anew(now);
@@ -85,7 +85,7 @@ std::vector<Bytes> Refill::begin(std::size_t most_extents) {
 void Refill::end(const Outcome& outcome, TimePoint now) {
   under_way_ = false;
   missing_ -= outcome.created;
-  dormant_ = std::min(dormant_, missing_ - aside_);  // the demand may have been lowered meanwhile
+  dormant_ = std::min(dormant_, obtainable());  // the demand may have been lowered meanwhile
   if (unasked_) return start_anew(now);
   room_ = outcome.room;
   const bool is_smaller_possible =

@@ -33,7 +33,7 @@ class Refill {
   /// Sets the missing bytes of a pool that is still to be created. The first round is due at once.
   void plan(Bytes missing) {
     missing_ = missing;
-    dormant_ = (missing_ - aside_).minus(demand_.bytes);
+    dormant_ = obtainable().minus(demand_.bytes);
   }
   /// Warm extents of `bytes` were to be created anew, and the driver refused.
   void lose(Bytes bytes, TimePoint now);
@@ -59,7 +59,9 @@ class Refill {
 
   Bytes dormant() const { return dormant_; }
   /// Bytes that are to be created.
-  Bytes open() const { return missing_ - aside_ - dormant_; }
+  Bytes open() const { return obtainable() - dormant_; }
+  /// What is open and what is dormant.
+  Bytes obtainable() const { return missing_ - aside_; }
   /// The demand is that of a request (Demand::first).
   bool serves_request() const { return !demand_.first.is_zero(); }
   /// Whether the last round is older than the last demand for more.

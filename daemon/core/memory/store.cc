@@ -1,7 +1,6 @@
 #include "daemon/core/memory/store.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "base/check.h"
 
@@ -12,11 +11,6 @@ namespace {
 constexpr std::size_t kMostExtents = 1024;
 // After so many refusals by the driver for one request, it is given up rather than the pool broken up.
 constexpr int kMostFailures = 8;
-// Proofs tried again in one job.
-constexpr std::size_t kRetries = 256;
-// Beyond this part of all extents, a round of the refill creates one, and splits none that the driver
-// refuses.
-constexpr std::size_t kRefillShare = 2;
 // Requests may have this part of the pool reshaped at a time, and in all while proofs wait; then the waiting
 // jobs come next. Without this bound a client could keep the driver busy by requests that it withdraws.
 constexpr std::uint64_t kReshapedShare = 4;
@@ -70,27 +64,6 @@ void Store::release(RequestId request, Bytes bytes) {
   changed_ = true;
 }
 
-void Store::set_elastic(bool is_elastic, TimePoint now) {
-  if (std::exchange(elastic_, is_elastic) == is_elastic) return;
-  changed_ = true;
-  if (is_elastic) return refill_.set_demand({.bytes = {}}, now);
-  refill_.set_demand({}, now);
-  made_ = refill_.is_exhausted();
-}
-
-void Store::set_demand(Bytes bytes, Bytes first, Bytes largest, TimePoint now) {
-  is_promised_ = false;
-  const bool as_one = !first.is_zero() && pool_.is_made_as_one(first, largest);
-  refill_.set_demand({bytes, first, as_one}, now);
-  begun_ = begun_ || refill_.open().is_zero();
-}
-
-void Store::set_promised_demand(Bytes bytes, TimePoint now) {
-  refill_.set_demand({.bytes = bytes}, now);
-  is_promised_ = true;
-  begun_ = true;
-}
-
 // At once or not at all: what is about to be reshaped may be lost, and what is wanted is not free.
 bool Store::shrink(Bytes bytes) {
   if (shrinking_ || reshaping() || !wanted_.empty()) return false;
@@ -100,17 +73,6 @@ bool Store::shrink(Bytes bytes) {
   return true;
 }
 
-Bytes Store::creatable() const {
-  return std::min(refill_.dormant() + refill_.open(), room_.value_or(Bytes{}));
-}
-
-bool Store::is_creating(Bytes bytes) const {
-  if (refill_.open().is_zero() || refill_.is_exhausted()) return false;
-  return refill_.is_unasked() || refill_.is_under_way() || bytes <= creatable();
-}
-
-void Store::reopen(Bytes bytes, TimePoint now) { refill_.reopen(bytes, now); }
-
 void Store::put_back(const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) pool_.add(extent);
   changed_ = true;
@@ -119,70 +81,6 @@ void Store::put_back(const std::vector<Extent>& extents) {
 void Store::take_back(LeaseId lease, Extent extent, bool is_promised) {
   returned_.push_back({lease, extent, is_promised});
   changed_ = true;
-}
-
-void Store::finish(const JobResult& result, TimePoint now) {
-  changed_ = true;
-  if (!result.failed.empty()) lacks_files_ = result.lacks_files;
-  auto job = in_flight_.extract(result.id);
-  GPUMEM_CHECK(!job.empty(), "a job ends once");
-  const Flight& flight = job.mapped();
-  if (flight.reshapes) {
-    --reshapes_;
-    reshaped_ -= bytes_of(flight);
-    if (!flight.attempts.empty()) forget_coming(flight.attempts.front().extent.size, result.id);
-  } else {
-    overtaking_ = {};
-  }
-  if (flight.looks) {
-    const auto free = result.room ? std::optional(result.room->minus(look_reshaped_)) : std::nullopt;
-    if (result.room) note_free(*result.room);
-    for (const RequestId request : std::exchange(looked_, {})) done_.looked.emplace_back(request, free);
-  }
-  if (flight.releases) {
-    if (flight.request) {
-      done_.released.push_back(flight.request);
-    } else {
-      add_room(flight.released);
-      shrinking_ = false;
-    }
-  }
-  const std::unordered_set<ExtentId> failed(result.failed.begin(), result.failed.end());
-  const bool proofs_waited = !put_off_.empty();
-  std::vector<Extent> created;
-  bool any_proved = false;
-  for (const Attempt& attempt : flight.attempts) {
-    if (!is_proved(attempt, result, failed)) {
-      put_off(attempt, now);
-      continue;
-    }
-    if (attempt.lease) done_.freed.push_back(attempt.lease);
-    if (attempt.extent.id && !failed.contains(attempt.extent.id)) {
-      created.push_back(attempt.extent);
-      continue;
-    }
-    any_proved = true;
-    --extents_;
-    proved_ += attempt.extent.size;
-    add_room(attempt.extent.size);
-  }
-  if (flight.refills) end_refill(flight, result, failed, now);
-  pause_proofs(any_proved || !created.empty(), proofs_waited, now);
-  hand_over(flight, std::move(created));
-  made_ = made_ || refill_.is_exhausted();
-}
-
-bool Store::is_proved(const Attempt& attempt, const JobResult& result,
-                      const std::unordered_set<ExtentId>& failed) const {
-  if (!attempt.by_use) return !failed.contains(attempt.extent.id);
-  return std::ranges::find(result.unproved, attempt.lease) == result.unproved.end();
-}
-
-// Jobs that end in the meantime, however many, never postpone a retry.
-void Store::pause_proofs(bool progress, bool were_waiting, TimePoint now) {
-  if (put_off_.empty()) return;
-  pause_ = progress ? Refill::kFirstPause : std::min(2 * pause_, kLongestPause);
-  retry_at_ = were_waiting ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
 // A wish gets all of the extents or none: if some failed, it may find others. If it was withdrawn meanwhile,
@@ -195,23 +93,6 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
   if (created.size() == flight.attempts.size()) return;
   ++wish->failures;
   let_go(*wish);
-}
-
-void Store::retry_now(TimePoint now) {
-  pause_ = Refill::kFirstPause;
-  retry_at_ = std::min(retry_at_, now);
-  refill_.hurry(now);
-}
-
-// A proof stays whole.
-void Store::put_off(const Attempt& attempt, TimePoint now) {
-  if (attempt.lease) {
-    done_.quarantined.push_back(attempt.lease);
-    put_off_.push_back({{{}, attempt.extent.size}, attempt.lease});
-    return;
-  }
-  --extents_;
-  if (!attempt.refills) refill_.lose(attempt.extent.size, now);
 }
 
 Store::Progress Store::advance(TimePoint now) {
@@ -368,99 +249,6 @@ void Store::let_go(Wish& wish) {
   put_back(std::exchange(wish.held, {}));
 }
 
-// One step for each lease, so that memory of one lease cannot pass as the proof of another.
-void Store::reclaim(Progress& progress) {
-  if (returned_.empty() || !can_prove()) return;
-  pause_ = Refill::kFirstPause;
-  std::vector<Job::Step> steps;
-  std::vector<Attempt> attempts;
-  for (const Returned& returned : std::exchange(returned_, {})) {
-    Attempt& attempt = attempts.emplace_back(Attempt{{{}, returned.extent.size}, returned.lease});
-    Job::Step& step = steps.emplace_back(begin_proof(attempt, returned.is_promised));
-    if (returned.extent.id) step.destroy.push_back(returned.extent.id);
-  }
-  start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
-}
-
-// After a proof by use, memory that is promised to somebody is created in the same step: nobody else gets it.
-Job::Step Store::begin_proof(Attempt& attempt, bool is_promised) {
-  attempt.by_use = elastic_;
-  Job::Step step{.destroy = {}, .create = {}};
-  if (!elastic_ || is_promised) {
-    attempt.extent.id = extent_ids_.next();
-    step.create.push_back(attempt.extent);
-  }
-  step.proof = {attempt.lease, attempt.extent.size, elastic_};
-  return step;
-}
-
-bool Store::are_proofs_due(TimePoint now) const {
-  return !put_off_.empty() && can_prove() && retry_at_ <= now;
-}
-
-bool Store::is_retry_due(TimePoint now) const { return are_proofs_due(now) || refill_.is_due(now); }
-
-// Proofs first, even if they are not due: memory that a process lets go of late proves its own charge before
-// it serves anything else. The rest of many proofs is tried after these, so that the worker is never busy
-// with failing attempts for long.
-void Store::retry(Progress& progress, TimePoint now) {
-  if (!is_retry_due(now)) return;
-  begun_ = true;
-  const std::size_t most = can_prove() ? kRetries : 0;
-  const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), most));
-  Flight flight{.attempts = {put_off_.begin(), end}};
-  put_off_.erase(put_off_.begin(), end);
-  if (!put_off_.empty()) retry_at_ = now + pause_;
-  std::vector<Job::Step> steps;
-  for (Attempt& attempt : flight.attempts) steps.push_back(begin_proof(attempt, false));
-  const bool refills = refill_.is_due(now);
-  if (refills && (refill_.serves_request() || is_promised_)) {
-    begin_urgent_refill(progress);
-  } else if (refills) {
-    begin_refill(flight, steps);
-  }
-  if (!steps.empty() || flight.refills)
-    start(progress, Job::Turn::kInOrder, std::move(steps), std::move(flight));
-}
-
-// No other memory can pass as a proof in an elastic pool, so the round need not be in order. It leaves what
-// reshapes in flight have destroyed and are to create again.
-void Store::begin_urgent_refill(Progress& progress) {
-  Flight flight;
-  std::vector<Job::Step> steps;
-  begin_refill(flight, steps);
-  for (Job::Step& step : steps) *step.keep_free += reshaped_;
-  start(progress, Job::Turn::kNow, std::move(steps), std::move(flight));
-}
-
-void Store::begin_refill(Flight& flight, std::vector<Job::Step>& steps) {
-  const std::size_t most = most_extents_ / kRefillShare;
-  const std::size_t left = std::max<std::size_t>(most - std::min(most, extents_), 1);
-  flight.refills = true;
-  for (const Bytes size : refill_.begin(std::min({left, room(false), Refill::kMostOfARound}))) {
-    const Extent extent{extent_ids_.next(), size};
-    ++extents_;
-    flight.attempts.push_back({extent, {}, true});
-    steps.push_back({{}, {extent}, kept()});
-  }
-}
-
-void Store::end_refill(const Flight& flight, const JobResult& result,
-                       const std::unordered_set<ExtentId>& failed, TimePoint now) {
-  Refill::Outcome outcome{.created = {}, .room = result.room};
-  outcome.may_split = !result.lacks_files && extents_ < most_extents_ / kRefillShare;
-  for (const Attempt& attempt : flight.attempts) {
-    const Extent& extent = attempt.extent;
-    if (!attempt.refills) continue;
-    if (!failed.contains(extent.id))
-      outcome.created += extent.size;
-    else if (!result.room || *result.room >= extent.size)
-      outcome.refused = std::min(outcome.refused.value_or(extent.size), extent.size);
-  }
-  room_ = result.room;
-  refill_.end(outcome, now);
-}
-
 JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::span<const Extent> rest,
                    RequestId request) {
   extents_ += first.create.size() + rest.size();
@@ -487,12 +275,6 @@ JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> st
   in_flight_.emplace(id, std::move(flight));
   progress.jobs.push_back({id, device_, turn, std::move(steps)});
   return id;
-}
-
-std::optional<TimePoint> Store::next_deadline() const {
-  const auto refill = refill_.next();
-  if (put_off_.empty() || !can_prove()) return refill;
-  return std::min(retry_at_, refill.value_or(retry_at_));
 }
 
 }  // namespace gpumem::core

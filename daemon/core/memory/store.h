@@ -107,8 +107,8 @@ class Store {
   Bytes missing() const { return refill_.missing(); }
   /// The part of missing() for which there is no demand.
   Bytes dormant() const { return refill_.dormant(); }
-  /// The part of missing() that is to be created.
-  Bytes open() const { return refill_.open(); }
+  /// The part of missing() that is created when there is a demand.
+  Bytes obtainable() const { return refill_.obtainable(); }
   /// The part of missing() that the driver was asked for and does not give.
   Bytes refused() const { return refill_.is_exhausted() ? refill_.open() : Bytes{}; }
   /// `free`  bytes of the device, by the driver.
