@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/devices.h"
+#include "daemon/host/config/accounts.h"
 #include "daemon/host/config/live_quotas.h"
 #include "daemon/host/state/folder_lock.h"
 #include "daemon/host/state/runtime_folder.h"
@@ -121,11 +122,16 @@ Result<Kept> if_permitted(Result<Kept> kept, const char* what) {
   return Kept{};
 }
 
-Result<void> check_groups(const host::Config& config) {
-  if (auto group = host::resolve_group(config.socket_group, "socket_group"); !group) return group.error();
-  if (auto admins = admin_gid(config); !admins) return admins.error();
-  if (auto readers = host::resolve_group(config.metrics.group, "[metrics] group"); !readers)
-    return readers.error();
+// Accounts that are missing now are accepted if a broker has found them before.
+Result<void> check_accounts(host::Config& config) {
+  if (auto group = host::resolve_socket_group(config.socket_group); !group) return group.error();
+  const auto known =
+      if_permitted(host::KnownAccounts::open(config.state_folder), "Accounts that were found before are");
+  if (!known) return known.error();
+  const host::Accounts accounts = host::look_up(config);
+  if (auto right = known->check(accounts); !right) return right;
+  for (const host::Account& account : accounts.missing)
+    std::printf("%s\n", host::in_words_missing(account).c_str());
   return {};
 }
 
@@ -134,7 +140,7 @@ Result<void> check_groups(const host::Config& config) {
 Result<void> check_config(const Options& options) {
   auto config = read_config(options);
   if (!config) return config.error();
-  if (auto groups = check_groups(*config); !groups) return groups.error();
+  if (auto accounts = check_accounts(*config); !accounts) return accounts.error();
   const auto overlay =
       if_permitted(host::read_quotas(config->state_folder), "Quotas that were set at run time are");
   if (!overlay) return overlay.error();

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/program.h"
-#include "daemon/host/state/runtime_folder.h"
 
 namespace gpumem {
 namespace {
@@ -17,6 +16,9 @@ void add_test_options(CLI::App& app, Options& options) {
   app.add_option("--display-dir", options.display_folder)->group("");
   app.add_option_function<int>("--api-idle-ms",
                                [&](int count) { options.api_idle = std::chrono::milliseconds(count); })
+      ->group("");
+  app.add_option_function<int>("--look-again-ms",
+                               [&](int count) { options.look_again = std::chrono::milliseconds(count); })
       ->group("");
 }
 
@@ -87,13 +89,6 @@ Result<host::Config> read_config(const Options& options) {
   if (!options.runtime_folder.empty()) config->runtime_folder = options.runtime_folder;
   config->state_folder = state_folder(options, *config);
   return config;
-}
-
-Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config) {
-  if (config.admin_group.empty()) return std::optional<std::uint32_t>();
-  auto gid = host::resolve_group(config.admin_group, "admin_group");
-  if (!gid) return gid.error();
-  return std::optional<std::uint32_t>(*gid);
 }
 
 Result<std::filesystem::path> runtime_folder_of(const Options& options) {

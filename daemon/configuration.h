@@ -26,6 +26,7 @@ struct Options {
   std::filesystem::path display_folder;  ///< as host::cards_with_display(); tests have their own
   host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
   std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
+  std::chrono::milliseconds look_again = std::chrono::minutes(1);  ///< between two looks for what is missing
 };
 
 /// Reads the command line; ends the process for --help, --version and usage errors (status 2).
@@ -34,10 +35,6 @@ Options parse_options(int argc, char** argv);
 /// The configuration with what the command line and the surroundings say in place of it.
 /// Errors  as host::load_config.
 Result<host::Config> read_config(const Options& options);
-
-/// The number of the group whose members administrate; none: there is no such group configured.
-/// Errors  kInvalidArgument: the machine does not have it.
-Result<std::optional<std::uint32_t>> admin_gid(const host::Config& config);
 
 /// The folder of the sockets of the broker with these options. Errors  of the configuration.
 Result<std::filesystem::path> runtime_folder_of(const Options& options);

@@ -1,6 +1,7 @@
 #include "daemon/daemon.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <future>
@@ -25,9 +26,10 @@ std::vector<core::TenantView> tenants_of(core::Executor& executor) {
   return tenants.get_future().get();
 }
 
-// The group whose members may read the metrics by the Unix socket; empty: the broker's own.
-const std::string& metrics_group(const host::Config& config) {
-  return config.metrics.group.empty() ? config.admin_group : config.metrics.group;
+// The group whose members may read the metrics by the Unix socket. A configured group that is missing opens
+// it to nobody else.
+unsigned metrics_gid(const host::Config& config) {
+  return (config.metrics.group.empty() ? config.admin_gid : config.metrics.gid).value_or(::getegid());
 }
 
 // What stays as it was when the broker started.
@@ -44,7 +46,6 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
        word(read.kubernetes.look_for_pods));
   warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
   warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
-  warn("the group of metrics.sock", metrics_group(in_force), metrics_group(read));
   warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 
@@ -107,14 +108,11 @@ void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
 
 // Counts what happens from now on, and serves it in the runtime folder and where the configuration says. A
 // port that cannot be had is logged: memory is lent without it.
-Result<std::unique_ptr<metrics::Metrics>> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
-                                                        const host::Config& config, metrics::BrokerInfo info,
-                                                        const host::KernelFeatures& kernel) {
-  const char* const key = config.metrics.group.empty() ? "admin_group" : "[metrics] group";
-  const auto gid = host::resolve_group(metrics_group(config), key);
-  if (!gid) return gid.error();
+std::unique_ptr<metrics::Metrics> start_metrics(core::Executor& executor, host::RuntimeFolder& folder,
+                                                const host::Config& config, metrics::BrokerInfo info,
+                                                const host::KernelFeatures& kernel) {
   std::vector<UniqueFd> sockets;
-  if (auto socket = folder.listen_on_metrics(*gid, kernel))
+  if (auto socket = folder.listen_on_metrics(metrics_gid(config), kernel))
     sockets.push_back(std::move(socket->fd));
   else
     spdlog::error("metrics are not served: {}", socket.error().message);
@@ -138,9 +136,12 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, const host
                                            host::PassedSockets::of(passed));
   if (!folder) return folder.error();
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(*folder)));
+  const std::string traces = driver_traces(options.driver_folder);
   if (auto served = daemon->serve(*config, manager, std::move(passed)); !served) {
     host::Journal::take_attempt_back(config->runtime_folder);
-    return served.error();
+    if (!daemon->lacks_driver_ || !manager.is_there()) return served.error();
+    const auto stopped = daemon->await_driver(served.error(), traces, manager);
+    return stopped ? Result<std::unique_ptr<Daemon>>(nullptr) : stopped.error();
   }
   daemon->start_watchdog(manager);
   return daemon;
@@ -153,18 +154,23 @@ Result<std::filesystem::path> Daemon::driver_folder() const {
   return make_simulated_machine(simulated_machine(), options_.simulate);
 }
 
-Result<void> Daemon::serve(const host::Config& config, const host::ServiceManager& manager,
+Result<void> Daemon::serve(host::Config config, const host::ServiceManager& manager,
                            host::PassedDescriptors passed) {
   auto store = host::QuotaStore::open(config.state_folder,
                                       to_rfc3339(std::chrono::system_clock::now(), Precision::kSeconds));
   if (!store) return store.error();
   auto claims = host::ClaimStore::open(config.state_folder);
   if (!claims) return claims.error();
+  auto known = host::KnownAccounts::open(config.state_folder);
+  if (!known) return known.error();
+  known_accounts_ = std::move(*known);
+  host::Accounts accounts = host::look_up(config);
   options_.kernel.pods.cgroup_root = config.kubernetes.cgroup_root;
   options_.kernel.pods.looks = config.kubernetes.look_for_pods;
   auto driver = driver_folder();
   if (!driver) return driver.error();
   auto machine = find_machine(*driver, options_.display_folder);
+  lacks_driver_ = !machine && options_.simulate.empty();
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
@@ -178,6 +184,7 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
       !started)
     return started.error();
   config_ = config;
+  follow_accounts(config, std::move(accounts));
   quotas_ = std::make_unique<host::LiveQuotas>(host::LiveQuotas::Options{
       .config = config,
       .devices = machine_.devices,
@@ -188,11 +195,8 @@ Result<void> Daemon::serve(const host::Config& config, const host::ServiceManage
       .claims = std::move(*claims)});
   folder_.publish_except(config.system_except);
   if (auto served = serve_calls(); !served) return served.error();
-  auto metrics =
-      start_metrics(*loop_, folder_, config, {.version = GPUMEM_VERSION, .driver = machine_.driver_version},
-                    options_.kernel);
-  if (!metrics) return metrics.error();
-  metrics_ = std::move(*metrics);
+  metrics_ = start_metrics(*loop_, folder_, config,
+                           {.version = GPUMEM_VERSION, .driver = machine_.driver_version}, options_.kernel);
   loop_->listen(*lane_calls_);
   folder_.tell(kServing + std::string(GPUMEM_VERSION));
   spdlog::info("serving on {} with {}", folder_.path().string(), machine_.driver_version);
@@ -220,9 +224,7 @@ Result<void> Daemon::serve_calls() {
 
 Result<void> Daemon::start_loop(const host::Config& config, const std::filesystem::path& driver,
                                 core::Policy policy, Inheritance before, const host::DescriptorStore* store) {
-  const auto admins = admin_gid(config);
-  if (!admins) return admins.error();
-  administrators_.set_group(*admins);
+  administrators_.set_group(config.admin_gid);
   auto lane = folder_.listen_on_lane(options_.kernel);
   if (!lane) return lane.error();
   const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
@@ -279,14 +281,44 @@ void Daemon::start_watchdog(const host::ServiceManager& manager) {
 Result<void> Daemon::reload() {
   auto config = read_config(options_);
   if (!config) return config.error();
-  const auto admins = admin_gid(*config);
-  if (!admins) return admins.error();
-  if (auto reloaded = quotas_->reload_now(*config); !reloaded) return reloaded.error();
+  host::Accounts accounts = host::look_up(*config, in_force_);
+  if (auto known = known_accounts_.check(accounts); !known) return known.error();
+  if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
   folder_.publish_except(config->system_except);
-  administrators_.set_group(*admins);
   reconciler_->set_period(config->reconcile);
   warn_of_restart(config_, *config);
   return {};
+}
+
+Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {
+  if (auto reloaded = quotas_->reload_now(config); !reloaded) return reloaded.error();
+  administrators_.set_group(config.admin_gid);
+  if (auto opened = folder_.open_metrics(metrics_gid(config)); !opened)
+    spdlog::error("the group of metrics.sock stays as it was: {}", opened.error().message);
+  follow_accounts(config, std::move(accounts));
+  return {};
+}
+
+void Daemon::follow_accounts(const host::Config& config, host::Accounts accounts) {
+  for (const host::Account& account : accounts.missing) spdlog::warn("{}", host::in_words_missing(account));
+  known_accounts_.put_in_force(accounts);
+  accounts_ = std::move(accounts);
+  in_force_ = config;
+}
+
+void Daemon::look_for_accounts() {
+  host::Config config = in_force_;
+  host::Accounts accounts = host::look_up(config, in_force_);
+  if (accounts.missing == accounts_.missing) return;
+  for (const host::Account& account : accounts.found) {
+    const auto is_it = [&](const host::Account& one) { return one.key == account.key; };
+    if (std::ranges::any_of(accounts_.missing, is_it))
+      spdlog::info("{}: this machine has {} now, number {}", account.key, account.words, *account.number);
+  }
+  if (auto done = put_in_force(std::move(config), accounts); !done) {
+    spdlog::error("accounts that have come are not in force: {}", done.error().message);
+    accounts_ = std::move(accounts);
+  }
 }
 
 host::NamedDescriptors Daemon::end_service() {

@@ -3,6 +3,7 @@
 
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
+#include "daemon/host/config/accounts.h"
 #include "daemon/host/config/live_quotas.h"
 #include "daemon/host/driver/reconciler.h"
 #include "daemon/host/loop/loop.h"
@@ -19,7 +20,9 @@ namespace gpumem {
 /// The broker as a whole, wired.
 class Daemon {
  public:
-  /// Takes the runtime and the state folder, opens the driver, fills the pools, and serves.
+  /// Takes the runtime and the state folder, opens the driver, fills the pools, and serves. Where no driver
+  /// is, a broker of a service manager waits for one, and says so to its clients: null if it was stopped
+  /// meanwhile.   Blocks.
   /// `manager`  who watches, and keeps descriptors; outlives the daemon. `passed`  what it, or the broker
   /// before, has passed.
   static Result<std::unique_ptr<Daemon>> start(const Options& options, const host::ServiceManager& manager,
@@ -33,16 +36,23 @@ class Daemon {
   ~Daemon();
 
   /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
-  /// error the old one stays in force.
+  /// error the old one stays in force. Errors  as check_config().
   Result<void> reload();
+  /// Whether this machine lacks an account that the configuration names.
+  bool lacks_accounts() const { return !accounts_.missing.empty(); }
+  /// Looks for missing accounts again, and puts those that have come in force.   Blocks.
+  void look_for_accounts();
 
  private:
   Daemon(Options options, host::RuntimeFolder folder)
       : options_(std::move(options)), folder_(std::move(folder)) {}
   std::filesystem::path simulated_machine() const;
   Result<std::filesystem::path> driver_folder() const;
-  Result<void> serve(const host::Config& config, const host::ServiceManager& manager,
+  Result<void> serve(host::Config config, const host::ServiceManager& manager,
                      host::PassedDescriptors passed);
+  Result<void> put_in_force(host::Config config, host::Accounts accounts);
+  void follow_accounts(const host::Config& config, host::Accounts accounts);
+  Result<void> await_driver(const Error& why, const std::string& traces, const host::ServiceManager& manager);
   host::NamedDescriptors end_service();
   Result<void> serve_calls();
   void start_watchdog(const host::ServiceManager& manager);
@@ -57,7 +67,11 @@ class Daemon {
   Options options_;
   host::RuntimeFolder folder_;
   Machine machine_;
-  host::Config config_;  ///< that it started with
+  bool lacks_driver_ = false;
+  host::Config config_;    ///< that it started with
+  host::Config in_force_;  ///< that it has read last
+  host::Accounts accounts_;
+  host::KnownAccounts known_accounts_;
   host::Administrators administrators_;
   host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.

@@ -1,6 +1,8 @@
 #include "daemon/devices.h"
 
 #include <algorithm>
+#include <fstream>
+#include <set>
 
 #include "base/log.h"
 #include "cuda/memory.h"
@@ -49,6 +51,22 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder,
     if (!memory) facts.no_use = memory.error().message;
   }
   return machine;
+}
+
+std::string driver_traces(const std::filesystem::path& driver_folder) {
+  std::error_code ignored;
+  const auto library = driver_folder.empty() ? "/etc/ld.so.cache" : driver_folder / "libcuda.so.1";
+  std::set<std::string> traces{
+      std::to_string(std::filesystem::last_write_time(library, ignored).time_since_epoch().count())};
+  for (const auto& file : std::filesystem::directory_iterator("/dev", ignored)) {
+    if (const auto name = file.path().filename().string(); name.starts_with("nvidia")) traces.insert(name);
+  }
+  std::ifstream majors("/proc/devices");
+  for (std::string line; std::getline(majors, line);)
+    if (line.find("nvidia") != std::string::npos) traces.insert(line);
+  std::string all;
+  for (const std::string& trace : traces) all += trace + "\n";
+  return all;
 }
 
 void count_broker_before(Machine& machine, const host::Journal::Content& before) {

@@ -37,6 +37,9 @@ struct Machine {
 Result<Machine> find_machine(const std::filesystem::path& driver_folder,
                              const std::filesystem::path& display_folder);
 
+/// Changes when a driver comes: what there is of its library, its device files and its kernel module.
+std::string driver_traces(const std::filesystem::path& driver_folder);
+
 /// Counts what the broker before has lent as part of the pools. `before`  its journal.
 void count_broker_before(Machine& machine, const host::Journal::Content& before);
 

@@ -1,3 +1,5 @@
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 
@@ -18,6 +20,18 @@ sigset_t block_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   return signals;
+}
+
+// The next signal; 0: it is time to look for accounts again.
+int await(const sigset_t& signals, bool lacks_accounts, std::chrono::milliseconds look_again) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(look_again);
+  const timespec pause{.tv_sec = seconds.count(),
+                       .tv_nsec = std::chrono::nanoseconds(look_again - seconds).count()};
+  for (;;) {
+    const int signal = ::sigtimedwait(&signals, nullptr, lacks_accounts ? &pause : nullptr);
+    if (signal > 0) return signal;
+    if (errno == EAGAIN) return 0;
+  }
 }
 
 void reload(gpumem::Daemon& daemon, const gpumem::host::ServiceManager& manager) {
@@ -71,12 +85,15 @@ int main(int argc, char** argv) {
   const gpumem::host::ServiceManager manager;
   auto daemon = gpumem::Daemon::start(options, manager, gpumem::host::PassedDescriptors::of_process());
   if (!daemon) return gpumem::fail(daemon.error());
+  if (!*daemon) return 0;
   manager.ready();
-  for (int signal = 0; sigwait(&signals, &signal) == 0 && (signal == SIGHUP || signal == SIGUSR2);) {
-    if (signal == SIGHUP)
-      reload(**daemon, manager);
-    else
-      upgrade(*daemon, manager, successor);
+  for (bool goes_on = true; goes_on;) {
+    switch (await(signals, (*daemon)->lacks_accounts(), options.look_again)) {
+      case 0: (*daemon)->look_for_accounts(); break;
+      case SIGHUP: reload(**daemon, manager); break;
+      case SIGUSR2: upgrade(*daemon, manager, successor); break;
+      default: goes_on = false;
+    }
   }
   spdlog::info("stopping; clients keep the memory they have");
   manager.stopping();

@@ -12,6 +12,7 @@ for name in libcuda.so.1 libnvidia-ml.so.1; do
   packaged=$(echo usr/lib/gpumem/shim-*/"$name")
   [ -f "$packaged" ] || { echo "portable_drop_in.sh: $package has no $name" >&2; exit 1; }
   strip --strip-unneeded -o "$packaged" "$libraries/$name"
+  chmod 644 "$packaged"
   sed -i "s|^[0-9a-f]*  $packaged\$|$(md5sum "$packaged")|" "$sums"
 done
 md5sum --quiet -c "$sums"

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "daemon/core/broker/broker.h"
+#include "daemon/host/config/accounts.h"
 #include "daemon/host/config/policy_compiler.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/vocabulary.h"
@@ -119,9 +120,10 @@ host::QuotaOverlay overlay_of(const std::string& text) {
 
 void run(std::string_view bytes) {
   static const auto kMachine = machine();
-  const auto config = host::parse_config(spelled_out(take_part(bytes)), "fuzz.toml");
+  auto config = host::parse_config(spelled_out(take_part(bytes)), "fuzz.toml");
   const host::QuotaOverlay overlay = overlay_of(spelled_out(bytes));
   if (!config) return require(!config.error().message.empty(), "an error has words");
+  host::look_up(*config);
   const auto compiled = host::compile_policy(*config, kMachine, overlay);
   if (!compiled) return require(!compiled.error().message.empty(), "an error has words");
   const Policy& policy = compiled->policy;

@@ -47,6 +47,16 @@ TEST_F(Reload, BrokenFileKeepsTheOldConfiguration) {
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(64))));
 }
 
+TEST_F(Reload, RefusesAnAccountThatWasNeverThere) {
+  auto one = client_with(mebibytes(32));
+  broker_.reload(with_limit("96MiB") + "[[tenant]]\nname = \"x\"\nuser = \"no-such-user\"\n");
+  EXPECT_TRUE(eventually([&] {
+    return broker_.log().find("not reloaded, the old one stays in force: tenant 'x': there is no user") !=
+           std::string::npos;
+  }));
+  EXPECT_EQ(limit_in_page(*one), mebibytes(64).count);
+}
+
 TEST_F(Reload, ChangedReserveIsRefused) {
   broker_.reload("[broker]\nreserve = \"all-but 64MiB\"\n");
   EXPECT_TRUE(eventually([&] { return broker_.log().find("needs a restart") != std::string::npos; }));

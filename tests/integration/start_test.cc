@@ -48,8 +48,6 @@ TEST_F(Start, WithABadConfigurationNamesTheLine) {
   EXPECT_TRUE(says(configured("[broker\n"), 1, "c.toml:1:"));
   EXPECT_TRUE(says(configured("[broker]\nreserve = \"lots\"\n"), 1, "c.toml:2:"));
   EXPECT_TRUE(
-      says(configured("[[tenant]]\nname = \"x\"\nuser = \"no-such-user\"\n"), 1, "no user 'no-such-user'"));
-  EXPECT_TRUE(
       says(configured("[broker]\nsocket_group = \"no-such-group\"\n"), 1, "no group 'no-such-group'"));
 }
 
@@ -147,10 +145,13 @@ TEST_F(Start, CheckedConfigurationThatIsWrongEndsWithOne) {
 }
 
 TEST_F(Start, CheckedConfigurationNeedsNoDriver) {
+  const std::vector<std::string> check{
+      "--check-config", "--config", folder_ / "c.toml", "--driver-dir", folder_.path(),
+      "--runtime-dir",  run_};
   write_file(folder_ / "c.toml", "[default]\nrefuse = true\n");
-  EXPECT_TRUE(
-      says(gpumemd({"--check-config", "--config", folder_ / "c.toml", "--driver-dir", folder_.path()}), 0,
-           "could not be held against the GPUs"));
+  EXPECT_TRUE(says(gpumemd(check), 0, "could not be held against the GPUs"));
+  write_file(folder_ / "c.toml", "[[tenant]]\nname = \"x\"\nuser = \"no-such-user\"\n");
+  EXPECT_TRUE(says(gpumemd(check), 1, "tenant 'x': there is no user 'no-such-user' on this machine"));
 }
 
 TEST_F(Start, InAFolderWithAnOddNameServesThere) {

@@ -33,9 +33,10 @@ end_keeper() { exec 7>&-; wait "$keeper" || fail "the program failed: $(cat "$wo
 can_borrow() { as_user ann python3 /opt/borrow.py > "$work/said" 2>&1; }
 
 . "$here/service/life.sh"
+. "$here/service/administration.sh"
 boot
 provide_packages
-for phase in busy installed lends_what_there_is serves_the_machine configured shared compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
+for phase in busy installed lends_what_there_is driverless every_key serves_the_machine configured accounts shared compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
   step "$phase"
   "$phase"
 done

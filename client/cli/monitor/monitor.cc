@@ -18,7 +18,7 @@ Error call_error(const grpc::Status& status, const std::filesystem::path& socket
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
       return {Code::kUnavailable,
-              "the broker at " + socket.string() + " is gone (systemctl status gpumemd): " + words};
+              "the broker at " + socket.string() + " does not serve (systemctl status gpumemd): " + words};
     case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier
       return {Code::kUnavailable,
               "the broker at " + socket.string() + " broke the call off: it is stopping: " + words};

@@ -41,9 +41,10 @@ struct DeviceConfig {
 /// A user, a group, a namespace of Kubernetes, or the parent of other tenants.
 struct TenantConfig {
   std::string name;
-  std::string parent;  ///< another tenant's name; empty: none
-  std::string user;    ///< name or number; empty: none
-  std::string group;   ///< name or number; empty: none
+  std::string parent;                         ///< another tenant's name; empty: none
+  std::string user;                           ///< name or number; empty: none
+  std::string group;                          ///< name or number; empty: none
+  std::optional<std::uint32_t> uid{}, gid{};  ///< by look_up(); none: there is no such account
   QuotasConfig quotas;
   bool fabric_handles = false;  ///< may give memory out by them
 };
@@ -66,16 +67,18 @@ struct KubernetesConfig {
 
 /// Where metrics are served, and to whom.
 struct MetricsConfig {
-  std::string listen;  ///< an address with a port; empty: none
-  std::string group;   ///< that may connect to the Unix socket; empty: the administrators
+  std::string listen;                  ///< an address with a port; empty: none
+  std::string group;                   ///< that may connect to the Unix socket; empty: the administrators
+  std::optional<std::uint32_t> gid{};  ///< by look_up()
 };
 
-/// The content of the configuration file: plain data; names are not looked up yet.
+/// The content of the configuration file: plain data. look_up() adds the numbers of users and groups.
 struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
-  std::filesystem::path state_folder;  ///< empty: not said
-  std::string socket_group;            ///< empty: the daemon's own
-  std::string admin_group;             ///< empty: none but root
+  std::filesystem::path state_folder;        ///< empty: not said
+  std::string socket_group;                  ///< empty: the daemon's own
+  std::string admin_group;                   ///< empty: none but root
+  std::optional<std::uint32_t> admin_gid{};  ///< by look_up()
   std::size_t max_sessions = 4096;
   std::size_t max_sessions_per_tenant = 2048;
   std::int64_t max_wait_seconds = 3600;

@@ -1,35 +1,12 @@
 #include "daemon/host/config/policy_compiler.h"
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 
 #include "daemon/core/words/policy.h"
 
 namespace gpumem::host {
 namespace {
-
-std::optional<std::uint32_t> as_number(const std::string& text) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-Result<std::uint32_t> user_id(const std::string& user) {
-  if (const auto number = as_number(user)) return *number;
-  if (const passwd* entry = ::getpwnam(user.c_str())) return entry->pw_uid;
-  return Error{Code::kInvalidArgument, "there is no user '" + user + "' on this machine"};
-}
-
-Result<std::uint32_t> group_id(const std::string& group) {
-  if (const auto number = as_number(group)) return *number;
-  if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
-  return Error{Code::kInvalidArgument, "there is no group '" + group + "' on this machine"};
-}
 
 // Quotas that say more first.
 using Layers = std::vector<const QuotasConfig*>;
@@ -195,15 +172,8 @@ Result<core::TenantRule> compile_tenant(const TenantConfig& tenant, const QuotaO
   rule.name = tenant.name;
   rule.parent = tenant.parent;
   rule.fabric_handles = tenant.fabric_handles;
-  if (!tenant.user.empty()) {
-    auto uid = user_id(tenant.user);
-    if (!uid) return uid.error().in(who);
-    rule.uid = *uid;
-  } else if (!tenant.group.empty()) {
-    auto gid = group_id(tenant.group);
-    if (!gid) return gid.error().in(who);
-    rule.gid = *gid;
-  }
+  rule.uid = tenant.uid;
+  rule.gid = tenant.gid;
   if (auto ok = check_uuids(tenant.quotas, who, devices); !ok) return ok.error();
   Layers layers{&tenant.quotas};
   const auto set = overlay.tenants.find(tenant.name);

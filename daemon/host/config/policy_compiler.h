@@ -33,10 +33,10 @@ struct Compiled {
 };
 
 /// Compiles a configuration, the quotas set over it, and the claims prepared for pods into the policy for the
-/// machine's devices: amounts into bytes, names of users and groups into numbers. The policy is checked. A
-/// limit, and a share, is rounded down to the granularity; a guarantee in bytes is rounded up. A guarantee
-/// above zero never becomes zero.
-/// Errors  kInvalidArgument (unknown user, group or device; more reserved than there is; a limit below the
+/// machine's devices: amounts into bytes. `config`  with the numbers of its accounts (look_up()). The policy
+/// is checked. A limit, and a share, is rounded down to the granularity; a guarantee in bytes is rounded up.
+/// A guarantee above zero never becomes zero.
+/// Errors  kInvalidArgument (unknown device; more reserved than there is; a limit below the
 ///         granularity; quotas that cannot hold together).
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& devices,
                                 const QuotaOverlay& overlay = {}, const pods::PreparedClaims& claims = {});

@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -64,6 +68,25 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   return {};
 }
 
+// As setfacl(1) writes it.
+constexpr const char* kAccessList = "system.posix_acl_access";
+struct AccessList {
+  posix_acl_xattr_header header{POSIX_ACL_XATTR_VERSION};
+  std::array<posix_acl_xattr_entry, 5> entries;
+};
+
+// For the owner and the group `gid` alone. The owner of a file may open it so to any group. Only root and the
+// members of a group may give it to the group.
+AccessList list_for_group(unsigned gid) {
+  constexpr auto kBoth = ACL_READ | ACL_WRITE;
+  constexpr auto kNobody = static_cast<std::uint32_t>(ACL_UNDEFINED_ID);
+  return {.entries = {{{ACL_USER_OBJ, kBoth, kNobody},
+                       {ACL_GROUP_OBJ, 0, kNobody},
+                       {ACL_GROUP, kBoth, gid},
+                       {ACL_MASK, kBoth, kNobody},
+                       {ACL_OTHER, 0, kNobody}}}};
+}
+
 void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0 || found.st_gid == wanted) return;
@@ -90,14 +113,14 @@ std::optional<PassedSocket> passed_socket(PassedDescriptors& passed, std::string
 
 }  // namespace
 
-Result<unsigned> resolve_group(const std::string& group, std::string_view key) {
+Result<unsigned> resolve_socket_group(const std::string& group) {
   if (group.empty()) return static_cast<unsigned>(::getegid());
   unsigned gid = 0;
   const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
   if (error == std::errc() && end == group.data() + group.size()) return gid;
   if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
   return Error{Code::kInvalidArgument,
-               std::string(key) + ": there is no group '" + group + "' (addgroup --system " + group + ")"};
+               "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};
 }
 
 PassedSockets PassedSockets::of(PassedDescriptors& passed) {
@@ -115,7 +138,11 @@ Result<void> RuntimeFolder::Entry::check_passed(const std::filesystem::path& fol
 
 Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, const std::string& group,
                                            PassedSockets passed) {
-  auto gid = resolve_group(group, "socket_group");
+  auto gid = resolve_socket_group(group);
+  if (!gid && passed.lane && passed.api) {
+    spdlog::warn("{}", gid.error().message);
+    gid = resolve_socket_group("");
+  }
   if (!gid) return gid.error();
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
     return errno_error(errno, "cannot make the runtime folder " + folder.string() +
@@ -209,11 +236,19 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
   return ListeningSocket{.fd = std::move(socket), .takes_descriptors = !refused, .shared = false};
 }
 
+Result<void> RuntimeFolder::open_metrics(unsigned gid) const {
+  return metrics_.is_own ? open_to_group(path_ / metrics_.name, gid) : Result<void>();
+}
+
 Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path, unsigned gid) {
-  if (gid != ::getegid() && ::chown(path.c_str(), static_cast<uid_t>(-1), gid) != 0)
-    return errno_error(errno, "cannot give " + path.string() + " to group " + std::to_string(gid));
+  ::removexattr(path.c_str(), kAccessList);
   if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
-  return {};
+  struct stat found {};
+  if (::stat(path.c_str(), &found) == 0 && found.st_gid == gid) return {};
+  if (::chown(path.c_str(), static_cast<uid_t>(-1), gid) == 0) return {};
+  const auto list = list_for_group(gid);
+  if (::setxattr(path.c_str(), kAccessList, &list, sizeof list, 0) == 0) return {};
+  return errno_error(errno, "cannot open " + path.string() + " to group " + std::to_string(gid));
 }
 
 }  // namespace gpumem::host

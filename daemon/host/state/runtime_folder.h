@@ -34,9 +34,9 @@ struct PassedSockets {
   static PassedSockets of(PassedDescriptors& passed);
 };
 
-/// The number of the group that the configuration names under `key`; `group` empty: the daemon's own.
+/// The number of the group that the configuration names as `socket_group`; empty: the daemon's own.
 /// Errors  kInvalidArgument: there is no such group.
-Result<unsigned> resolve_group(const std::string& group, std::string_view key);
+Result<unsigned> resolve_socket_group(const std::string& group);
 
 /// The folder of the broker's sockets, held by one broker at a time. Left-over sockets of a broker that
 /// died are removed; anything else in their place is an error. The sockets that it made go when it goes;
@@ -44,7 +44,8 @@ Result<unsigned> resolve_group(const std::string& group, std::string_view key);
 class RuntimeFolder {
  public:
   /// Makes the folder if need be, and takes it. `group`  who may connect; empty: the daemon's own group.
-  /// `passed`  sockets of this folder that exist already; who may connect to them is the service manager's.
+  /// `passed`  sockets of this folder that exist already; who may connect to them is the service manager's,
+  /// so that `group` may be missing if both were passed.
   /// Errors  kAlreadyExists (another broker, or something else, is there), kPermissionDenied,
   ///         kInvalidArgument (unknown group; path too long for a socket), kFailedPrecondition (what was
   ///         passed is not a listening socket of this folder; every user may write to it).
@@ -70,6 +71,8 @@ class RuntimeFolder {
   NamedDescriptors pass_on();
   /// Listens on the socket of the metrics (SOCK_STREAM), for the group `gid` instead.
   Result<ListeningSocket> listen_on_metrics(unsigned gid, const KernelFeatures& kernel = {});
+  /// Opens that socket to the group `gid` in place of the other. No effect if nobody listens there.
+  Result<void> open_metrics(unsigned gid) const;
 
  private:
   // A socket of the folder.

@@ -43,9 +43,9 @@ void ServiceManager::reloading() const {
 
 void ServiceManager::stopping() const { notify("STOPPING=1\nSTATUS=stopping; clients keep their memory"); }
 
-const DescriptorStore* ServiceManager::store() const {
-  return std::getenv("NOTIFY_SOCKET") == nullptr ? nullptr : this;
-}
+bool ServiceManager::is_there() const { return std::getenv("NOTIFY_SOCKET") != nullptr; }
+
+const DescriptorStore* ServiceManager::store() const { return is_there() ? this : nullptr; }
 
 // FDPOLL=0: it does not watch the descriptors, and so keeps those on which it cannot.
 void ServiceManager::keep(LeaseId lease, int descriptor) const {

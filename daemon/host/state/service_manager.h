@@ -13,6 +13,8 @@ namespace gpumem::host {
 /// process. Threads  any. Blocks  while the service manager does not read: not for the core's thread.
 class ServiceManager final : public DescriptorStore {
  public:
+  /// Whether one started the process.
+  bool is_there() const;
   /// How long alive() may fail to come before the process is ended; zero: nobody watches.
   std::chrono::microseconds watchdog_timeout() const;
 

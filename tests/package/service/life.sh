@@ -222,16 +222,23 @@ upgraded() {
   shows 'ann .*300MiB' gpumem quota || fail 'a quota was lost'
 }
 
-# The old broker goes on where the new one would not start.
+# The old broker goes on where the new one would not start, whichever file its options name.
 misconfigured() {
   local before
   before=$(broker_pid)
   inside sh -c 'cp /etc/gpumemd/gpumemd.toml /root/good.toml && echo reserv = 1 >> /etc/gpumemd/gpumemd.toml'
+  ! reload > "$work/said" 2>&1 || fail 'a reload of a wrong configuration succeeds'
+  shows 'gpumemd.toml:[0-9]+:[0-9]+: unknown key' journalctl -o cat -u gpumemd.service || fail 'the log does not name the line'
+  inside mv /etc/gpumemd/gpumemd.toml /etc/gpumemd/other.toml
+  inside mv /root/good.toml /etc/gpumemd/gpumemd.toml
+  inside sed -i 's|^GPUMEMD_OPTIONS="|&--config /etc/gpumemd/other.toml |' /etc/default/gpumemd
   inside env DEBIAN_FRONTEND=noninteractive dpkg -i /opt/gpumem-debs/next/gpumemd_next.deb > "$work/said" 2>&1 ||
     fail 'a wrong configuration breaks an upgrade'
+  said 'other.toml:[0-9]*:[0-9]*: unknown key'
   said 'not restarted, the old broker goes on'
   [ "$(broker_pid)" = "$before" ] && is_serving || fail 'the broker went'
-  inside mv /root/good.toml /etc/gpumemd/gpumemd.toml
+  inside sed -i 's|--config /etc/gpumemd/other.toml ||' /etc/default/gpumemd
+  inside rm /etc/gpumemd/other.toml
 }
 
 removed() {

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "daemon/host/config/accounts.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::host {
@@ -60,6 +61,7 @@ struct LiveQuotasTest : testing::Test {
   static Config config(const std::string& text) {
     auto config = parse_config(text, "g.toml");
     EXPECT_TRUE(config) << config.error().message;
+    if (config) look_up(*config);
     return config ? *config : Config{};
   }
   void start() {

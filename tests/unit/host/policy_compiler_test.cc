@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/core/words/policy.h"
+#include "daemon/host/config/accounts.h"
 
 namespace gpumem::host {
 namespace {
@@ -29,6 +30,7 @@ Result<Compiled> compile(const std::string& text, const std::vector<DeviceFacts>
                          const QuotaOverlay& overlay = {}) {
   auto config = parse_config(text, "g.toml");
   EXPECT_TRUE(config) << config.error().message;
+  look_up(*config);
   return compile_policy(*config, devices, overlay);
 }
 
@@ -149,11 +151,10 @@ TEST(PolicyCompiler, LooksUsersAndGroupsUp) {
       good_policy("[[tenant]]\nname = \"a\"\nuser = \"root\"\n[[tenant]]\nname = \"b\"\ngroup = \"root\"\n");
   EXPECT_EQ(policy.tenants[0].uid, 0U);
   EXPECT_EQ(policy.tenants[1].gid, 0U);
-  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\n"),
-              HasSubstr("no user 'no-such-one'"));
-  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\ngroup = \"no-such-one\"\n"),
-              HasSubstr("no group 'no-such-one'"));
-  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = -1\n"), HasSubstr("no user '-1'"));
+  const core::Policy waiting =
+      good_policy("[[tenant]]\nname = \"a\"\nuser = \"no-such-one\"\nguarantee = \"1GiB\"\n");
+  EXPECT_EQ(waiting.tenants[0].uid, std::nullopt);
+  EXPECT_EQ(waiting.tenants[0].quotas[0].guarantee, gibibytes(1)) << "which is kept for it";
 }
 
 TEST(PolicyCompiler, RefusesTwoTenantsThatAreTheSameUserOrGroup) {

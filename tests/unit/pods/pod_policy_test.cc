@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/host/config/accounts.h"
 #include "tests/unit/pods/claims.h"
 
 namespace gpumem::host {
@@ -21,6 +22,7 @@ struct Machine {
   Result<Compiled> compile(const std::string& config, const pods::PreparedClaims& claims) const {
     auto parsed = parse_config("[broker]\nreserve = \"100%\"\n" + config, "g.toml");
     if (!parsed) return parsed.error();
+    look_up(*parsed);
     return compile_policy(*parsed, {facts}, {}, claims);
   }
   pods::PreparedClaims one_claim(Bytes guarantee, Bytes limit) const {
