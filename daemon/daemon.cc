@@ -180,6 +180,7 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
   auto policy = host::compile_in_force(config, machine_.devices, store->current(), claims->current());
   if (!policy) return policy.error();
   report(*policy);
+  const std::vector<std::string> uuids = core::uuids_of(*policy);
   if (auto started = start_loop(config, *driver, std::move(*policy), std::move(before), manager.store());
       !started)
     return started.error();
@@ -195,6 +196,11 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
       .claims = std::move(*claims)});
   folder_.publish_except(config.system_except);
   if (auto served = serve_calls(); !served) return served.error();
+  auto pages = host::DevicePages::create(folder_.path(), uuids);
+  if (pages)
+    loop_->show(std::move(*pages));
+  else
+    spdlog::warn("monitors show the driver's figures alone: {}", pages.error().message);
   metrics_ = start_metrics(*loop_, folder_, config,
                            {.version = GPUMEM_VERSION, .driver = machine_.driver_version}, options_.kernel);
   loop_->listen(*lane_calls_);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace gpumem {
 
@@ -32,14 +33,13 @@ void seqlock_write(std::uint64_t& sequence, Value& shared, const Value& value,
   lock.store(writing + 1, std::memory_order_release);
 }
 
-/// A consistent copy of `shared`, or nothing if the writer was at work in every one of the attempts
-/// (a writer that died half-way leaves it so for ever: the reader must not hang).
+/// Stores a consistent copy of `shared` in `copy`. False if the writer was at work in every one of the
+/// attempts (a writer that died half-way leaves it so for ever: the reader must not hang).
 template <SeqlockValue Value>
-std::optional<Value> seqlock_read(const std::uint64_t& sequence, const Value& shared) {
+bool seqlock_read(const std::uint64_t& sequence, const Value& shared, Value& copy) {
   constexpr int kAttempts = 10'000;
   std::atomic_ref<std::uint64_t> lock(const_cast<std::uint64_t&>(sequence));
   auto* from = reinterpret_cast<std::uint64_t*>(const_cast<Value*>(&shared));
-  Value copy;
   auto* to = reinterpret_cast<std::uint64_t*>(&copy);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::uint64_t before = lock.load(std::memory_order_acquire);
@@ -48,9 +48,17 @@ std::optional<Value> seqlock_read(const std::uint64_t& sequence, const Value& sh
       to[i] = std::atomic_ref<std::uint64_t>(from[i]).load(std::memory_order_relaxed);
     }
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (lock.load(std::memory_order_relaxed) == before) return copy;
+    if (lock.load(std::memory_order_relaxed) == before) return true;
   }
-  return std::nullopt;
+  return false;
+}
+
+/// As above; nothing where that is false.
+template <SeqlockValue Value>
+std::optional<Value> seqlock_read(const std::uint64_t& sequence, const Value& shared) {
+  std::optional<Value> copy(std::in_place);
+  if (!seqlock_read(sequence, shared, *copy)) copy.reset();
+  return copy;
 }
 
 }  // namespace gpumem

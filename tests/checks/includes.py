@@ -41,7 +41,7 @@ ALLOWED = {
     "client/c": {"base", "cuda", "include", "client", "client/allocator"},
     # The drop-in driver stands on libgpumem and the real driver.
     "client/shim": {"base", "cuda", "include", "client", "client/allocator"},
-    "client/shim/nvml": {"base", "cuda", "client/shim"},
+    "client/shim/nvml": {"base", "cuda", "shm", "client", "client/shim"},
     "client/demo": {"base", "cuda", "include", "client"},
     "client/examples": {"base", "include"},
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # To be sourced. Programs on memory of a broker that lends two simulated GPUs. FOLDER is the caller's own, with the machine.
 # need_namespace UNDER ARGUMENT...: what `system` takes; the script starts again with the arguments, or skips by skip().
-# borrow UNDER BUILD FOLDER NAME COMMAND...: UNDER is `shim`: by `gpumem run`; or `system`: after `gpumem system enable`. Fails with what
-# the broker said if it does not end well. drop_broker BUILD FOLDER: ends it in haste, from a trap.
+# borrow UNDER BUILD FOLDER NAME COMMAND...: UNDER is `shim`: by `gpumem run`; `beside`: without that, as a monitor that finds the drop-in
+# libraries; or `system`: after `gpumem system enable`. Fails with what the broker said if it does not end well. drop_broker BUILD FOLDER: ends it in haste, from a trap.
 # shellcheck source=tests/package/system_mode/machine.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../package/system_mode/machine.sh"
 need_namespace() { [ "$1" != system ] || own_namespace "${@:2}"; }
@@ -17,6 +17,9 @@ borrow() {
     got=$(/usr/bin/python3 "$(dirname "${BASH_SOURCE[0]}")/../package/system_mode/program.py")
     [[ $got = 'init=0 total=640 sockets='[1-9]* ]] || { echo "it does not borrow: $got"; return 1; }
     GPUMEM_WAIT=2s "$@"
+  elif [ "$under" = beside ]; then
+    start_broker "$build" "$folder" "$folder/run"
+    LD_LIBRARY_PATH=$build/client/shim/lib GPUMEM_REAL_LIBCUDA=$folder/machine GPUMEM_RUNTIME_DIR=$folder/run "$@"
   else
     start_broker "$build" "$folder" "$folder/run"
     GPUMEM_SHIM_FOLDER=$build/client/shim/lib GPUMEM_RUNTIME_DIR=$folder/run \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # under_shim.sh TEST PACKAGE BUILD [ENVIRONMENT FILES UNDER]: runs test_PACKAGE*.py, or FILES, with `gpumem run`: clients that
-# nobody here wrote, on memory of a broker, by the drop-in driver. If UNDER is `system`: without it, after `gpumem system enable`.
+# nobody here wrote, on memory of a broker, by the drop-in driver. UNDER: as broker_on_machine.sh.
 # under_shim.txt says which tests see a difference, and which. Skips as on_machine.sh does.
 set -euo pipefail
 test=$1 package=$2 build=$3 environment=${4:-python}

@@ -1,14 +1,14 @@
 // The shim as libnvidia-ml.so.1.
-#include <cuda.h>
 #include <fcntl.h>
 #include <nvml.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <optional>
 
+#include "daemon/host/state/device_pages.h"
 #include "tests/shim/fixture.h"
 
 namespace gpumem::shim::test {
@@ -114,89 +114,150 @@ TEST_F(ShimNvml, TheDeviceIsShownWhereTheNeighbourIsADriver) {
   expect_device("1000 300");
 }
 
-/// A process that has a context of its own, until this object's end.
-class DeviceUser {
- public:
-  DeviceUser(const std::filesystem::path& driver, const char* name) {
-    int ready[2] = {-1, -1}, stop[2] = {-1, -1};
-    EXPECT_EQ(::pipe2(ready, O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(stop, O_CLOEXEC), 0);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::close(stop[1]);
-      ::_exit(use(driver, name, ready[1], stop[0]));
-    }
-    ::close(ready[1]);
-    ::close(stop[0]);
-    stop_ = stop[1];
-    char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    ::close(ready[0]);
-  }
-  ~DeviceUser() {
-    ::close(stop_);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  DeviceUser(const DeviceUser&) = delete;
-  DeviceUser& operator=(const DeviceUser&) = delete;
-  unsigned pid() const { return static_cast<unsigned>(pid_); }
+/// Beside a driver whose device is in use, and a broker, which is the process of the test itself.
+class ShimMonitor : public ShimNvml {
+ protected:
+  static constexpr const char* kUuid = "GPU-00000000-0000-0000-0000-000000000001";
+  static constexpr unsigned kBorrower = 4'194'001, kOther = 4'194'002;
 
-  static void make_context(const Opened& driver) {
-    CUcontext context = nullptr;
-    EXPECT_EQ(driver.get<decltype(::cuInit)>("cuInit")(0), CUDA_SUCCESS);
-    EXPECT_EQ(driver.get<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0),
-              CUDA_SUCCESS);
+  void SetUp() override {
+    ShimNvml::SetUp();
+    std::filesystem::create_directory(runtime_);
+    gpumem::test::write_file(runtime_ / "api.sock", "");
+    auto made = host::DevicePages::create(runtime_, {kUuid});
+    ASSERT_TRUE(made) << made.error().message;
+    pages_.emplace(std::move(*made));
+    const auto listing = std::make_unique<DeviceListing>();
+    listing->idle = 600;
+    listing->process_count = 1;
+    listing->processes[0] = {kBorrower, 300};
+    pages_->publish(0, *listing);
   }
+  void watch(const std::function<void(const Opened& shim, nvmlDevice_t device)>& body) const {
+    const auto broker = std::to_string(::getpid());
+    in_process([&] {
+      const auto words = broker + " " + std::to_string(kBorrower) + " " + std::to_string(kOther) + " " +
+                         std::to_string(::getpid());
+      ::setenv("SHIM_TEST_PIDS", words.c_str(), 1);
+      ::setenv("GPUMEM_RUNTIME_DIR", runtime_.c_str(), 1);
+      ::setenv("LD_LIBRARY_PATH", SHIM_TEST_BUSY_NVML, 1);
+      const Opened shim(beside_ / "libnvidia-ml.so.1");
+      nvmlDevice_t device{};
+      shim.get<decltype(::nvmlDeviceGetHandleByIndex_v2)>("nvmlDeviceGetHandleByIndex_v2")(0, &device);
+      body(shim, device);
+    });
+  }
+  using Listed = std::map<unsigned, unsigned long long>;
+  static nvmlMemory_t memory_of(const Opened& shim, nvmlDevice_t device) {
+    nvmlMemory_t memory{};
+    shim.get<decltype(::nvmlDeviceGetMemoryInfo)>("nvmlDeviceGetMemoryInfo")(device, &memory);
+    EXPECT_EQ(memory.total, memory.used + memory.free);
+    return memory;
+  }
+  /// The list of the shim's call `name`. Asks in two steps, as monitors do.
+  template <class Info>
+  static Listed listed_by(const Opened& shim, nvmlDevice_t device, const std::string& name) {
+    using List = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);
+    auto* const list = shim.get<List>(name.c_str());
+    unsigned count = 0;
+    EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
+    std::vector<Info> infos(count);
+    EXPECT_EQ(list(device, &count, infos.data()), NVML_SUCCESS);
+    EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INVALID_ARGUMENT);
+    Listed found;
+    for (const Info& one : infos) found[one.pid] = one.usedGpuMemory;
+    return found;
+  }
+  static Listed listed(const Opened& shim, nvmlDevice_t device) {
+    return listed_by<nvmlProcessInfo_t>(shim, device, "nvmlDeviceGetComputeRunningProcesses_v3");
+  }
+  static unsigned own() { return static_cast<unsigned>(::getpid()); }
 
- private:
-  static int use(const std::filesystem::path& driver, const char* name, int ready, int stop) {
-    ::prctl(PR_SET_NAME, name);
-    make_context(Opened(driver));
-    char byte = 0;
-    const bool told = ::write(ready, &byte, 1) == 1;
-    return told && ::read(stop, &byte, 1) == 0 ? 0 : 1;
-  }
-  pid_t pid_ = -1;
-  int stop_ = -1;
+  std::filesystem::path runtime_ = folder_ / "run";
+  std::optional<host::DevicePages> pages_;
 };
 
-/// The list of the shim's call `name`, by process. Asks in two steps, as monitors do.
-template <class Info>
-std::map<unsigned, unsigned long long> listed_by(const Opened& shim, const char* name) {
-  using List = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);
-  nvmlDevice_t device{};
-  EXPECT_EQ(shim.get<decltype(::nvmlInit_v2)>("nvmlInit_v2")(), NVML_SUCCESS);
-  EXPECT_EQ(shim.get<decltype(::nvmlDeviceGetHandleByIndex_v2)>("nvmlDeviceGetHandleByIndex_v2")(0, &device),
-            NVML_SUCCESS);
-  auto* const list = shim.get<List>(name);
-  unsigned count = 0;
-  EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
-  std::vector<Info> infos(count);
-  EXPECT_EQ(list(device, &count, infos.data()), NVML_SUCCESS);
-  EXPECT_EQ(list(device, &count, nullptr), NVML_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(list(device, nullptr, infos.data()), NVML_ERROR_INVALID_ARGUMENT);
-  std::map<unsigned, unsigned long long> found;
-  for (const Info& one : infos) found[one.pid] = one.usedGpuMemory;
-  return found;
+TEST_F(ShimMonitor, SeesTheIdlePoolAsFree) {
+  watch([](const Opened& shim, nvmlDevice_t device) {
+    const nvmlMemory_t memory = memory_of(shim, device);
+    EXPECT_EQ(memory.total, 1000U);
+    EXPECT_EQ(memory.used, 310U);
+    auto* const info_v2 = shim.get<decltype(::nvmlDeviceGetMemoryInfo_v2)>("nvmlDeviceGetMemoryInfo_v2");
+    nvmlMemory_v2_t newer{};
+    newer.version = nvmlMemory_v2;
+    EXPECT_EQ(info_v2(device, &newer), NVML_SUCCESS);
+    EXPECT_EQ(newer.used, 300U);
+    EXPECT_EQ(newer.free, 690U);
+    EXPECT_EQ(newer.reserved, 10U);
+    newer.version = nvmlMemory_v2 + 1;
+    EXPECT_EQ(info_v2(device, &newer), NVML_SUCCESS);
+    EXPECT_EQ(newer.used, 900U) << "a form that is not known is the driver's";
+  });
 }
 
-TEST_F(ShimNvml, ProcessesAreListedWithoutTheBrokerAndTheOwnOneWithWhatItUses) {
+TEST_F(ShimMonitor, ListsEachBorrowerWithItsChargesAndNoBroker) {
+  watch([](const Opened& shim, nvmlDevice_t device) {
+    const Listed expected{{kBorrower, 300}, {kOther, 7}, {own(), 7}};
+    EXPECT_EQ(listed_by<nvmlProcessInfo_v1_t>(shim, device, "nvmlDeviceGetComputeRunningProcesses"),
+              expected);
+    EXPECT_EQ(listed_by<nvmlProcessInfo_v2_t>(shim, device, "nvmlDeviceGetComputeRunningProcesses_v2"),
+              expected);
+    for (const std::string kind : {"Compute", "Graphics", "MPSCompute"})
+      EXPECT_EQ(listed_by<nvmlProcessInfo_t>(shim, device, "nvmlDeviceGet" + kind + "RunningProcesses_v3"),
+                expected);
+    std::vector<nvmlProcessDetail_v1_t> all(4);
+    nvmlProcessDetailList_t details{
+        .version = nvmlProcessDetailList_v1, .mode = 0, .numProcArrayEntries = 4, .procArray = all.data()};
+    auto* const list =
+        shim.get<decltype(::nvmlDeviceGetRunningProcessDetailList)>("nvmlDeviceGetRunningProcessDetailList");
+    EXPECT_EQ(list(device, &details), NVML_SUCCESS);
+    ASSERT_EQ(details.numProcArrayEntries, 3U);
+    EXPECT_EQ(all[0].usedGpuMemory, 300U);
+    details.version = nvmlProcessDetailList_v1 + 1;
+    details.numProcArrayEntries = 4;
+    EXPECT_EQ(list(device, &details), NVML_SUCCESS);
+    EXPECT_EQ(all[1].usedGpuMemory, 7U) << "a form that is not known is the driver's";
+  });
+}
+
+TEST_F(ShimMonitor, ThatHasASliceSeesIt) {
   put_libcuda_beside();
-  in_process([&] {
-    const DeviceUser broker(machine_ / "libcuda.so.1", "gpumemd"), other(machine_ / "libcuda.so.1", "other");
-    ::setenv("SHIM_TEST_SLICE", "1000 300", 1);
-    DeviceUser::make_context(Opened(machine_ / "libcuda.so.1"));
-    const Opened shim(beside_ / "libnvidia-ml.so.1");
-    const auto first = listed_by<nvmlProcessInfo_v1_t>(shim, "nvmlDeviceGetComputeRunningProcesses");
-    EXPECT_EQ(listed_by<nvmlProcessInfo_v2_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v2"), first);
-    EXPECT_EQ(listed_by<nvmlProcessInfo_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v3"), first);
-    EXPECT_EQ(first.size(), 2U);
-    EXPECT_EQ(first.at(static_cast<unsigned>(::getpid())), 300U);
-    EXPECT_GT(first.at(other.pid()), 1000U) << "as the driver says";
+  watch([](const Opened& shim, nvmlDevice_t device) {
+    ::setenv("SHIM_TEST_SLICE", "100 40", 1);
+    EXPECT_EQ(memory_of(shim, device).total, 100U);
+    EXPECT_EQ(listed(shim, device), (Listed{{kBorrower, 300}, {kOther, 7}, {own(), 40}}));
     ::setenv("GPUMEM_SHOW_DEVICE", "1", 1);
-    const auto all = listed_by<nvmlProcessInfo_t>(shim, "nvmlDeviceGetComputeRunningProcesses_v3");
-    EXPECT_TRUE(all.contains(broker.pid()));
-    EXPECT_GT(all.at(static_cast<unsigned>(::getpid())), 1000U);
+    EXPECT_EQ(memory_of(shim, device).used, 310U);
+    EXPECT_EQ(listed(shim, device).at(own()), 7U);
+  });
+}
+
+TEST_F(ShimMonitor, TakesTheDriversFiguresWhereTheBrokerHasDied) {
+  const std::string page = gpumem::test::read_file(runtime_ / device_page_name(kUuid));
+  pages_.reset();
+  gpumem::test::write_file(runtime_ / device_page_name(kUuid), page);
+  watch([](const Opened& shim, nvmlDevice_t device) {
+    EXPECT_EQ(memory_of(shim, device).used, 910U);
+    EXPECT_EQ(listed(shim, device).size(), 4U);
+    EXPECT_EQ(listed(shim, device).at(kBorrower), 7U);
+  });
+}
+
+TEST_F(ShimMonitor, OfAnotherPidNamespaceTakesTheDriversFiguresOfProcesses) {
+  const int file = ::open((runtime_ / device_page_name(kUuid)).c_str(), O_RDWR | O_CLOEXEC);
+  const std::uint64_t another = 1;
+  EXPECT_EQ(::pwrite(file, &another, sizeof another, offsetof(DevicePage, listing.pid_namespace)), 8);
+  ::close(file);
+  watch([](const Opened& shim, nvmlDevice_t device) {
+    EXPECT_EQ(memory_of(shim, device).used, 310U);
+    EXPECT_EQ(listed(shim, device).at(kBorrower), 7U);
+  });
+}
+
+TEST_F(ShimMonitor, GetsTheDriversTablesThatNvidiaSmiAsksFor) {
+  watch([](const Opened& shim, nvmlDevice_t) {
+    using GetTable = nvmlReturn_t(const void**, const void*);
+    EXPECT_EQ(shim.get<GetTable>("nvmlInternalGetExportTable")(nullptr, nullptr), NVML_ERROR_IN_USE);
   });
 }
 

@@ -183,26 +183,56 @@ SCENE_TEST(BlocksTest, ManyThreadsNeverPassTheLimitAndLoseNothing) {
   EXPECT_EQ(free, kPool);
 }
 
-SCENE_TEST(BlocksTest, FiguresForNvmlAreTheSlices) {
-  std::uint64_t total = 0, used = 1, free = 0;
-  CUuuid uuid{};
-  EXPECT_CU(real<decltype(&::cuInit)>("cuInit")(0));
-  EXPECT_CU(real<decltype(&::cuDeviceGetUuid)>("cuDeviceGetUuid")(&uuid, 0));
-  unsigned char named[16];
-  std::memcpy(named, uuid.bytes, sizeof named);
-  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used, &free))
-      << "before the program has started the driver";
-  EXPECT_EQ(total, kPool);
-  EXPECT_EQ(used, 0U);
+/// The slice that NVML shows for the first device. A total of zero: it shows the device itself.
+struct Shown {
+  Shown() {
+    CUuuid uuid{};
+    EXPECT_CU(real<decltype(&::cuInit)>("cuInit")(0));
+    EXPECT_CU(real<decltype(&::cuDeviceGetUuid)>("cuDeviceGetUuid")(&uuid, 0));
+    unsigned char named[16];
+    std::memcpy(named, uuid.bytes, sizeof named);
+    EXPECT_EQ(gpumem_shim_figures(named, &total, &used, &free), total != 0);
+    named[3] ^= 1;
+    EXPECT_FALSE(gpumem_shim_figures(named, &no_matter, &no_matter, &no_matter));
+  }
+  std::uint64_t total = 0, used = 0, free = 0, no_matter = 0;
+};
+
+void expect_slice_in_nvml() {
+  EXPECT_EQ(Shown().total, kPool);
+  EXPECT_EQ(Shown().used, 0U);
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 6 * kMiB));
-  ASSERT_TRUE(gpumem_shim_figures(named, &total, &used, &free));
-  EXPECT_EQ(total, kPool);
-  EXPECT_EQ(used, 6 * kMiB);
-  EXPECT_EQ(free, kPool - 6 * kMiB);
-  named[3] ^= 1;
-  EXPECT_FALSE(gpumem_shim_figures(named, &total, &used, &free));
+  EXPECT_EQ(Shown().total, kPool);
+  EXPECT_EQ(Shown().used, 6 * kMiB);
+  EXPECT_EQ(Shown().free, kPool - 6 * kMiB);
+}
+
+SCENE_TEST(BlocksTest, NvmlShowsTheSliceOfAProcessThatHasStartedTheDriver) {
+  start();
+  expect_slice_in_nvml();
+}
+
+SCENE(AsksNvmlFirst) { expect_slice_in_nvml(); }
+
+TEST_F(BlocksTest, NvmlShowsTheSliceOfAProcessWithALimitFromItsStart) {
+  for (const char* name : {"GPUMEM_LIMIT", "KUBERNETES_SERVICE_HOST"})
+    expect("AsksNvmlFirst", {{name, std::to_string(kPool)}});
+}
+
+SCENE(AsksNvmlBeforeItStartsTheDriver) {
+  EXPECT_EQ(Shown().total, 0U);
+  tell_and_await();
+  start();
+  EXPECT_EQ(Shown().total, 0U) << "a program sizes itself by the total, which must not change (vLLM)";
+}
+
+TEST_F(BlocksTest, NvmlShowsTheDeviceToAProcessThatAsksFirstAndOpensNoSession) {
+  Actor monitor = actor("AsksNvmlBeforeItStartsTheDriver");
+  monitor.await();
+  EXPECT_TRUE(broker_.sessions().empty());
+  monitor.tell_and_expect_success();
 }
 
 }  // namespace

@@ -181,6 +181,15 @@ DeviceMemory* Process::memory_at(CUdeviceptr address) const {
 }
 
 std::optional<MemoryFigures> Process::figures(const DeviceMemory::Uuid& uuid) {
+  const auto figures = figures_now(uuid);
+  const MutexLock lock(shown_mutex_);
+  auto& shown = shown_.try_emplace(uuid, figures).first->second;
+  if (shown && figures) shown = figures;
+  return shown;
+}
+
+std::optional<MemoryFigures> Process::figures_now(const DeviceMemory::Uuid& uuid) {
+  if (state_.load() == State::kNew && !has_slice_from_start()) return std::nullopt;
   for (const auto& one : memory_) {
     const DeviceMemory* const memory = one.load(std::memory_order_acquire);
     if (memory == nullptr || memory->uuid() != uuid) continue;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -73,8 +74,9 @@ class Process : public client::OfProcess {
   /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
   CUresult allow_peer(CUdevice owner, CUdevice device);
 
-  /// Of the device with this UUID. Connects to the broker if need be; starts no driver. Nothing: no memory
-  /// is borrowed of the device.
+  /// Of the device with this UUID. Before start() it connects to the broker, if has_slice_from_start(); it
+  /// starts no driver. Nothing: no memory is borrowed of the device. The first answer
+  /// of a device decides whether there are figures: a total never changes.
   std::optional<MemoryFigures> figures(const DeviceMemory::Uuid& uuid);
 
  private:
@@ -92,6 +94,7 @@ class Process : public client::OfProcess {
       GPUMEM_REQUIRES(mutex_);
   void connect_by_system() GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
+  std::optional<MemoryFigures> figures_now(const DeviceMemory::Uuid& uuid);
   Found open(CUdevice device);
   /// All of them, if none is open.
   void leave_to_driver(std::size_t device) GPUMEM_REQUIRES(mutex_);
@@ -114,6 +117,9 @@ class Process : public client::OfProcess {
   std::optional<WaitPolicy> opening_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices, while the broker is away
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet
+  Mutex shown_mutex_;
+  /// By NVML, the last time; nothing: the device itself.
+  std::map<DeviceMemory::Uuid, std::optional<MemoryFigures>> shown_ GPUMEM_GUARDED_BY(shown_mutex_){};
   client::RefusalMessages messages_;
 };
 

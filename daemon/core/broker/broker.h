@@ -20,6 +20,7 @@
 #include "daemon/core/sessions/views.h"
 #include "daemon/core/words/observation.h"
 #include "daemon/core/words/requests.h"
+#include "shm/device_page.h"
 #include "shm/pages.h"
 
 namespace gpumem::core {
@@ -238,8 +239,13 @@ class Broker {
   Result<Explanation> explain_newcomer(std::uint32_t uid) const { return explainer_.explain_newcomer(uid); }
   bool has_tenant(const std::string& name) const { return state_.tenants.find(name) != nullptr; }
   BrokerFigures figures(SessionId session) const;
+  /// Lists the processes that are charged for memory of the device, and its idle memory, for monitors.
+  /// `listing`  the broker's pid, the namespace, and entries beyond `process_count` stay as they were.
+  void list(DeviceIndex device, DeviceListing& listing) const;
   /// Another number than before: figures may have changed, of any session.
   std::uint64_t figures_revision() const { return state_.ledger.revision() + generation_; }
+  /// Likewise, of the device's listing.
+  std::uint64_t figures_revision(DeviceIndex device) const { return state_.ledger.revision(device); }
   const Reconciliation& reconciliation(DeviceIndex device) const { return unmanaged_.view(device); }
   /// Counts one more explanation for a user. Errors  as ExplanationLimit::add.
   Result<void> count_explanation(std::uint64_t account, TimePoint now) {

@@ -1,6 +1,8 @@
 #include "daemon/core/broker/listings.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "daemon/core/broker/broker.h"
@@ -197,6 +199,31 @@ BrokerFigures Broker::figures(SessionId id) const {
         static_cast<std::uint64_t>(asked->second.due().time_since_epoch() / std::chrono::nanoseconds(1));
   }
   return figures;
+}
+
+void Broker::list(DeviceIndex device, DeviceListing& listing) const {
+  const Ledger& ledger = state_.ledger;
+  const Charges& charges = ledger.charges(device);
+  const Bytes lent = charges.total() - charges[Charge::kReserved];
+  listing.idle = ledger.pool(device).minus(ledger.missing(device)).minus(lent).count;
+  std::map<std::int64_t, Bytes> used;
+  for (const auto& [id, session] : state_.sessions) {
+    if (session->peer.pid <= 0 || session->exited || session->detached) continue;
+    const auto outside = session->outside.find(device);
+    const Bytes bytes = session->holding(device).charges.total() +
+                        (outside == session->outside.end() ? Bytes{} : outside->second.total());
+    if (!bytes.is_zero()) used[session->peer.pid] += bytes;
+  }
+  std::vector<std::pair<std::int64_t, Bytes>> most(used.begin(), used.end());
+  if (most.size() > kMaxListedProcesses) {
+    std::ranges::nth_element(most, most.begin() + kMaxListedProcesses, std::greater{},
+                             &std::pair<std::int64_t, Bytes>::second);
+    most.resize(kMaxListedProcesses);
+  }
+  listing.process_count = most.size();
+  std::ranges::transform(most, listing.processes.begin(), [](const auto& one) {
+    return ListedProcess{static_cast<std::uint64_t>(one.first), one.second.count};
+  });
 }
 
 std::vector<DeviceView> Broker::devices() const {

@@ -11,9 +11,6 @@
 namespace gpumem::host {
 namespace {
 
-// A session's own calls show in its page at once; what others do, this late at most.
-constexpr auto kBroadcastDelay = std::chrono::milliseconds(10);
-
 // Until the journal is tried again.
 constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
@@ -346,12 +343,6 @@ void Loop::end_requests_of(SessionId session) {
     answer(Error{Code::kCancelled, "the session has ended"});
 }
 
-void Loop::publish(SessionId session) {
-  const auto client = clients_.find(session);
-  if (client != clients_.end() && broker_.knows(session))
-    client->second.link->publish(broker_.figures(session));
-}
-
 void Loop::try_journal_again() {
   journal_retry_.expires_after(kJournalRetry);
   journal_retry_.async_wait([this](const boost::system::error_code& error) {
@@ -376,19 +367,6 @@ void Loop::note_missing() {
     else
       spdlog::info("{}: the pool of {} is whole", devices[i].uuid, to_string(devices[i].pool));
   }
-}
-
-void Loop::publish_soon() {
-  // Most calls change nothing, and with many sessions the pages are the largest part of the loop's work.
-  if (broadcast_armed_ || broadcast_revision_ == broker_.figures_revision()) return;
-  broadcast_armed_ = true;
-  broadcast_.expires_after(kBroadcastDelay);
-  broadcast_.async_wait([this](const boost::system::error_code& error) {
-    broadcast_armed_ = false;
-    if (error) return;
-    broadcast_revision_ = broker_.figures_revision();
-    for (const auto& [session, client] : clients_) publish(session);
-  });
 }
 
 }  // namespace gpumem::host

@@ -18,6 +18,7 @@
 #include "daemon/host/limits/unread_descriptors.h"
 #include "daemon/host/loop/pending_answers.h"
 #include "daemon/host/sockets/peer_listener.h"
+#include "daemon/host/state/device_pages.h"
 #include "daemon/host/state/event_log.h"
 #include "daemon/host/state/journal.h"
 #include "daemon/host/state/pending_inventories.h"
@@ -67,6 +68,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   /// From now on `observer`, which outlives the loop's service or is taken away by null, looks at the devices
   /// when a context has been made.
   void set_observer(core::Observer* observer);
+  /// From now on shows monitors what is lent.
+  void show(DevicePages pages);
   /// Puts another policy in force. Errors  as core::Broker::apply.
   Result<void> apply(core::Policy policy, std::string cause = {});
 
@@ -153,6 +156,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void end_requests_of(SessionId session);
   void publish(SessionId session);
   void publish_soon();
+  void publish_devices();
   void note_missing();
 
   std::string driver_folder_;
@@ -177,6 +181,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
+  std::optional<DevicePages> pages_;
+  DeviceListing listing_{};                     ///< of the page that is being written
+  std::vector<std::uint64_t> pages_revisions_;  ///< by device: of the figures that its page shows
   bool running_ = false;
   std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
   std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are as full as they get

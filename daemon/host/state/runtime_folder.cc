@@ -2,16 +2,12 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/posix_acl.h>
-#include <linux/posix_acl_xattr.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/xattr.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -22,6 +18,7 @@
 #include "base/system_mode.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/state/folder_lock.h"
+#include "daemon/host/system/group_access.h"
 #include "proto/lane.h"
 
 namespace gpumem::host {
@@ -66,25 +63,6 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   if (::unlink(path.c_str()) != 0)
     return errno_error(errno, "cannot remove the left-over socket " + path.string());
   return {};
-}
-
-// As setfacl(1) writes it.
-constexpr const char* kAccessList = "system.posix_acl_access";
-struct AccessList {
-  posix_acl_xattr_header header{POSIX_ACL_XATTR_VERSION};
-  std::array<posix_acl_xattr_entry, 5> entries;
-};
-
-// For the owner and the group `gid` alone. The owner of a file may open it so to any group. Only root and the
-// members of a group may give it to the group.
-AccessList list_for_group(unsigned gid) {
-  constexpr auto kBoth = ACL_READ | ACL_WRITE;
-  constexpr auto kNobody = static_cast<std::uint32_t>(ACL_UNDEFINED_ID);
-  return {.entries = {{{ACL_USER_OBJ, kBoth, kNobody},
-                       {ACL_GROUP_OBJ, 0, kNobody},
-                       {ACL_GROUP, kBoth, gid},
-                       {ACL_MASK, kBoth, kNobody},
-                       {ACL_OTHER, 0, kNobody}}}};
 }
 
 void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
@@ -228,7 +206,7 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
     return errno_error(errno, "cannot bind " + path.string());
   entry.is_own = true;
-  if (auto opened = open_to_group(path, gid); !opened) return opened.error();
+  if (auto opened = open_to_group(path, gid, GroupAccess::kReadAndWrite); !opened) return opened.error();
   // Before it listens: a connection inherits it as it is then.
   const bool refused = kernel.pass_rights && refuse_descriptors(socket.get());
   if (::listen(socket.get(), 4096) != 0) return errno_error(errno, "cannot listen on " + path.string());
@@ -237,18 +215,8 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
 }
 
 Result<void> RuntimeFolder::open_metrics(unsigned gid) const {
-  return metrics_.is_own ? open_to_group(path_ / metrics_.name, gid) : Result<void>();
-}
-
-Result<void> RuntimeFolder::open_to_group(const std::filesystem::path& path, unsigned gid) {
-  ::removexattr(path.c_str(), kAccessList);
-  if (::chmod(path.c_str(), 0660) != 0) return errno_error(errno, "cannot set the mode of " + path.string());
-  struct stat found {};
-  if (::stat(path.c_str(), &found) == 0 && found.st_gid == gid) return {};
-  if (::chown(path.c_str(), static_cast<uid_t>(-1), gid) == 0) return {};
-  const auto list = list_for_group(gid);
-  if (::setxattr(path.c_str(), kAccessList, &list, sizeof list, 0) == 0) return {};
-  return errno_error(errno, "cannot open " + path.string() + " to group " + std::to_string(gid));
+  return metrics_.is_own ? open_to_group(path_ / metrics_.name, gid, GroupAccess::kReadAndWrite)
+                         : Result<void>();
 }
 
 }  // namespace gpumem::host

@@ -91,7 +91,6 @@ class RuntimeFolder {
   RuntimeFolder(std::filesystem::path path, Entry lane, Entry api, Entry metrics)
       : path_(std::move(path)), lane_(std::move(lane)), api_(std::move(api)), metrics_(std::move(metrics)) {}
   Result<ListeningSocket> listen(Entry& entry, unsigned gid, const KernelFeatures& kernel);
-  static Result<void> open_to_group(const std::filesystem::path& path, unsigned gid);
 
   std::filesystem::path path_;
   Entry lane_;

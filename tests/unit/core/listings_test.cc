@@ -72,6 +72,28 @@ TEST_F(Listings, CountWhatWaitsBelowAGroup) {
   }
 }
 
+TEST(DeviceListings, NameProcessesWithTheirChargesAndWhatIsIdle) {
+  Machine machine;
+  const SessionId ann = machine.connect(1), bob = machine.connect(2), another_of_bob = machine.connect(2);
+  machine.get(ann, machine.slice(ann), mebibytes(8));
+  machine.get(bob, machine.slice(bob), mebibytes(16));
+  machine.get(another_of_bob, machine.slice(another_of_bob), mebibytes(4));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(3)}, machine.now));
+  const auto listed = [&] {
+    const auto listing = std::make_unique<DeviceListing>();
+    machine.broker.list(0, *listing);
+    std::map<std::uint64_t, Bytes> used{{0, Bytes{listing->idle}}};
+    for (std::size_t i = 0; i < listing->process_count; ++i)
+      used[listing->processes[i].pid] = Bytes{listing->processes[i].used};
+    return used;
+  };
+  using Listed = std::map<std::uint64_t, Bytes>;
+  const std::uint64_t of_ann = 1001, of_bob = 1002;
+  EXPECT_EQ(listed(), (Listed{{0, mebibytes(36)}, {of_ann, mebibytes(8)}, {of_bob, mebibytes(23)}}));
+  machine.die(ann);
+  EXPECT_EQ(listed(), (Listed{{0, mebibytes(44)}, {of_bob, mebibytes(23)}}));
+}
+
 TEST(Explaining, TellsOfTheFirstRequestsAndHowManyThereAre) {
   Machine machine;
   const SessionId bob = machine.connect(2);

@@ -24,6 +24,14 @@ Result<Settings> Settings::from_environment() {
   return settings;
 }
 
+bool has_slice_from_start() {
+  const auto is_set = [](const char* name) {
+    const char* const value = ::secure_getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  return is_set("GPUMEM_JOB") || is_set("GPUMEM_LIMIT") || is_set("KUBERNETES_SERVICE_HOST");
+}
+
 std::chrono::milliseconds WaitPolicy::wait_for(Bytes bytes, Clock::time_point now) const {
   const MutexLock lock(mutex_);
   const bool is_of_cascade = now < until_ && bytes <= refused_;

@@ -25,6 +25,10 @@ struct Settings {
   static Result<Settings> from_environment();
 };
 
+/// Whether the environment gives the process a slice before it starts the driver: GPUMEM_JOB, GPUMEM_LIMIT,
+/// or a pod of Kubernetes. Other processes may be monitors, and see the device until then.
+bool has_slice_from_start();
+
 /// Decides which requests wait for memory that others hold. Frameworks answer a refusal by asking for a
 /// little less, some 50 times in a row: after one wait in vain, requests that are not larger are answered at
 /// once for some seconds, so that the whole row waits once. Threads  any.
