@@ -2,13 +2,16 @@
 
 #include <dlfcn.h>
 
+#include "base/large_stack.h"
+
 namespace gpumem::shim {
 namespace {
 
 constinit Published<RealLibrary> published_library;
 
 const RealLibrary& real_library() {
-  return published_library.get([] { return find_real_library(kOwnLibrary.file); });
+  return published_library.get(
+      [] { return on_large_stack([] { return find_real_library(kOwnLibrary.file); }); });
 }
 
 }  // namespace

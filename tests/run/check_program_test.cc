@@ -70,7 +70,8 @@ TEST_F(CheckProgram, SeesAProgramThatUsesTheRealDriverAlone) {
   EXPECT_TRUE(finds(plain, "drop_in_driver", "fail", "start it by gpumem run"));
   EXPECT_EQ(plain["ok"], false);
   const Json led = check(start({real()}, {{"GPUMEM_JOB", "7"}}));
-  EXPECT_TRUE(finds(led, "drop_in_driver", "fail", "--preload"));
+  EXPECT_TRUE(finds(led, "drop_in_driver", "fail", "a library path of its own: gpumem run --preload"));
+  EXPECT_TRUE(finds(led, "drop_in_driver", "fail", "an absolute path: gpumem reserve"));
 }
 
 TEST_F(CheckProgram, NamesPartsThatCannotBeSeen) {

@@ -89,8 +89,17 @@ TEST_F(ShimSearch, WithoutADriverEveryCallSaysSo) {
     EXPECT_EQ(shim.get<decltype(::cuInit)>("cuInit")(0), CUDA_ERROR_NO_DEVICE);
     EXPECT_EQ(shim.get<decltype(::cuMemcpyDtoD_v2)>("cuMemcpyDtoD_v2")(address, address, 1),
               CUDA_ERROR_NO_DEVICE);
-    EXPECT_EQ(shim.get<decltype(::cuGetProcAddress)>("cuGetProcAddress")("cuInit", &found, 11030, 0),
-              CUDA_ERROR_NO_DEVICE);
+    auto* const look_up = shim.get<decltype(::cuGetProcAddress)>("cuGetProcAddress");
+    EXPECT_EQ(look_up("cuInit", &found, 11030, 0), CUDA_SUCCESS);
+    EXPECT_EQ(reinterpret_cast<decltype(&::cuInit)>(found)(0), CUDA_ERROR_NO_DEVICE);
+    EXPECT_EQ(look_up("cuNoSuchCall", &found, 11030, 0), CUDA_ERROR_NOT_FOUND);
+    auto* const newer = shim.get<decltype(::cuGetProcAddress_v2)>("cuGetProcAddress_v2");
+    for (const char* name : {"cuGetProcAddress", "cuMemAlloc", "cuCtxGetCurrent"}) {
+      CUdriverProcAddressQueryResult status{};
+      EXPECT_EQ(newer(name, &found, 12000, 0, &status), CUDA_SUCCESS) << name;
+      EXPECT_EQ(file_of(found), shim_folder() / "libcuda.so.1") << name;
+      EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SUCCESS) << name;
+    }
   });
 }
 

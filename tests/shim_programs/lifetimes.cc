@@ -1,5 +1,6 @@
 // How programs begin and end.
 #include <pthread.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -98,6 +99,39 @@ TASK(exits_while_threads_allocate) {
   start();
   for (int i = 0; i < 4; ++i) allocate_for_ever();
   allocates.wait(false);
+}
+
+// As a scheduler of fibres does: the first use of everything, on a stack of 16 KiB.
+void use_everything() {
+  const CUcontext primary = start();
+  use_memory();
+  CUdeviceptr at = 0;
+  OK(cuMemAllocManaged(&at, kMiB, CU_MEM_ATTACH_GLOBAL));
+  OK(cuMemFree(at));
+  OK(cuMemAllocAsync(&at, 5 * kMiB, nullptr));
+  OK(cuMemFreeAsync(at, nullptr));
+  ANSWERS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&at, 100 * kGiB));
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  OK(cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  OK(cuMemRelease(handle));
+  CUcontext other = nullptr;
+  OK(new_context(&other));
+  OK(cuMemAlloc(&at, 3 * kMiB));
+  OK(cuCtxDestroy(other));
+  OK(cuCtxSetCurrent(primary));
+}
+TASK(starts_on_a_small_stack) {
+  static ucontext_t main_program, fibre;
+  std::vector<char> stack(16 << 10);
+  MUST(::getcontext(&fibre) == 0);
+  fibre.uc_stack.ss_sp = stack.data();
+  fibre.uc_stack.ss_size = stack.size();
+  fibre.uc_link = &main_program;
+  ::makecontext(&fibre, use_everything, 0);
+  MUST(::swapcontext(&main_program, &fibre) == 0);
 }
 
 // The process ends with its last thread, not with main().

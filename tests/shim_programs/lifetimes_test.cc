@@ -25,6 +25,11 @@ TEST_P(Lifetimes, ProcessGoesOnWithoutItsMainThread) {
 }
 TEST_P(Lifetimes, AnotherProgramInTheSameProcessBorrowsAnew) { runs("becomes_another"); }
 
+TEST_P(Lifetimes, FirstUseMayBeOnTheSmallStackOfAFibre) {
+  expect({"starts_on_a_small_stack"}, {}, GetParam());
+  EXPECT_TRUE(comes_to_rest());
+}
+
 TEST_P(Lifetimes, DriverMayBeOpenedAndClosedAHundredTimes) {
   auto options = options_of({"libcuda.so.1"}, {{"GPUMEM_LIMIT", "1GiB"}}, GetParam());
   options.program = GPUMEM_TEST_OPENER;

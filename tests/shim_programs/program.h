@@ -63,6 +63,10 @@ Function by_entry_point(const char* name) {
 
 /// cuInit, and the first device's primary context.
 CUcontext start();
+/// Another context of it, in the form that all versions of the header know; current.
+inline CUresult new_context(CUcontext* made) {
+  return by_name<CUresult (*)(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(made, 0, 0);
+}
 
 /// One byte of device memory, which the simulated driver lets the host touch.
 inline volatile unsigned char& byte_at(CUdeviceptr at) {

@@ -144,9 +144,9 @@ void ProgramLook::bypass(const std::vector<MappedDriver>& real) {
   const bool was_led = variables_["LD_LIBRARY_PATH"].find("gpumem/shim") != std::string::npos ||
                        variables_.contains("GPUMEM_JOB");
   add("drop_in_driver", State::kFail, "not mapped; the program uses " + paths_of(real) + " past the broker",
-      was_led
-          ? "it opens the driver by an absolute path, or has a library path of its own: gpumem run --preload"
-          : "start it by gpumem run");
+      was_led ? "it has a library path of its own: gpumem run --preload; or it opens the driver by an "
+                "absolute path: gpumem reserve"
+              : "start it by gpumem run");
 }
 
 // One file that is loaded twice is in two namespaces: what is opened in the second is not led to the drop-in.

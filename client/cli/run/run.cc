@@ -38,6 +38,7 @@ Result<Setup> find_setup(const RunOptions& options) {
   auto shim = shim_folder();
   if (!shim) return shim.error();
   if (auto loadable = check_loadable(*shim, options.settings.preload); !loadable) return loadable.error();
+  if (auto loads_it = check_c_library(options.words.front()); !loads_it) return loads_it.error();
   // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
   auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
   if (!session) return session.error();

@@ -1,5 +1,7 @@
 // Look-up of driver functions: the real driver's answer, with the shim's functions in place of those that it
 // replaces. By address and not by name, so that version and flags mean exactly what they mean to the driver.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <functional>
 #include <string_view>
@@ -14,6 +16,23 @@ namespace {
 
 constinit RealCall<decltype(::cuGetProcAddress)> real_look_up("cuGetProcAddress");
 constinit RealCall<decltype(::cuGetProcAddress_ptsz)> real_look_up_per_thread("cuGetProcAddress_ptsz");
+
+constinit Published<void*> published_own;
+
+/// The driver's answer. Without a driver, it is the shim's own function of that name, which says so: programs
+/// that find no function at all take the driver for broken.
+CUresult look_up(const char* symbol, void** pfn, int version, cuuint64_t flags) {
+  const bool is_there = real_look_up.get() != nullptr || answer_without_real() != kOwnLibrary.without_driver;
+  if (is_there) return real_look_up(symbol, pfn, version, flags);
+  if (symbol == nullptr || pfn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  void* const own = published_own.get([] {
+    Dl_info file{};
+    const bool is_known = ::dladdr(&real_look_up, &file) != 0;
+    return is_known ? ::dlopen(file.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+  });
+  *pfn = own != nullptr ? ::dlsym(own, symbol) : nullptr;
+  return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
 
 /// Without flags, a program for the per-thread default stream means the functions of that stream.
 cuuint64_t per_thread(cuuint64_t flags) {
@@ -77,7 +96,7 @@ CUresult replaced(CUresult result, const char* symbol, void** pfn, int version, 
 }  // namespace
 
 CUresult calls::cuGetProcAddress(const char* symbol, void** pfn, int version, cuuint64_t flags) {
-  return replaced(real_look_up(symbol, pfn, version, flags), symbol, pfn, version, flags);
+  return replaced(look_up(symbol, pfn, version, flags), symbol, pfn, version, flags);
 }
 
 CUresult calls::cuGetProcAddress_ptsz(const char* symbol, void** pfn, int version, cuuint64_t flags) {
@@ -97,10 +116,10 @@ constinit RealCall<decltype(::cuGetProcAddress_v2)> real_look_up_v2("cuGetProcAd
 constinit RealCall<decltype(::cuGetProcAddress_v2_ptsz)> real_look_up_v2_per_thread(
     "cuGetProcAddress_v2_ptsz");
 
-/// By the form of CUDA 11, for a driver that has no other: it tells by its result what the newer one tells by
-/// `status`.
+/// By the form of CUDA 11, where there is no driver or that has no other: it tells by its result what the
+/// newer one tells by `status`.
 CUresult look_up_by_v1(const char* symbol, void** pfn, int version, cuuint64_t flags, Status* status) {
-  CUresult result = real_look_up(symbol, pfn, version, flags);
+  const CUresult result = look_up(symbol, pfn, version, flags);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_FOUND) return result;
   if (status != nullptr) {
     *status = result == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/large_stack.h"
 #include "client/lane/silent_brokers.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/context.h"
@@ -27,8 +28,10 @@ Process& Process::current() {
 CUresult Process::start() {
   const auto is_done = [](State state) { return state == State::kBrokered || state == State::kForwarded; };
   if (is_done(state_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
-  const MutexLock lock(mutex_);
-  return is_done(state_.load()) ? CUDA_SUCCESS : connect();
+  return on_large_stack([&] {
+    const MutexLock lock(mutex_);
+    return is_done(state_.load()) ? CUDA_SUCCESS : connect();
+  });
 }
 
 CUresult Process::refuse(const std::string& why) {
@@ -87,7 +90,7 @@ DeviceMemory* Process::open_memory_of(CUdevice device) const {
 Process::Found Process::memory_of(CUdevice device) {
   if (!is_brokered() || device < 0 || static_cast<std::size_t>(device) >= kDevices) return {};
   DeviceMemory* const known = open_memory_of(device);
-  if (known == nullptr) return open(device);
+  if (known == nullptr) return on_large_stack([&] { return open(device); });
   return {CUDA_SUCCESS, known->is_left_to_driver() ? nullptr : known};
 }
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "client/cli/run/program/elf_interpreter.h"
+
 namespace gpumem::cli {
 namespace {
 
@@ -47,6 +49,16 @@ Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded)
   return Error{Code::kFailedPrecondition,
                "the drop-in driver is in " + folder.string() + ", and no path with '" + folder.native()[at] +
                    "' in it can stand in " + variable + ": name another path of it by GPUMEM_SHIM_FOLDER"};
+}
+
+Result<void> check_c_library(const std::string& program) {
+  const std::string loader = elf_interpreter(program);
+  if (!std::filesystem::path(loader).filename().string().starts_with("ld-musl")) return {};
+  return Error{
+      Code::kFailedPrecondition,
+      "'" + program + "' is made for the C library musl (" + loader +
+          "), with which neither the drop-in driver nor NVIDIA's works: take a build for glibc, or run "
+          "it without gpumem"};
 }
 
 namespace {

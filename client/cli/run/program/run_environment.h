@@ -23,6 +23,10 @@ Result<std::filesystem::path> shim_folder();
 /// LD_PRELOAD if it is `preloaded`, for several ones, and find another driver.
 Result<void> check_loadable(const std::filesystem::path& folder, bool preloaded);
 
+/// Errors  kFailedPrecondition: `program`, as execvp(3) takes it, uses the musl C library. The drop-in driver
+/// and NVIDIA's need glibc.
+Result<void> check_c_library(const std::string& program);
+
 /// How the drop-in driver is to find and to treat a program.
 struct ShimSettings {
   std::filesystem::path shim_folder;

@@ -8,6 +8,7 @@ import weakref
 from typing import Any, SupportsIndex
 
 from . import _abi
+from ._handle import Handle
 from ._library import check, failure, leave, load, text, visit
 from ._values import StreamLike, encoded, handle_of, size_of
 from .block import Block
@@ -71,7 +72,7 @@ def _close(handle: int, owner: int) -> None:
         load().gpumem_allocator_close(handle)  # where blocks are in use it stays, and goes with the process
 
 
-class Allocator:
+class Allocator(Handle):
     """Memory of one device in blocks of any size. A block that was freed on a stream serves that stream again at
     once, and another one only after the work given to the first so far; nothing waits for the device as a whole.
     Opened by Session.open_allocator, or by gpumem.default_allocator.

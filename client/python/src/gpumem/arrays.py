@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import _dlpack, _driver
-from .errors import GpumemError, InvalidArgument
+from ._handle import Handle
+from .errors import FailedPrecondition, GpumemError, InvalidArgument
 from .layout import ArrayLayout, Layout
 
 # Names of what frameworks change while a model is used, though it is no parameter: running statistics of batch
@@ -57,12 +58,18 @@ class Held:
     """Memory of a device, closed when nothing refers to this any more and the device has come to the end of its work."""
 
     def __init__(self, close: Callable[[], object], ordinal: int):
-        self.ordinal = ordinal
+        self.ordinal, self._owner = ordinal, os.getpid()
         self._finalizer = weakref.finalize(self, _let_go, close, ordinal, os.getpid())
         self._finalizer.atexit = False
 
+    def check_not_forked(self) -> None:
+        """Raises FailedPrecondition."""
+        if os.getpid() != self._owner:
+            raise FailedPrecondition("this memory is the parent process's, and a forked child does not have it: map the region "
+                                     "here, in a child that was forked before the driver was started or is spawned")
 
-class Array:
+
+class Array(Handle):
     """An array of a region, or a copy of one.
 
     Other packages take it without a copy: by DLPack (torch.from_dlpack, jax.dlpack.from_dlpack, cupy.from_dlpack,
@@ -113,7 +120,9 @@ class Array:
 
     @property
     def address(self) -> int:
-        """Of the first element; a CUdeviceptr in value. The array must be kept while it is used."""
+        """Of the first element; a CUdeviceptr in value. The array must be kept while it is used. Raises FailedPrecondition in a
+        forked child, as does all that shows the elements."""
+        self._held.check_not_forked()
         return self._address
 
     @property
@@ -135,8 +144,9 @@ class Array:
         order."""
         if not self._layout.is_contiguous:
             self._not_contiguous()
+        address = self.address
         with _driver.current(self.ordinal):
-            return _driver.copy_out(self._address, self.nbytes)
+            return _driver.copy_out(address, self.nbytes)
 
     def buffer(self) -> memoryview:
         """The elements' bytes in place, for the host. Raises InvalidArgument (not in C's order), BufferError (a GPU)."""
@@ -150,7 +160,7 @@ class Array:
         class Bytes(ctypes.c_ubyte * self.nbytes):  # type: ignore[misc]  # with room for an attribute
             pass
 
-        place = Bytes.from_address(self._address)
+        place = Bytes.from_address(self.address)
         place.held = self._held
         view = memoryview(place).cast("B")
         return view.toreadonly() if self._read_only else view
@@ -190,7 +200,7 @@ class Array:
         was asked for."""
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("gpumem shows arrays where they are, without a copy")
-        shown = _dlpack.Strided(self._address, self._layout.type, self.shape, self.strides, self.__dlpack_device__(), self)
+        shown = _dlpack.Strided(self.address, self._layout.type, self.shape, self.strides, self.__dlpack_device__(), self)
         versioned = max_version is not None and tuple(max_version) >= (1, 0)
         return _dlpack.capsule_of(shown, versioned=versioned, read_only=self._read_only)
 
@@ -206,7 +216,7 @@ class Array:
 
     def described_as(self, typestr: str) -> dict[str, Any]:
         """As the array interfaces have it."""
-        return {"shape": self.shape, "typestr": typestr, "data": (self._address, self._read_only), "version": 3,
+        return {"shape": self.shape, "typestr": typestr, "data": (self.address, self._read_only), "version": 3,
                 "strides": None if self._layout.is_contiguous else self.strides}
 
     def _described(self) -> dict[str, Any]:
@@ -231,7 +241,7 @@ class _Described:
         self.__array_interface__ = array.described_as(typestr)
 
 
-class Arrays(Mapping[str, Array]):
+class Arrays(Handle, Mapping[str, Array]):
     """The arrays of a region, by name, in the order of its layout."""
 
     def __init__(self, layout: Layout, arrays: Iterable[Array]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from ._handle import Handle
 from ._library import leave
 from ._values import StreamLike, size_of
 from .errors import FailedPrecondition
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from .allocator import Allocator
 
 
-class Block:
+class Block(Handle):
     """Memory of an allocator, until free(), the end of its `with`, or until it is forgotten: then in the order of the
     stream it was allocated on, which it keeps alive. A block that is left when the interpreter ends goes with the
     process.

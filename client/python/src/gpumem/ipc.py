@@ -8,6 +8,7 @@ import weakref
 from typing import Any, SupportsIndex
 
 from . import _abi
+from ._handle import Handle
 from ._library import check, leave, load, text
 from ._values import milliseconds_of, size_of
 
@@ -27,7 +28,7 @@ def _unmap(handle: int, owner: int) -> None:
         load().gpumem_import_close(handle)
 
 
-class Import:
+class Import(Handle):
     """Memory of another session, mapped into this process, readable and writable. Made by Session.import_handle.
 
     The memory stays mapped when that session gives it back or its process ends, and is then charged to this session.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _driver
+from ._handle import Handle
 from ._library import leave
 from ._source import is_on_host, source_of
 from .arrays import PRIVATE, private_names
@@ -26,7 +27,7 @@ from .slice import Slice
 Fill = Callable[[int], None]
 
 
-class Publication:
+class Publication(Handle):
     """A region of arrays that this process has published. Use it as a context manager, or call close(): both end the region.
     release() leaves it to others. One that is forgotten gives its memory back, with a ResourceWarning: the region ends unless others
     have mapped it, or it is kept."""
@@ -135,7 +136,7 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     return publish_layout(session, name, layout, fill, slice=slice, **options)
 
 
-class Replicas:
+class Replicas(Handle):
     """Equal arrays on several devices, published under one name. Use it as a context manager, or call close()."""
 
     def __init__(self, publications: Sequence[Publication]):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _driver
+from ._handle import Handle
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of
 from .arrays import Array, Arrays, Held, private_names
@@ -69,7 +70,7 @@ def _let_go(session: Session, number: int, process: int) -> None:
         load().gpumem_release_reservation(session._handle, number)
 
 
-class Reservation:
+class Reservation(Handle):
     """A name that is this session's to publish. Made by Session.map_or_reserve.
 
     Publishing the name by the same session fulfils it. As a context manager it is released at the end of the statement,

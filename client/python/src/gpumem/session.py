@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from . import _abi
+from ._handle import Handle
 from ._library import check, check_waiting, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of, wait_ms_of
 from .allocator import Allocator
@@ -46,7 +47,7 @@ def _end(handle: int, owner: int) -> None:
         Listener.forget(handle)
 
 
-class Session:
+class Session(Handle):
     """A session with the broker: open slices and allocators with it. They go on without it until they are closed. It joins
     the job of the environment's GPUMEM_JOB. If that is not there, a line on standard error says so.
 

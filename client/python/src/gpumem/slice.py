@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
 from . import _abi
+from ._handle import Handle
 from ._library import check, check_waiting, leave, load, text
 from ._values import encoded, size_of, wait_ms_of
 from .ipc import exported
@@ -22,7 +23,7 @@ def _give_back(handle: int, owner: int) -> None:
         load().gpumem_slice_close(handle)
 
 
-class Slice:
+class Slice(Handle):
     """Addresses [base, base + limit) of a device, of which [base, base + committed) is memory. Opened by
     Session.open_slice.
 

@@ -1,0 +1,64 @@
+#include "base/large_stack.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "base/thread_guards.h"
+
+namespace gpumem {
+namespace {
+
+constexpr std::size_t kStackBytes = 1U << 20;
+
+/// At the stack's upper end: the caller's stack may have no room for it either.
+struct Switch {
+  void (*work)(void*);
+  void* argument;
+  std::exception_ptr thrown{};
+  ucontext_t back{};
+  ucontext_t there{};
+};
+
+/// The halves of a Switch's address, because makecontext(3) passes integers.
+void enter(unsigned high, unsigned low) {
+  auto& own = *reinterpret_cast<Switch*>(std::uintptr_t{high} << 32 | low);
+  try {
+    own.work(own.argument);
+  } catch (...) {
+    own.thrown = std::current_exception();
+  }
+}
+
+}  // namespace
+
+void on_large_stack(void (*work)(void*), void* argument) {
+  const NotCancelled whole;
+  void* const memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) return work(argument);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  ::mprotect(memory, page, PROT_NONE);  // what grows past it faults there
+  constexpr std::size_t kRoom = (kStackBytes - sizeof(Switch)) / 64 * 64;
+  auto& own = *new (static_cast<char*>(memory) + kRoom) Switch{work, argument};
+  ::getcontext(&own.there);
+  own.there.uc_stack.ss_sp = memory;
+  own.there.uc_stack.ss_size = kRoom;
+  own.there.uc_link = &own.back;
+  const auto address = reinterpret_cast<std::uintptr_t>(&own);
+  ::makecontext(&own.there, reinterpret_cast<void (*)()>(&enter), 2, static_cast<unsigned>(address >> 32),
+                static_cast<unsigned>(address));
+  ::swapcontext(&own.back, &own.there);
+  const std::exception_ptr thrown = std::move(own.thrown);
+  own.~Switch();
+  ::munmap(memory, kStackBytes);
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace gpumem
