@@ -200,7 +200,8 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
   if (pages)
     loop_->show(std::move(*pages));
   else
-    spdlog::warn("monitors show the driver's figures alone: {}", pages.error().message);
+    spdlog::warn("monitors show the driver's figures alone until the broker is restarted: {}",
+                 pages.error().message);
   metrics_ = start_metrics(*loop_, folder_, config,
                            {.version = GPUMEM_VERSION, .driver = machine_.driver_version}, options_.kernel);
   loop_->listen(*lane_calls_);

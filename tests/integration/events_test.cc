@@ -129,7 +129,7 @@ TEST_F(FollowedEvents, EndWithTheBrokerAndDoNotHoldItUp) {
   follow();
   EXPECT_EQ(broker_.stop(), 0);
   EXPECT_EQ(child_->wait(), 3);
-  EXPECT_TRUE(says("is gone")) << read_file(file());
+  EXPECT_TRUE(says("does not serve")) << read_file(file());
 }
 
 TEST_F(FollowedEvents, EndWhenTheBrokerIsKilled) {

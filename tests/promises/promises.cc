@@ -132,7 +132,9 @@ std::string Promises::check_line(const Accounts& accounts, const Jobs& jobs, con
       if (other != jobs.end() && key.second == device && key.first != request.job && is_idle)
         there += other->second.devices[device].reserved;
     }
-    if (least <= there)
+    // What an elastic pool can create comes by itself.
+    const bool comes = views[device].policy.is_elastic() && least <= views[device].free;
+    if (least <= there && !comes)
       return "P10: request " + std::to_string(found->first.value) + " waits for what jobs do not use" +
              on(device);
   }
@@ -329,7 +331,8 @@ std::string Promises::check_end() const {
     if (!view.outside.is_zero()) return "P5: declared memory is left";
     if (!view.asked_back.is_zero()) return "P5: somebody is asked for memory";
     if (view.waiting != 0) return "P5: somebody waits";
-    if (!view.missing.is_zero() || view.free != view.policy.pool || view.warm != view.policy.pool)
+    const bool is_whole = view.missing.is_zero() || view.policy.is_elastic();
+    if (!is_whole || view.free != view.policy.pool || view.warm != view.created)
       return "P5: the pool is not whole";
   }
   for (const auto& [key, account] : broker_.accounts()) {

@@ -1,5 +1,5 @@
 """Monitors in processes of their own: pynvml, gpustat and nvitop, unchanged. Beside them run two programs in slices, a job of two
-processes, and a program past the broker. What they show is held against the broker's books and the driver's own figures."""
+processes, and a program past the broker. Their figures are held against the broker's books and the driver's own."""
 import json
 import os
 import pathlib

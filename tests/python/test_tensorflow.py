@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from brokered import eventually
+
 MIB = 1 << 20
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ["GPUMEM_BUILD"])
@@ -28,6 +30,13 @@ def charged_to(pid: int) -> list[int]:
     return sorted((one["charged"] for one in slices), reverse=True)
 
 
+def end(program: subprocess.Popen) -> None:
+    """Ends it, and waits until the broker has its memory back: until then it counts as used by this process's job."""
+    program.stdin.close()
+    assert program.wait() == 0
+    eventually(lambda: not any(charged_to(program.pid)), "the program's memory back at the broker")
+
+
 @functools.cache
 def on_tensorflow(way: str, growth: bool) -> tuple[dict, list[int]]:
     """The program's report, and the broker's charges to it. The program starts once for each way and setting."""
@@ -36,8 +45,7 @@ def on_tensorflow(way: str, growth: bool) -> tuple[dict, list[int]]:
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         line = program.stdout.readline()
         charged = charged_to(program.pid) if line else []
-        program.stdin.close()
-        assert program.wait() == 0
+        end(program)
     return json.loads(line), charged
 
 
@@ -81,8 +89,7 @@ def test_the_package_sets_the_limit_of_the_slice_and_memory_grows_within_it():
         program.stdin.flush()
         afterwards = json.loads(program.stdout.readline())
         charged_afterwards = charged_to(program.pid)
-        program.stdin.close()
-        assert program.wait() == 0
+        end(program)
     limit = (640 - 128) * MIB  # the slice's, without what is left to libraries
     assert found["limits"] == {f"/physical_device:GPU:{number}": limit for number in range(2)}
     assert [found["seen"][f"/device:GPU:{number}"] for number in range(2)] == [limit] * 2

@@ -42,7 +42,7 @@ TEST_F(Jobs, OfTwoThatDoNotFitTogetherTheSecondBeginsWhenTheFirstHasEnded) {
   second.tell("quit\n");
   EXPECT_EQ(second.wait(), 0);
   EXPECT_TRUE(says(second.said(), "gpumem run: peak 12GiB, waited "));
-  EXPECT_TRUE(says(second.said(), ", nothing denied\n"));
+  EXPECT_TRUE(says(second.said(), ", nothing denied by the broker\n"));
 }
 
 TEST_F(Jobs, ProcessesOfOneCommandStayWithinItsLimitTogether) {

@@ -191,7 +191,8 @@ struct Shown {
     EXPECT_CU(real<decltype(&::cuDeviceGetUuid)>("cuDeviceGetUuid")(&uuid, 0));
     unsigned char named[16];
     std::memcpy(named, uuid.bytes, sizeof named);
-    EXPECT_EQ(gpumem_shim_figures(named, &total, &used, &free), total != 0);
+    const bool is_slice = gpumem_shim_figures(named, &total, &used, &free);
+    EXPECT_EQ(is_slice, total != 0);
     named[3] ^= 1;
     EXPECT_FALSE(gpumem_shim_figures(named, &no_matter, &no_matter, &no_matter));
   }

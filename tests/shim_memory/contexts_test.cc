@@ -22,6 +22,27 @@ SCENE_TEST(ContextsTest, BlocksOfADestroyedContextAreFreeAndOthersStay) {
   EXPECT_CU(calls::cuMemFree_v2(kept));
 }
 
+// Stands in for a driver that gives the handle of a destroyed context, and the address of its memory, to
+// another thread before the call returns.
+CUdeviceptr of_first = 0, of_second = 0;
+CUresult destroy_and_create_again(CUcontext) {
+  EXPECT_CU(real<decltype(&::cuMemFree_v2)>("cuMemFree_v2")(of_first));
+  return calls::cuMemAllocManaged(&of_second, 8 * kMiB, CU_MEM_ATTACH_GLOBAL);
+}
+
+SCENE_TEST(ContextsTest, ManagedMemoryOfADestroyedContextIsFreeThoughItsNamesAreAnothersAtOnce) {
+  start();
+  CUcontext context = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_CU(calls::cuMemAllocManaged(&of_first, 8 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  stand_in("cuCtxDestroy_v2", reinterpret_cast<void*>(destroy_and_create_again));
+  EXPECT_CU(calls::cuCtxDestroy_v2(context));
+  ASSERT_EQ(of_first, of_second);
+  EXPECT_EQ(free_memory(), kPool - 8 * kMiB);
+  EXPECT_CU(calls::cuMemFree_v2(of_second));
+  EXPECT_EQ(free_memory(), kPool);
+}
+
 SCENE_TEST(ContextsTest, NothingIsAllocatedInADestroyedContextThatIsStillCurrent) {
   start();
   CUcontext context = nullptr;

@@ -149,6 +149,21 @@ SCENE(MixesAllKinds) {
   EXPECT_CU(calls::cuMemAlloc_v2(&all, 16 * kMiB));
 }
 
+SCENE(TakesMoreThanThePoolLeaves) {
+  start();
+  const std::size_t before = free_memory();
+  CUdeviceptr at = 0;
+  EXPECT_EQ(calls::cuMemAllocManaged(&at, 128 * kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(free_memory(), before);
+}
+
+TEST_F(LimitTest, DriversOwnRefusalIsToldAndChargesNothing) {
+  const std::string said = expect("TakesMoreThanThePoolLeaves");
+  EXPECT_NE(said.find("gpumem: cuMemAllocManaged of 128MiB is refused by the driver"), std::string::npos)
+      << said;
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.at_rest(); })) << broker_.unrest();
+}
+
 SCENE(TakesTinyManagedBlocks) {
   start();
   CUdeviceptr at = 0;

@@ -26,6 +26,7 @@ class Contract : public ShimPrograms {
                                               {"GPUMEM_REAL_LIBCUDA", broker_.driver_folder()},
                                               {"GPUMEM_RUNTIME_DIR", broker_.folder()},
                                               {"GPUMEM_WAIT", "2s"},
+                                              {"GPUMEM_LIMIT", "1GiB"},  // a slice, and no monitor
                                               {"GPUMEM_CONTRACT_FIGURES", "own"},
                                               {"GTEST_TOTAL_SHARDS", std::to_string(kParts)},
                                               {"GTEST_SHARD_INDEX", std::to_string(part)}}});

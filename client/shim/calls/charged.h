@@ -44,6 +44,7 @@ CUresult forward_charged(const char* call, const SizeOf& size_of, const Forward&
   const CUresult charged = found.memory->charge_outside(call, bytes);
   if (charged != CUDA_SUCCESS) return or_of_driver(charged, *found.memory, forward);
   const CUresult result = forward();
+  found.memory->tell_refusal_of_driver(call, bytes, result);
   if (result == CUDA_SUCCESS)
     process.outside().add(name_of(), {.memory = found.memory, .bytes = bytes, .context = current.context});
   else

@@ -46,16 +46,22 @@ Bytes more_for(CUlimit limit, std::size_t value) {
   return Bytes{value}.minus({now});
 }
 
+/// Makes by `make` what retains the primary context of `device`, or by `forward` if that is there.
+template <class Forward, class Make>
+CUresult retain_primary(CUdevice device, const Forward& forward, const Make& make) {
+  const MutexLock lock(Process::current().primary_context(device));
+  return is_primary_active(device) ? forward() : make();
+}
+
 }  // namespace
 
 CUresult calls::cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   constexpr auto kCall = "cuDevicePrimaryCtxRetain";
   const auto forward = [&] { return real_retain_primary(pctx, dev); };
-  const auto make = [&](DeviceMemory& memory) {
-    const MutexLock lock(memory.primary_context());
-    return is_primary_active(dev) ? forward() : memory.make_context(kCall, forward);
-  };
-  return is_primary_active(dev) ? forward() : forward_context(kCall, dev, forward, make);
+  if (is_primary_active(dev)) return guarded([&] { return retain_primary(dev, forward, forward); });
+  return forward_context(kCall, dev, forward, [&](DeviceMemory& memory) {
+    return retain_primary(dev, forward, [&] { return memory.make_context(kCall, forward); });
+  });
 }
 
 CUresult calls::cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
@@ -88,10 +94,9 @@ CUresult calls::cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUde
   constexpr auto kCall = "cuGreenCtxCreate";
   const auto forward = [&] { return real_create_green(phCtx, desc, dev, flags); };
   // Beside the primary context, it takes no memory.
-  const auto make = [&](DeviceMemory& memory) {
-    return is_primary_active(dev) ? forward() : memory.make_context(kCall, forward);
-  };
-  return forward_context(kCall, dev, forward, make);
+  return forward_context(kCall, dev, forward, [&](DeviceMemory& memory) {
+    return retain_primary(dev, forward, [&] { return memory.make_context(kCall, forward); });
+  });
 }
 #endif
 

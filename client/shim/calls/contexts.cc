@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "client/allocator/thread_cache.h"
 #include "client/shim/calls.h"
@@ -25,19 +26,47 @@ constinit RealCall<decltype(::cuGreenCtxDestroy)> real_destroy_green("cuGreenCtx
 constinit RealCall<decltype(::cuCtxFromGreenCtx)> real_from_green("cuCtxFromGreenCtx");
 #endif
 
-/// Frees what the context of `device` has taken along, of which `blocks` were allocated in it. Idle memory of
-/// the device goes back to the broker, as the driver's own would to the device.
-void clean_up_after(CUcontext context, CUdevice device, const std::vector<Block>& blocks) {
-  for (const Block& block : blocks) {
-    Process::current().exports().end(block);
-    (void)block.memory->free_idle(block);
+/// What ends with a context. It is taken from the books before the driver ends the context: another thread
+/// may be given the context's handle, and the addresses of its memory, at once.
+class Contents {
+ public:
+  explicit Contents(CUcontext context)
+      : context_(context), blocks_(Process::current().blocks().take_of(context)) {
+    move(context_, own_name());
   }
-  Process::current().outside().ended(context);
-  Process::current().imports().ended(context);
-  Process::current().captures().ended_with(context);
-  if (DeviceMemory* const memory = Process::current().open_memory_of(device); memory != nullptr)
-    memory->trim({});
-}
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+
+  /// The driver has not ended the context.
+  void put_back() {
+    for (const Block& block : blocks_) Process::current().blocks().put_back(block);
+    move(own_name(), context_);
+  }
+  /// Frees them. Idle memory of `device` goes back to the broker, as the driver's own would to the device.
+  void free(CUdevice device) {
+    Process& process = Process::current();
+    for (const Block& block : blocks_) {
+      process.exports().end(block);
+      (void)block.memory->free_idle(block);
+    }
+    process.outside().ended(own_name());
+    process.imports().ended(own_name());
+    process.captures().ended_with(own_name());
+    if (DeviceMemory* const memory = process.open_memory_of(device); memory != nullptr) memory->trim({});
+  }
+
+ private:
+  /// Stands for the context where it is only compared.
+  CUcontext own_name() { return reinterpret_cast<CUcontext>(this); }
+  static void move(CUcontext from, CUcontext to) {
+    Process::current().outside().move(from, to);
+    Process::current().imports().move(from, to);
+    Process::current().captures().move(from, to);
+  }
+
+  const CUcontext context_;
+  const std::vector<Block> blocks_;
+};
 
 /// The primary context of `device` if it is there, else null.
 CUcontext primary_of(CUdevice device) {
@@ -47,16 +76,22 @@ CUcontext primary_of(CUdevice device) {
   return context;
 }
 
-/// `end`  of the primary context, or of one of its uses.
+/// `end`  of the primary context, or of one of its uses: whether it was the last one is known afterwards.
+/// Meanwhile nobody makes the next context.
 template <class End>
 CUresult end_primary(CUdevice device, const End& end) {
   return guarded([&] {
-    const Process& process = Process::current();
+    Process& process = Process::current();
     const bool may_take_along = process.open_memory_of(device) != nullptr || process.captures().any();
-    const CUcontext context = may_take_along ? primary_of(device) : nullptr;
-    const CUresult ended = end();
-    if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device))
-      clean_up_after(context, device, Process::current().blocks().take_of(context));
+    std::optional<Contents> gone;
+    CUresult ended = CUDA_SUCCESS;
+    {
+      const MutexLock lock(process.primary_context(device));
+      const CUcontext context = may_take_along ? primary_of(device) : nullptr;
+      ended = end();
+      if (ended == CUDA_SUCCESS && context != nullptr && !is_primary_active(device)) gone.emplace(context);
+    }
+    if (gone) gone->free(device);
     return ended;
   });
 }
@@ -72,17 +107,16 @@ std::optional<MemoryFigures> memory_figures(const unsigned char* named) {
 }  // namespace
 
 CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
+  if (ctx == nullptr) return real_destroy(ctx);
   return guarded([&] {
-    // Before: the next context may have its handle at once.
-    Blocks& all = Process::current().blocks();
-    const std::vector<Block> blocks = all.take_of(ctx);
     CUdevice device = -1;
     if (Process::current().is_brokered()) (void)device_of(ctx, &device);
+    Contents contents(ctx);
     const CUresult ended = real_destroy(ctx);
     if (ended == CUDA_SUCCESS)
-      clean_up_after(ctx, device, blocks);
+      contents.free(device);
     else
-      for (const Block& block : blocks) all.put_back(block);
+      contents.put_back();
     return ended;
   });
 }

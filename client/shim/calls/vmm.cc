@@ -44,6 +44,7 @@ CUresult create_of_driver(DeviceMemory& memory, CUmemGenericAllocationHandle* ha
   const CUresult charged = memory.charge_outside("cuMemCreate", {size});
   if (charged != CUDA_SUCCESS) return charged;
   const CUresult created = real_create_handle(handle, size, &asked, 0);
+  memory.tell_refusal_of_driver("cuMemCreate", {size}, created);
   if (created == CUDA_SUCCESS)
     Process::current().outside().add(Outside::Name::of_handle(*handle), {.memory = &memory, .bytes = {size}});
   else

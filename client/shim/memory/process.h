@@ -71,6 +71,11 @@ class Process : public client::OfProcess {
   Imports& imports() { return imports_; }
   Captures& captures() { return captures_; }
   const Captures& captures() const { return captures_; }
+  /// To be held while the primary context of `device` is made or ended. Threads that retain it at once make
+  /// one. A thread that ends its last use knows that it was the last.
+  Mutex& primary_context(CUdevice device) {
+    return primary_contexts_[static_cast<std::size_t>(device) % kDevices];
+  }
   /// From now on `device` may use the memory of `owner`, whose slice may be opened later.
   CUresult allow_peer(CUdevice owner, CUdevice device);
 
@@ -111,6 +116,7 @@ class Process : public client::OfProcess {
   Imports imports_;
   Captures captures_;
   std::array<std::atomic<DeviceMemory*>, kDevices> memory_{};
+  std::array<Mutex, kDevices> primary_contexts_;
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
   Session session_;

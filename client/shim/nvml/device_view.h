@@ -16,8 +16,8 @@ struct SliceFigures {
   std::uint64_t free = 0;
 };
 
-/// What a process is shown of a device: its slice; else the device, with what the broker tells everybody of
-/// it; else, with neither, what the driver says.
+/// The view of a device that a process gets: its slice; else the device, with the broker's listing of it.
+/// With neither, the driver's figures hold.
 struct DeviceView {
   std::optional<SliceFigures> slice;
   std::unique_ptr<const DeviceListing> listing;
@@ -27,7 +27,7 @@ struct DeviceView {
   static DeviceView of(nvmlDevice_t device);
   /// Bytes of the process, if the view tells them. `pid`  one that the driver lists to this process.
   std::optional<std::uint64_t> used_by(unsigned pid) const;
-  bool is_broker(unsigned pid) const { return listing && listing->broker == pid; }
+  bool is_broker(unsigned pid) const { return pid != 0 && listing && listing->broker == pid; }
 };
 
 }  // namespace gpumem::shim

@@ -39,7 +39,10 @@ void Refill::set_demand(const Demand& demand, TimePoint now) {
   const Bytes before = open();
   demand_ = demand;
   dormant_ = obtainable().minus(demand.bytes);
-  if (open() <= before) return;
+  if (open() > before) ask_anew(now);
+}
+
+void Refill::ask_anew(TimePoint now) {
   unasked_ = true;
   if (!under_way_) start_anew(now);
 }

@@ -22,6 +22,7 @@ void Store::set_elastic(bool is_elastic, TimePoint now) {
   changed_ = true;
   if (is_elastic) return refill_.set_demand({.bytes = {}}, now);
   refill_.set_demand({}, now);
+  refill_.ask_anew(now);  // what was refused was kept for others
   made_ = refill_.is_exhausted();
 }
 

@@ -1,11 +1,35 @@
 #include "daemon/core/memory/use_proofs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpumem::core {
 
 void UseProofs::look(Used used) {
-  if (used) figure_ = signed_of(*used) - own_;
+  if (used) note_figure(signed_of(*used) - own_);
+}
+
+// A fall that was seen once counts, whatever rises later. After a rise, a fall from there counts.
+void UseProofs::note_figure(std::int64_t figure) {
+  figure_ = figure;
+  const auto has_fallen = [&](const auto& entry) {
+    const Unproved& one = entry.second;
+    return !one.has_fallen && figure_ <= one.peak - signed_of(one.size) / 2;
+  };
+  while (Unproved* const one = largest(has_fallen)) {
+    one->has_fallen = true;
+    note_fall(*one);
+  }
+  for (auto& [lease, one] : unproved_) one.peak = std::max(one.peak, figure_);
+}
+
+// Of several of one size, the last that was given back: whoever lets go late does so soon.
+template <class Condition>
+UseProofs::Unproved* UseProofs::largest(const Condition& holds) {
+  Unproved* found = nullptr;
+  for (auto& entry : unproved_)
+    if (holds(entry) && (found == nullptr || found->size <= entry.second.size)) found = &entry.second;
+  return found;
 }
 
 void UseProofs::begin(Used used) { look(used); }
@@ -15,36 +39,34 @@ bool UseProofs::end(const Job::Step::Proof& proof, bool has_destroyed, Used used
   const std::int64_t size = signed_of(proof.size);
   look(used);
   if (has_destroyed) {
-    if (!used) figure_ = before + size;  // all of it is still used, as far as is known
+    if (!used) note_figure(before + size);  // all of it is still used, as far as is known
     if (figure_ - before < (size + 1) / 2) return true;
     unproved_[proof.lease] = {proof.size, figure_};
     return false;
   }
   const auto found = unproved_.find(proof.lease);
   if (found == unproved_.end()) return true;
-  if (!used) return false;
-  std::int64_t& peak = found->second.peak;
-  peak = std::max(peak, figure_);
-  if (figure_ > peak - size / 2) return false;
-  prove(found);
+  if (!found->second.has_fallen) return false;
+  unproved_.erase(found);
   return true;
 }
 
-// The fall that has proved it proves no other lease. A fall from the present figure on may.
-void UseProofs::prove(std::map<LeaseId, Unproved>::iterator found) {
-  const std::int64_t fall =
-      std::clamp<std::int64_t>(found->second.peak - figure_, 0, signed_of(found->second.size));
-  unproved_.erase(found);
-  for (auto& [lease, other] : unproved_) other.peak = std::max(other.peak - fall, figure_);
+// The fall that proves it proves no other lease. A fall from the present figure on may.
+void UseProofs::note_fall(const Unproved& proved) {
+  const std::int64_t fall = std::clamp<std::int64_t>(proved.peak - figure_, 0, signed_of(proved.size));
+  for (auto& [lease, other] : unproved_)
+    if (!other.has_fallen) other.peak = std::max(other.peak - fall, figure_);
 }
 
 void UseProofs::note_outcome(const Job::Step::Proof& proof, bool proved, Used used) {
   look(used);
   const auto found = unproved_.find(proof.lease);
-  if (proved && found != unproved_.end()) prove(found);
+  if (proved && found != unproved_.end()) {
+    if (!std::exchange(found->second.has_fallen, true)) note_fall(found->second);
+    unproved_.erase(found);
+  }
   if (proved || !used) return;
-  Unproved& one = unproved_.try_emplace(proof.lease, Unproved{proof.size, figure_}).first->second;
-  one.peak = std::max(one.peak, figure_);
+  unproved_.try_emplace(proof.lease, Unproved{proof.size, figure_});
 }
 
 }  // namespace gpumem::core

@@ -36,11 +36,15 @@ class UseProofs {
  private:
   struct Unproved {
     Bytes size;
-    std::int64_t peak = 0;  ///< the highest figure seen, less what was proved since
+    std::int64_t peak = 0;    ///< the highest figure seen, less what was proved since
+    bool has_fallen = false;  ///< the figure fell far enough
   };
   static std::int64_t signed_of(Bytes bytes) { return static_cast<std::int64_t>(bytes.count); }
   void look(Used used);
-  void prove(std::map<LeaseId, Unproved>::iterator found);
+  void note_figure(std::int64_t figure);
+  template <class Condition>
+  Unproved* largest(const Condition& holds);
+  void note_fall(const Unproved& proved);
 
   std::int64_t own_ = 0;     ///< since the start
   std::int64_t figure_ = 0;  ///< as last seen

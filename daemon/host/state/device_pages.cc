@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "daemon/host/system/group_access.h"
 #include "proto/lane.h"
 #include "shm/seqlock.h"
@@ -61,15 +62,14 @@ Result<DevicePages::Page> DevicePages::make(const std::filesystem::path& path,
                                             const std::filesystem::path& socket) {
   const std::filesystem::path next = next_of(path);
   ::unlink(next.c_str());
-  Page page{
-      path, UniqueFd(::open(next.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)), {}};
-  const int file = page.file.get();
+  const UniqueFd made(::open(next.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const int file = made.get();
   if (file < 0) return errno_error(errno, "cannot make it");
   if (const int failed = ::posix_fallocate(file, 0, kDevicePageBytes); failed != 0)
     return errno_error(failed, "cannot size it");
   void* const mapped = ::mmap(nullptr, kDevicePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) return errno_error(errno, "cannot map it");
-  page.mapped.reset(static_cast<DevicePage*>(mapped));
+  Page page{path, std::unique_ptr<DevicePage, Unmap>(static_cast<DevicePage*>(mapped))};
   initialize(*page.mapped);
   struct flock lock {};
   lock.l_type = F_WRLCK;

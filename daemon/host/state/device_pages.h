@@ -1,15 +1,15 @@
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "gpumem/result.h"
 #include "shm/device_page.h"
 
 namespace gpumem::host {
 
-/// The page of each device (shm/device_page.h), as files of the runtime folder. Whoever may connect to the
+/// The page of each device (shm/device_page.h), as files of the runtime folder. Users who may connect to the
 /// API's socket may read them: they tell what its listings tell. The files end with this object. If the
 /// broker dies, they are not locked any more, and readers do not trust them.
 class DevicePages {
@@ -31,8 +31,7 @@ class DevicePages {
   };
   struct Page {
     std::filesystem::path path;
-    UniqueFd file;  ///< holds the lock
-    std::unique_ptr<DevicePage, Unmap> mapped;
+    std::unique_ptr<DevicePage, Unmap> mapped;  ///< keeps the file open, and so locked, without a descriptor
   };
 
   DevicePages() = default;

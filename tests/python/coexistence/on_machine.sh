@@ -9,8 +9,10 @@ python=$(realpath -m "$here/../../../.cache/$environment")/bin/python
 
 { [ -x "$python" ] &&
   "$python" -c 'import importlib.metadata, sys; importlib.metadata.version(sys.argv[1])' "$package" 2> /dev/null; } || {
-  printf 'gpumem: skipped: %s: %s is not installed: reach a package index, or see .cache/%s/set-up.txt\n' \
-    "$test" "$package" "$environment"
+  command='./dev test'
+  [ "$environment" = python-coexistence ] || command+=" -C coexistence -R $package"
+  printf 'gpumem: skipped: %s: %s is not installed: reach a package index and run %s; .cache/%s/set-up.txt says more\n' \
+    "$test" "$package" "$command" "$environment"
   exit 77
 }
 export COEXISTENCE_PACKAGE=$package COEXISTENCE_PYTHON=$python

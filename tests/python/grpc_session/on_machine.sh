@@ -8,7 +8,7 @@ cache=$(realpath -m "$here/../../../.cache")
 export GRPC_PYTHON=$cache/python-coexistence/bin/python GRPCURL=$cache/grpcurl/grpcurl
 
 { [ -x "$GRPC_PYTHON" ] && "$GRPC_PYTHON" -c 'import grpc, grpc_tools' 2> /dev/null; } || {
-  printf 'gpumem: skipped: %s: grpcio is not installed: reach a package index, or see %s\n' \
+  printf 'gpumem: skipped: %s: grpcio is not installed: reach a package index and run ./dev test; %s says more\n' \
     "$test" .cache/python-coexistence/set-up.txt
   exit 77
 }

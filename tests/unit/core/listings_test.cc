@@ -94,6 +94,20 @@ TEST(DeviceListings, NameProcessesWithTheirChargesAndWhatIsIdle) {
   EXPECT_EQ(listed(), (Listed{{0, mebibytes(44)}, {of_bob, mebibytes(23)}}));
 }
 
+TEST(DeviceListings, LeaveOutTheSmallestWhereThereAreTooMany) {
+  Machine machine;
+  for (std::uint64_t i = 0; i <= kMaxListedProcesses; ++i) {
+    Peer peer = peer_of(2);
+    peer.pid += static_cast<std::int64_t>(i);
+    const SessionId session = machine.broker.open_session(peer, "", machine.now).value();
+    ASSERT_TRUE(machine.broker.charge(session, {"GPU-0", Bytes{1 + i}}, machine.now));
+  }
+  const auto listing = std::make_unique<DeviceListing>();
+  machine.broker.list(0, *listing);
+  ASSERT_EQ(listing->process_count, kMaxListedProcesses);
+  for (const ListedProcess& one : listing->processes) EXPECT_GT(one.used, 1U);
+}
+
 TEST(Explaining, TellsOfTheFirstRequestsAndHowManyThereAre) {
   Machine machine;
   const SessionId bob = machine.connect(2);

@@ -58,6 +58,26 @@ TEST_F(UseProofsTest, TakesNoMemoryOfOthersThatIsTakenInBetweenForTheLeases) {
   EXPECT_TRUE(retry(kFirst));
 }
 
+TEST_F(UseProofsTest, ProvesByAFallThatAnotherLeaseHasHidden) {
+  EXPECT_FALSE(destroy(kFirst, true));
+  used -= kSize;
+  EXPECT_FALSE(destroy(kSecond, true)) << "its extent counts as others' memory from now on";
+  EXPECT_TRUE(retry(kFirst));
+  EXPECT_FALSE(retry(kSecond));
+  used -= kSize;
+  EXPECT_TRUE(retry(kSecond));
+}
+
+TEST_F(UseProofsTest, ProvesByAFallFromWhereOthersHadRaisedTheFigure) {
+  EXPECT_FALSE(destroy(kFirst, true));
+  EXPECT_FALSE(destroy(kSecond, true));
+  used -= kSize;
+  EXPECT_TRUE(retry(kSecond)) << "it was given back last";
+  EXPECT_FALSE(retry(kFirst));
+  used -= kSize;
+  EXPECT_TRUE(retry(kFirst));
+}
+
 TEST_F(UseProofsTest, WaitsWhereTheDriverDoesNotTell) {
   EXPECT_FALSE(destroy(kFirst, true));
   used -= kSize;

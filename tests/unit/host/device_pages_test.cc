@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <optional>
+
+#include "base/unique_fd.h"
 #include "proto/lane.h"
 #include "tests/support/temporary_folder.h"
 
@@ -20,6 +23,7 @@ constexpr const char* kDevice = "GPU-0";
 struct DevicePagesTest : testing::Test {
   /// The socket is only looked at, so a file will do.
   void make(mode_t socket_mode, gid_t group = ::getegid()) {
+    pages.reset();
     const std::filesystem::path socket = folder / kApiSocketName;
     test::write_file(socket, "");
     EXPECT_EQ(::chown(socket.c_str(), static_cast<uid_t>(-1), group), 0);

@@ -148,6 +148,12 @@ void Captures::ended_with(CUcontext context) {
   std::erase_if(streams_, [context](const auto& one) { return one.second == context; });
 }
 
+void Captures::move(CUcontext from, CUcontext to) {
+  const MutexLock lock(mutex_);
+  for (auto& [stream, context] : streams_)
+    if (context == from) context = to;
+}
+
 bool Captures::any() const {
   const MutexLock lock(mutex_);
   return !streams_.empty();

@@ -69,6 +69,8 @@ class Captures {
   void ended(CUstream stream);
   /// The streams went with their context.
   void ended_with(CUcontext context);
+  /// What ends with `from` ends with `to` instead.
+  void move(CUcontext from, CUcontext to);
   bool any() const;
 
   /// Of a thread that is about to wait for work, as long as one lives: no capture begins.

@@ -413,6 +413,13 @@ CUresult DeviceMemory::refuse(const char* call, Bytes bytes, const GrowError& wh
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+void DeviceMemory::tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) {
+  if (answered != CUDA_ERROR_OUT_OF_MEMORY) return;
+  messages_.tell(std::string(call) + " of " + to_string(bytes) +
+                 " is refused by the driver: the device has no such memory beside what the broker lends; see "
+                 "`gpumem status`");
+}
+
 CUresult DeviceMemory::refuse_over_limit(const char* call, Bytes bytes) {
   return refuse(
       call, bytes,

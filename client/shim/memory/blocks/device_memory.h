@@ -114,6 +114,8 @@ class DeviceMemory {
   /// Notes that a request was refused, says why, and answers the driver's code for it.
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
+  /// Says it if the driver has `answered` that it has no memory for what was charged here.
+  void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered);
 
   /// Takes `bytes` of the limit that are held as they are, outside of the slice's blocks, until release().
   /// Idle memory makes room for them.
@@ -136,8 +138,6 @@ class DeviceMemory {
   /// for it. Without a broker at present, the driver decides. Returns the driver's result.
   /// Errors  OUT_OF_MEMORY: the driver has none.   Blocks  while others hold the memory.
   CUresult make_context(const char* call, const std::function<CUresult()>& make);
-  /// To be held while the primary context is made: threads that retain it at once make one.
-  Mutex& primary_context() { return primary_context_; }
   /// Sets the function that has the driver give back its own idle memory. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
@@ -195,7 +195,6 @@ class DeviceMemory {
   Declaration outside_;
   Mutex replacing_;  ///< held for the broker's answers
   std::vector<int> peers_ GPUMEM_GUARDED_BY(replacing_);
-  Mutex primary_context_;
   Mutex mutex_;
   std::vector<Block> deferred_ GPUMEM_GUARDED_BY(mutex_);
 };

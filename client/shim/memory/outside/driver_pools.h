@@ -26,6 +26,7 @@ class DriverPool {
     const CUresult charged = charge_.reserve(call, used(), bytes);
     if (charged != CUDA_SUCCESS) return charged;
     const CUresult result = real_call();
+    memory().tell_refusal_of_driver(call, bytes, result);
     if (result == CUDA_SUCCESS) used_.fetch_add(bytes.count);
     settle(bytes);
     return result;

@@ -3,8 +3,22 @@
 namespace gpumem::shim {
 
 void Outside::add(const Name& name, const Piece& piece) {
-  const MutexLock lock(mutex_);
-  pieces_.insert_or_assign(name, piece);
+  std::optional<Piece> before;
+  {
+    const MutexLock lock(mutex_);
+    const auto [place, is_new] = pieces_.emplace(name, piece);
+    if (!is_new) before = std::exchange(place->second, piece);
+  }
+  if (before) before->memory->discharge_outside(before->bytes);
+}
+
+// The name may be another piece's by now.
+void Outside::put_back(const Name& name, const Piece& piece) {
+  {
+    const MutexLock lock(mutex_);
+    if (pieces_.emplace(name, piece).second) return;
+  }
+  piece.memory->discharge_outside(piece.bytes);
 }
 
 void Outside::use_again(const Name& name) {

@@ -46,6 +46,7 @@ class Outside {
     CUcontext context = nullptr;  ///< the piece ends with this context; null: with none
     unsigned uses = 1;            ///< number of frees until it is gone
   };
+  /// If another piece has the name, the driver has freed that one: its charge ends.
   void add(const Name& name, const Piece& piece);
   /// Adds a use: the piece must be freed once more.
   void use_again(const Name& name);
@@ -59,15 +60,17 @@ class Outside {
     if (freed == CUDA_SUCCESS && --piece->uses == 0)
       piece->memory->discharge_outside(piece->bytes);
     else
-      add(name, *piece);
+      put_back(name, *piece);
     return freed;
   }
+  /// Ends the charges for what ends with `context`.
   void ended(CUcontext context);
   /// What ends with `from` ends with `to` instead.
   void move(CUcontext from, CUcontext to);
 
  private:
   std::optional<Piece> take(const Name& name);
+  void put_back(const Name& name, const Piece& piece);
 
   Mutex mutex_;
   std::map<Name, Piece> pieces_ GPUMEM_GUARDED_BY(mutex_);
