@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <future>
 
 #include "base/crash_point.h"
@@ -72,6 +73,15 @@ std::optional<host::Journal::Content> read_journal(const std::filesystem::path& 
   std::error_code ignored;
   std::filesystem::rename(folder / "journal", folder / "journal.unreadable", ignored);
   return std::nullopt;
+}
+
+// Null: events end with this broker.
+std::unique_ptr<host::EventHistory> open_history(const std::filesystem::path& folder,
+                                                 const core::Policy& policy) {
+  auto history = host::EventHistory::open(folder, core::uuids_of(policy));
+  if (history) return std::move(*history);
+  spdlog::warn("events are not kept for the next broker: {}", history.error().message);
+  return nullptr;
 }
 
 void report(const core::Policy& policy) {
@@ -220,7 +230,8 @@ Result<void> Daemon::serve_calls() {
                                  .connections = &connections_,
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
   rpc::Server::Options options{
-      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()}};
+      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()},
+      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); }};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
@@ -250,6 +261,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
     reconciling.pci_addresses.push_back(facts == machine_.devices.end() ? "" : facts->device.pci_address);
   }
   std::vector<std::string> uuids = core::uuids_of(policy);
+  auto history = open_history(config.state_folder, policy);
   auto loop = host::Loop::create({.policy = std::move(policy),
                                   .driver = machine_.driver,
                                   .nvml = machine_.nvml.get(),
@@ -262,7 +274,8 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .devices = std::move(uuids),
                                   .before = std::move(before.journal),
                                   .kept = std::move(before.kept),
-                                  .store = store});
+                                  .store = store,
+                                  .history = std::move(history)});
   if (!loop) return loop.error();
   loop_ = std::move(*loop);
   loop_->start();
@@ -285,7 +298,41 @@ void Daemon::start_watchdog(const host::ServiceManager& manager) {
       [&manager](const std::string& status) { manager.alive(status); });
 }
 
+// SIGHUP wakes the thread that reloads, in turn with all else that signals ask for.
+void Daemon::ask_for_reload(std::function<void(Result<void>)> answer) {
+  {
+    const MutexLock lock(reloads_mutex_);
+    if (reloads_) {
+      reloads_->push_back(std::move(answer));
+      ::kill(::getpid(), SIGHUP);
+      return;
+    }
+  }
+  answer(Error{Code::kUnavailable, "the broker is stopping"});
+}
+
 Result<void> Daemon::reload() {
+  std::vector<std::function<void(Result<void>)>> asked;
+  {
+    const MutexLock lock(reloads_mutex_);
+    if (reloads_) asked.swap(*reloads_);
+  }
+  auto reloaded = read_again();
+  for (const auto& answer : asked) answer(reloaded);
+  return reloaded;
+}
+
+void Daemon::refuse_reloads() {
+  std::optional<std::vector<std::function<void(Result<void>)>>> asked;
+  {
+    const MutexLock lock(reloads_mutex_);
+    asked.swap(reloads_);
+  }
+  if (!asked) return;
+  for (const auto& answer : *asked) answer(Error{Code::kUnavailable, "the broker is stopping"});
+}
+
+Result<void> Daemon::read_again() {
   auto config = read_config(options_);
   if (!config) return config.error();
   host::Accounts accounts = host::look_up(*config, in_force_);
@@ -333,6 +380,7 @@ host::NamedDescriptors Daemon::end_service() {
   host::NamedDescriptors lent = loop_->drain();
   crash_at(CrashPoint::kShutdownDrained);
   api_->stop();
+  refuse_reloads();
   server_->stop(kCallPatience);
   metrics_->stop();
   return lent;

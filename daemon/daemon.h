@@ -1,6 +1,10 @@
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "base/mutex.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/config/accounts.h"
@@ -36,7 +40,7 @@ class Daemon {
   ~Daemon();
 
   /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
-  /// error the old one stays in force. Errors  as check_config().
+  /// error the old one stays in force. Answers those who have asked for it. Errors  as check_config().
   Result<void> reload();
   /// Whether this machine lacks an account that the configuration names.
   bool lacks_accounts() const { return !accounts_.missing.empty(); }
@@ -54,6 +58,9 @@ class Daemon {
   void follow_accounts(const host::Config& config, host::Accounts accounts);
   Result<void> await_driver(const Error& why, const std::string& traces, const host::ServiceManager& manager);
   host::NamedDescriptors end_service();
+  Result<void> read_again();
+  void ask_for_reload(std::function<void(Result<void>)> answer);
+  void refuse_reloads();
   Result<void> serve_calls();
   void start_watchdog(const host::ServiceManager& manager);
   // What the broker before has left.
@@ -83,6 +90,11 @@ class Daemon {
   std::unique_ptr<metrics::Metrics> metrics_;
   std::unique_ptr<host::ApiListener> api_;  ///< hands connections to the server
   std::unique_ptr<host::Watchdog> watchdog_;
+
+  Mutex reloads_mutex_;
+  /// Of `gpumem reload`; none: the service has ended.
+  std::optional<std::vector<std::function<void(Result<void>)>>> reloads_ GPUMEM_GUARDED_BY(reloads_mutex_){
+      std::in_place};
 };
 
 }  // namespace gpumem

@@ -74,7 +74,7 @@ double floor_us(std::size_t extents) {
     test::FakeBacking backing({.limit = kCapacity});
     const Bytes each = backing.properties().granularity;
     const Bytes all{each.count * extents};
-    auto held = must(backing.obtain({.most = all, .least = all, .largest = each}), "obtain");
+    auto held = must(backing.obtain({.bytes = all, .min_bytes = all, .largest = each}), "obtain");
     must(backing.map(backing.properties().base, held), "map");
     const auto start = std::chrono::steady_clock::now();
     must(backing.unmap(backing.properties().base, all), "unmap");

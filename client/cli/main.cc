@@ -28,7 +28,8 @@ constexpr const char* kFooter =
 /// What the command line says.
 struct Arguments {
   std::string runtime_dir;
-  bool json = false;
+  TableFlags flags;
+  SessionsChoice sessions;
   bool no_allocate = false;
   std::optional<pid_t> program;
   bool now = false;
@@ -39,21 +40,19 @@ struct Arguments {
   std::optional<double> watch_seconds;
 };
 
-Style style_of(const Arguments& arguments) { return {arguments.json, ::isatty(STDOUT_FILENO) == 1}; }
-
 int run_check(const Arguments& arguments) {
   if (arguments.program) {
     const auto report = check_program(*arguments.program, client::runtime_folder(arguments.runtime_dir));
-    std::cout << (arguments.json ? json_text(program_json(report)) : findings_text(report.findings));
+    std::cout << (arguments.flags.json ? json_text(program_json(report)) : findings_text(report.findings));
     return all_well(report.findings) ? 0 : 1;
   }
   const auto findings = run_checks({client::runtime_folder(arguments.runtime_dir), !arguments.no_allocate});
-  std::cout << (arguments.json ? json_text(findings_json(findings)) : findings_text(findings));
+  std::cout << (arguments.flags.json ? json_text(findings_json(findings)) : findings_text(findings));
   return all_well(findings) ? 0 : 1;
 }
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
-  const Style style{arguments.json, ::isatty(STDOUT_FILENO) == 1, arguments.now};
+  const Style style{arguments.flags.json, arguments.flags.is_long, arguments.now, arguments.sessions};
   return run_listing(listing,
                      {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
@@ -73,15 +72,33 @@ void add_watch(CLI::App& command, Arguments& arguments) {
       ->type_name("SECONDS");
 }
 
+void add_sessions_choice(CLI::App& command, SessionsChoice& choice) {
+  command
+      .add_option_function<std::string>(
+          "--user",
+          [&choice](const std::string& text) {
+            choice.user = find_user(text);
+            if (!choice.user) throw CLI::ValidationError("--user", "there is no user '" + text + "'");
+          },
+          "Only of this user: a name or a number")
+      ->type_name("USER");
+  command.add_option("--sort", choice.sort, "By amount or age, the largest first, or by user")
+      ->check(CLI::IsMember(std::vector<std::string>(kSessionKeys.begin(), kSessionKeys.end())))
+      ->type_name("KEY");
+  command.add_flag("--total", choice.total, "With sums for each device");
+}
+
 void add_why(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("why", "Say how a tenant stands and what its requests wait for");
-  command->add_option("SESSION|TENANT", arguments.subject, "The number of a session, or the name of a tenant")
+  command
+      ->add_option("SESSION|TENANT", arguments.subject,
+                   "The number of a session, or the name of a tenant or a user")
       ->required()
       ->check(refuse_unprintable);
-  add_json_flag(*command, arguments.json);
+  add_json_flag(*command, arguments.flags.json);
   add_watch(*command, arguments);
   command->callback([&] {
-    status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, style_of(arguments),
+    status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, arguments.flags.json,
                       arguments.watch_seconds});
   });
 }
@@ -100,17 +117,17 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
-  add_json_flag(*command, arguments.json);
+  add_json_flag(*command, arguments.flags.json);
   command->callback([&] {
     status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
-                         !arguments.no_follow, arguments.json});
+                         !arguments.no_follow, arguments.flags.json});
   });
 }
 
 void add_check(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* check =
       app.add_subcommand("check", "Check that this user can borrow memory here, and say how to mend it");
-  add_json_flag(*check, arguments.json);
+  add_json_flag(*check, arguments.flags.json);
   check->add_flag("--no-allocate", arguments.no_allocate, "Do not borrow an extent for the test");
   check
       ->add_option("--program", arguments.program,
@@ -129,7 +146,8 @@ void add_check(CLI::App& app, Arguments& arguments, int& status) {
 void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, int& status) {
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
-    add_json_flag(*command, arguments.json);
+    add_table_flags(*command, arguments.flags);
+    if (listing.has_sessions) add_sessions_choice(*command, arguments.sessions);
     if (listing.watchable) add_watch(*command, arguments);
     if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });
@@ -140,6 +158,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_region_commands(app, arguments.runtime_dir, status);
   add_quota_command(app, arguments.runtime_dir, status);
   add_claims_command(app, arguments.runtime_dir, status);
+  add_request_commands(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
   add_check(app, arguments, status);
@@ -167,7 +186,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Shows what the gpumem broker lends to whom, and checks that this machine is set up.",
                "gpumem"};
   Arguments arguments;
-  const SplitLine line = split_line(argc, argv);
+  SplitLine line = split_line(argc, argv);
   int status = 0;
   app.add_option("--runtime-dir", arguments.runtime_dir, "Folder of the broker's sockets [/run/gpumemd]")
       ->type_name("DIR");
@@ -176,6 +195,11 @@ int run(int argc, char** argv) {
   app.fallthrough();  // --runtime-dir is understood after the command as well
   app.footer(kFooter);
   add_commands(app, arguments, line, status);
+  if (argc > 1 && std::string_view(argv[1]) == "__complete") {
+    std::cout << completions(app, {argv + 2, argv + argc});
+    return all_is_written() ? 0 : 1;
+  }
+  move_behind_command(app, line.words);
   try {
     app.parse(static_cast<int>(line.words.size()), line.words.data());
   } catch (const CLI::ParseError& error) {

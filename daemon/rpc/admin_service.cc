@@ -25,20 +25,28 @@ Error no_administrator(const core::Caller& caller) {
                                        "group that is configured as admin_group (gpumemd.toml(5))"};
 }
 
-// Runs `act` with the call of an administrator on the core's thread. Finishes the calls of all others, and a
-// call whose connection is gone.
+// Runs `act` with the call on the core's thread. Finishes a call whose connection is gone.
 template <class Act>
-grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
-                                    grpc::CallbackServerContext* context, Act act) {
+grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
+                                     grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls);
   executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
                     core::Broker& broker, core::TimePoint now) {
     const auto caller = caller_of(executor, connection);
     if (!caller) return reactor->Finish(to_status(caller.error()));
-    if (!caller->admin) return reactor->Finish(to_status(no_administrator(*caller)));
     act(Asked{*caller, reactor, broker, now});
   });
   return reactor;
+}
+
+// As for_caller(). Finishes the calls of all who are no administrators.
+template <class Act>
+grpc::ServerUnaryReactor* for_admin(core::Executor& executor, Calls& calls,
+                                    grpc::CallbackServerContext* context, Act act) {
+  return for_caller(executor, calls, context, [act = std::move(act)](const Asked& asked) {
+    if (!asked.caller.admin) return asked.reactor->Finish(to_status(no_administrator(asked.caller)));
+    act(asked);
+  });
 }
 
 void fill(v1::QuotaInfo& info, const core::QuotaLine& line) {
@@ -127,6 +135,42 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
                       reactor->Finish(grpc::Status::OK);
                     });
       });
+}
+
+grpc::ServerUnaryReactor* AdminService::Reload(grpc::CallbackServerContext* context, const v1::ReloadRequest*,
+                                               v1::ReloadResponse*) {
+  return for_admin(executor_, calls_, context,
+                   [this](const Asked& asked) { reload_(finish(asked.reactor)); });
+}
+
+grpc::ServerUnaryReactor* AdminService::EndProcess(grpc::CallbackServerContext* context,
+                                                   const v1::EndProcessRequest* request,
+                                                   v1::EndProcessResponse*) {
+  const bool is_job = request->has_job();
+  const std::uint64_t number = is_job ? request->job() : request->session();
+  return for_caller(executor_, calls_, context, [this, is_job, number](const Asked& asked) {
+    const core::Broker::Requester by{asked.caller.peer, asked.caller.admin};
+    auto ended = is_job ? asked.broker.end_by_request(core::CommandJobId{number}, by, asked.now)
+                        : asked.broker.end_by_request(SessionId{number}, by, asked.now);
+    executor_.after([done = finish(asked.reactor), ended = std::move(ended)] { done(ended); });
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::AskBack(grpc::CallbackServerContext* context,
+                                                const v1::AskBackRequest* request,
+                                                v1::AskBackResponse* response) {
+  return for_caller(executor_, calls_, context, [this, asked_for = *request, response](const Asked& asked) {
+    const auto back =
+        asked.broker.ask_back(SessionId{asked_for.session()}, asked_for.device(), Bytes{asked_for.bytes()},
+                              {asked.caller.peer, asked.caller.admin}, asked.now);
+    if (back) {
+      response->set_bytes(back->bytes.count);
+      response->set_within_ms(core::to_milliseconds(back->within));
+    }
+    executor_.after([reactor = asked.reactor, status = back ? grpc::Status::OK : to_status(back.error())] {
+      reactor->Finish(status);
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::RemoveRegion(grpc::CallbackServerContext* context,

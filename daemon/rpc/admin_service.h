@@ -10,8 +10,8 @@ namespace gpumem::rpc {
 /// may wait for a disk, does the rest and answers.
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  AdminService(core::Executor& executor, Calls& calls, core::QuotaAdmin& quotas)
-      : executor_(executor), calls_(calls), quotas_(quotas) {}
+  AdminService(core::Executor& executor, Calls& calls, core::QuotaAdmin& quotas, core::Reload reload)
+      : executor_(executor), calls_(calls), quotas_(quotas), reload_(std::move(reload)) {}
 
   grpc::ServerUnaryReactor* ListQuotas(grpc::CallbackServerContext* context,
                                        const v1::ListQuotasRequest* request,
@@ -21,11 +21,19 @@ class AdminService final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* RemoveRegion(grpc::CallbackServerContext* context,
                                          const v1::RemoveRegionOfRequest* request,
                                          v1::RemoveRegionOfResponse* response) override;
+  grpc::ServerUnaryReactor* Reload(grpc::CallbackServerContext* context, const v1::ReloadRequest* request,
+                                   v1::ReloadResponse* response) override;
+  grpc::ServerUnaryReactor* EndProcess(grpc::CallbackServerContext* context,
+                                       const v1::EndProcessRequest* request,
+                                       v1::EndProcessResponse* response) override;
+  grpc::ServerUnaryReactor* AskBack(grpc::CallbackServerContext* context, const v1::AskBackRequest* request,
+                                    v1::AskBackResponse* response) override;
 
  private:
   core::Executor& executor_;
   Calls& calls_;
   core::QuotaAdmin& quotas_;
+  const core::Reload reload_;
 };
 
 /// gpumem.v1.Claims: what is prepared for pods. The core's thread says who calls; the thread of `claims`,

@@ -39,6 +39,7 @@ class Server {
  public:
   struct Options {
     BrokerInfo info;
+    core::Reload reload;  ///< callable until stop() has returned
     /// A connection without a call is closed after this time. Clients connect again by themselves.
     std::chrono::milliseconds idle_connections = std::chrono::minutes(10);
   };
@@ -62,7 +63,7 @@ class Server {
          const Options& options)
       : broker_(executor, calls_),
         monitor_(executor, calls_, options.info),
-        admin_(executor, calls_, quotas),
+        admin_(executor, calls_, quotas, options.reload),
         claims_(executor, calls_, claims) {}
 
   Calls calls_;

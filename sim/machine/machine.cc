@@ -33,19 +33,31 @@ Error system_error(const std::error_code& error, const fs::path& path) {
   return errno_error(error.value(), path.string());
 }
 
-std::string new_id() {
-  std::random_device random;
-  const std::uint64_t bits = (std::uint64_t{random()} << 32) | random();
+std::string hex(std::uint64_t bits) {
   char text[kIdLength + 1];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits));
   return text;
+}
+
+std::string new_id() {
+  std::random_device random;
+  return hex((std::uint64_t{random()} << 32) | random());
 }
 
 bool is_id(std::string_view text) {
   return text.size() == kIdLength && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// splitmix64: spreads the machine id over a UUID.
+/// FNV-1a. Another spec in the same folder has other devices.
+std::uint64_t seed_of(const fs::path& folder, std::string_view spec) {
+  std::error_code error;
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char byte : fs::weakly_canonical(folder, error).string() + '\n' + std::string(spec))
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
+  return hash;
+}
+
+/// splitmix64: spreads the seed over a UUID.
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -69,7 +81,7 @@ Result<void> write_machine_file(const fs::path& folder, std::string_view spec) {
   const fs::path temporary = folder / "machine.new";
   {
     std::ofstream file(temporary, std::ios::trunc);
-    file << spec << "\nid " << new_id() << '\n';
+    file << spec << "\nid " << new_id() << "\nseed " << hex(seed_of(folder, spec)) << '\n';
     if (!file.flush()) return errno_error(errno, temporary.string());
   }
   std::error_code error;
@@ -109,7 +121,6 @@ Result<void> parse_item(std::string_view spec, std::string_view item, std::vecto
 fs::path Machine::data_folder() const { return fs::path("/dev/shm") / ("gpumem-sim-" + id); }
 
 Uuid Machine::device_uuid(std::size_t index) const {
-  const std::uint64_t seed = std::stoull(id, nullptr, 16);
   Uuid uuid{};
   for (std::size_t i = 0; i < uuid.size(); ++i) {
     uuid[i] = static_cast<std::uint8_t>(mix(seed ^ mix(index * 2 + i / 8)) >> (i % 8 * 8));
@@ -146,14 +157,15 @@ Result<Machine> load_machine(const fs::path& folder) {
   std::ifstream file(folder / kMachineFile);
   if (!file) return Error{Code::kNotFound, "no simulated machine in '" + folder.string() + "'"};
   Machine machine;
-  std::string word;
+  std::string word, seed_word, seed;
   std::getline(file, machine.spec);
-  file >> word >> machine.id;
+  file >> word >> machine.id >> seed_word >> seed;
   auto devices = parse_spec(machine.spec);
-  if (!devices || word != "id" || !is_id(machine.id)) {
+  if (!devices || word != "id" || !is_id(machine.id) || seed_word != "seed" || !is_id(seed)) {
     return Error{Code::kInvalidArgument,
                  (folder / kMachineFile).string() + " is damaged; create the machine anew"};
   }
+  machine.seed = std::stoull(seed, nullptr, 16);
   machine.devices = std::move(*devices);
   machine.fabric = std::string_view(machine.spec).ends_with(kFabric);
   return machine;

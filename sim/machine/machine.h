@@ -21,11 +21,12 @@ struct Machine {
   std::string spec;            ///< as it was given, for example `2x24GiB`
   bool fabric = false;         ///< its devices offer fabric handles: the spec ends with `+fabric`
   std::string id;              ///< 16 hexadecimal digits, new with every creation
+  std::uint64_t seed = 0;      ///< of the UUIDs; the same for every machine of this spec in this folder
   std::vector<Bytes> devices;  ///< total memory of each
 
   /// Where the memory lies, a folder in /dev/shm that all processes of the machine may write to.
   std::filesystem::path data_folder() const;
-  /// The UUID of device `index`; the same for the life of the machine.
+  /// The UUID of device `index`; the same again when the machine is removed and made anew.
   Uuid device_uuid(std::size_t index) const;
 };
 

@@ -104,8 +104,8 @@ void run(Input& input) {
     }
     case 2: {
       const auto tenants = some<v1::ListTenantsResponse>(input);
-      require_shown(cli::tenants_text(tenants, input.one_in(2)));
-      require_shown(cli::tenants_text(tenants, true));
+      require_shown(cli::tenants_text(tenants));
+      require_shown(cli::tenants_text(tenants, {.is_terminal = true, .columns = 80}));
       return require_json(cli::json_text(cli::tenants_json(tenants)));
     }
     case 3: {

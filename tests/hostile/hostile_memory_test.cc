@@ -36,7 +36,8 @@ struct HeldMemory : HostileTest {
     EXPECT_TRUE(sessions[0].ended());
     EXPECT_EQ(sessions[0].slices(0).charged(), kSome.count);
     // When the broker learns that the process has exited, the memory is proved once more.
-    EXPECT_TRUE(eventually([&] { return broker_.tenant(sessions[0].tenant()).quarantined() == kSome.count; }));
+    EXPECT_TRUE(
+        eventually([&] { return broker_.tenant(sessions[0].tenant()).quarantined() == kSome.count; }));
   }
   // Another client gets the rest of the pool, and not a byte more.
   void expect_others_get_the_rest() {

@@ -126,6 +126,47 @@ TEST_F(Cli, ACommandThatIsMissingIsAskedForWithAllThereAre) {
     EXPECT_TRUE(contains(gpumem(words), "Usage: gpumem"));
 }
 
+TEST_F(Cli, OptionsStandBeforeTheCommandToo) {
+  EXPECT_TRUE(Json::parse(gpumem({"--json", "ps"}).output)["sessions"].empty());
+  EXPECT_TRUE(
+      contains(gpumem({"--runtime-dir", broker_.folder(), "--long", "status"}), broker_.device().uuid()));
+  EXPECT_EQ(gpumem({"--watch", "-1", "status"}).status, 2);
+}
+
+TEST_F(Cli, ShellsCompleteItsCommandsAndOptions) {
+  const std::string script = std::string(GPUMEM_TEST_COMPLETIONS) + "/gpumem.bash";
+  for (const auto& [words, completed] :
+       std::vector<std::pair<std::string, std::string>>{{"gpumem recon", "reconcile\n"},
+                                                        {"gpumem quota re", "reset\n"},
+                                                        {"gpumem ps --so", "--sort\n"},
+                                                        {"gpumem quota set ann --lim", "--limit\n"},
+                                                        {"gpumem run -- ps --so", "\n"}}) {
+    const Outcome outcome = run({.program = "/bin/bash",
+                                 .arguments = {"-c",
+                                               "PATH=$1:$PATH; . $2; COMP_WORDS=($3); "
+                                               "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _gpumem; "
+                                               "echo \"${COMPREPLY[*]}\"",
+                                               "bash", cli_program().parent_path(), script, words}});
+    EXPECT_EQ(outcome.output, completed) << words;
+  }
+}
+
+TEST_F(Cli, TablesFitTheColumnsThatAreThere) {
+  auto one = client_with(mebibytes(48));
+  const Outcome narrow = run({.program = cli_program(),
+                              .arguments = {"ps", "--total"},
+                              .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}, {"COLUMNS", "80"}}});
+  EXPECT_TRUE(contains(narrow, " gpu0 "));
+  EXPECT_TRUE(contains(narrow, "total"));
+  std::istringstream lines(narrow.output);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  EXPECT_TRUE(contains(gpumem({"ps", "--long"}), broker_.device().uuid()));
+  EXPECT_TRUE(contains(gpumem({"ps", "--user", std::to_string(::geteuid())}), "48MiB"));
+  EXPECT_TRUE(contains(gpumem({"ps", "--user", "1999990000"}), "no sessions"));
+  EXPECT_EQ(gpumem({"ps", "--user", "nobody-of-this-name"}).status, 2);
+  EXPECT_EQ(gpumem({"ps", "--sort", "colour"}).status, 2);
+}
+
 TEST_F(Cli, HelpOfRunAndReserveShowsTheCommand) {
   for (const char* command : {"run", "reserve"}) {
     EXPECT_TRUE(contains(gpumem({command, "--help"}), "[[--] COMMAND...]"));

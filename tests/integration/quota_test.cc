@@ -83,6 +83,15 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceWithTheirFormerValues) {
   EXPECT_EQ(json({})["revision"], revision);
 }
 
+TEST_F(QuotasByRoot, TakeNamesOfUsersWhoAreNoTenants) {
+  EXPECT_TRUE(says(gpumem({"set", "nobody", "--limit", "32MiB"}), 0, "nobody (uid:65534)"));
+  EXPECT_EQ(quota("uid:65534")["limit"], mebibytes(32).count);
+  EXPECT_TRUE(says(gpumem({"show", "nobody"}), 0, "nobody (uid:65534)"));
+  EXPECT_EQ(gpumem({"show", "nobody"}).output.find("ann"), std::string::npos);
+  EXPECT_TRUE(says(gpumem({"show", "eve"}), 1, "tenant 'eve' has no quota of its own"));
+  EXPECT_TRUE(says(gpumem({"reset", "nobody"}), 0, "32MiB -> 96MiB"));
+}
+
 TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(130)), "RESOURCE_EXHAUSTED"));

@@ -57,6 +57,24 @@ TEST_F(Reload, RefusesAnAccountThatWasNeverThere) {
   EXPECT_EQ(limit_in_page(*one), mebibytes(64).count);
 }
 
+TEST_F(Reload, ByTheCommandTellsWhatCameOfIt) {
+  const auto reload = [&](const std::string& config) {
+    write_file(broker_.config_file(), config);
+    return run({.program = cli_program(), .arguments = {"--runtime-dir", broker_.folder(), "reload"}});
+  };
+  auto one = client_with(mebibytes(32));
+  EXPECT_EQ(reload(with_limit("96MiB")).output, "reloaded\n");
+  EXPECT_TRUE(eventually([&] { return limit_in_page(*one) == mebibytes(96).count; }));
+  const Outcome broken = reload("[default]\nlimit = 1GiB\n");
+  EXPECT_EQ(broken.status, 1);
+  EXPECT_EQ(broken.output.find("gpumem: not reloaded, the old configuration stays in force: " +
+                               broker_.config_file().string() + ":2:"),
+            0U)
+      << broken.output;
+  EXPECT_EQ(reload("[broker]\nreserve = \"all-but 64MiB\"\n").status, 1) << "needs a restart";
+  EXPECT_EQ(limit_in_page(*one), mebibytes(96).count);
+}
+
 TEST_F(Reload, ChangedReserveIsRefused) {
   broker_.reload("[broker]\nreserve = \"all-but 64MiB\"\n");
   EXPECT_TRUE(eventually([&] { return broker_.log().find("needs a restart") != std::string::npos; }));

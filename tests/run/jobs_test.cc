@@ -8,7 +8,14 @@ namespace gpumem::test {
 namespace {
 
 struct Jobs : RunTest {
-  explicit Jobs(std::string devices = "1x24GiB") : RunTest({.simulate = std::move(devices), .config = ""}) {}
+  explicit Jobs(std::string devices = "1x24GiB", std::string config = "")
+      : RunTest({.simulate = std::move(devices), .config = std::move(config)}) {}
+
+  std::string only_job() const {
+    const auto jobs = nlohmann::json::parse(gpumem({"job", "list", "--json"}).output);
+    EXPECT_EQ(jobs.size(), 1U);
+    return std::to_string(jobs.at(0).at("id").get<std::uint64_t>());
+  }
 
   /// With the drop-in driver of the build tree.
   RunningCli begin_job(std::vector<std::string> options, const std::vector<std::string>& words) const {
@@ -105,21 +112,55 @@ TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
   broker_.kill();
   broker_.start_again();
   EXPECT_EQ(charged(), gibibytes(1).count);
-  EXPECT_EQ(gpumem({"job", "end", job}).status, 0);
+  EXPECT_EQ(gpumem({"end", job}).output, "job " + job + " has ended\n");
   EXPECT_TRUE(eventually([&] { return charged() == 0; }));
   EXPECT_EQ(gpumem({"job", "list"}).output, "no jobs\n");
-  EXPECT_EQ(gpumem({"job", "end", job}).output, "gpumem job: there is no job " + job + "\n");
+  const Outcome gone = gpumem({"end", job});
+  EXPECT_EQ(gone.status, 1);
+  EXPECT_EQ(gone.output, "gpumem: there is no session or job " + job + "; see `gpumem ps`\n");
 }
 
-TEST_F(Jobs, OfCommandsEndWithTheirCommands) {
+// `gpumem end` is for the user of the process, and for administrators.
+TEST_F(Jobs, AndSessionsAreEndedByNumberAndTheirUserIsToldByWhom) {
   auto job = begin_job({"--name", "mine"}, {"borrow", "driver", "1", "stay-asked"});
   job.pid_of_command();
-  const std::string listed = gpumem({"job", "list"}).output;
-  const std::string begins = listed.substr(listed.find('\n') + 1);  // behind the head
-  const std::string number = begins.substr(0, begins.find(' '));
-  const Outcome ended = gpumem({"job", "end", number});
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_TRUE(says(ended.output, "gpumem job: job " + number + " ends with its command: gpumem, pid "));
+  EXPECT_EQ(gpumem({"end", only_job()}).status, 0);
+  EXPECT_EQ(job.wait(), -SIGTERM);
+  EXPECT_TRUE(says(job.said(), "gpumem run: the broker ended the command by SIGTERM: uid " +
+                                   std::to_string(::geteuid()) + " has asked for it (pid "));
+
+  RunningCli other({"run", "--", actor_program(), "borrow", "driver", "1", "stay"},
+                   with({{"GPUMEM_SHIM_FOLDER", ""}}));
+  ASSERT_TRUE(other.has_said("has it\n"));
+  const std::string session = std::to_string(broker_.sessions().back().id());
+  EXPECT_EQ(gpumem({"end", session}).output, "session " + session + " has ended\n");
+  EXPECT_EQ(other.wait(), -SIGTERM);
+}
+
+struct JobsOfOthers : Jobs {
+  JobsOfOthers() : Jobs("1x256MiB", ::geteuid() == 0 ? "[broker]\nsocket_group = 10000\n" : "") {}
+
+  Outcome as_other(std::vector<std::string> arguments) const {
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = with({}),
+                .user = test_user(10'002)});
+  }
+};
+
+TEST_F(JobsOfOthers, AreEndedByAdministratorsAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  auto job = begin({"run", "--", actor_program(), "signals"}, test_user(10'001));
+  job.pid_of_command();
+  const std::string number = only_job();
+  const Outcome refused = as_other({"end", number});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(says(refused.output, "job " + number + " is another user's: that user may do this"));
+  const Outcome no_admin = as_other({"reload"});
+  EXPECT_EQ(no_admin.status, 1);
+  EXPECT_TRUE(says(no_admin.output, "may not administer this broker"));
+  job.tell("quit\n");
+  job.wait();
 }
 
 struct JobsOnTwoDevices : Jobs {

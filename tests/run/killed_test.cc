@@ -1,4 +1,6 @@
-// SIGKILL of `gpumem run` and `gpumem reserve`, as Python's subprocess.run(timeout=) sends it.
+// SIGKILL of `gpumem run` and `gpumem reserve`, as Python's subprocess.run(timeout=) sends it; and commands
+// that the broker ends.
+#include "tests/integration/ending_config.h"
 #include "tests/run/fixture.h"
 
 namespace gpumem::test {
@@ -52,6 +54,57 @@ TEST_F(Killed, RunLeavesWhatItsCommandHasStarted) {
   running.tell("quit\n");
   EXPECT_TRUE(eventually([&] { return is_over(grandchild); }));
 }
+
+// A command, and the exit status and the words of `gpumem run` once the broker has ended a process of it.
+struct EndedCase {
+  const char* name;
+  std::vector<std::string> words;
+  int status;
+  std::string told;
+};
+
+struct EndedByTheBroker : RunTest, testing::WithParamInterface<EndedCase> {
+  EndedByTheBroker()
+      : RunTest({.config = ::geteuid() == 0
+                               ? "[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\n" +
+                                     std::string(kEndsWhoKeeps)
+                               : ""}) {}
+
+  RunningCli run_of(std::vector<std::string> words, std::optional<User> user = {}) const {
+    words.insert(words.begin(), {"run", "--wait", "30s", "--"});
+    return {std::move(words), with({{"GPUMEM_SHIM_FOLDER", ""}}), user};
+  }
+};
+
+TEST_P(EndedByTheBroker, IsToldWhoEndedItAndWhyAlsoAfterARestart) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  auto borrower = run_of(GetParam().words);
+  ASSERT_TRUE(borrower.has_said("has it\n"));
+  auto claim = run_of({actor_program(), "borrow", "driver", std::to_string(mebibytes(64).count), "exit"},
+                      test_user(10'001));
+  EXPECT_EQ(claim.wait(), 0) << claim.said();
+  EXPECT_EQ(borrower.wait(), GetParam().status) << borrower.said();
+  const std::string said = borrower.said();
+  EXPECT_TRUE(says(said, GetParam().told));
+  EXPECT_TRUE(says(said, " by SIGTERM: others wait for what they are guaranteed, and it did not give back "));
+  EXPECT_TRUE(says(said, "\ngpumem run: `gpumem why uid:0` says what you may hold"));
+  EXPECT_EQ(broker_.stop(), 0);
+  broker_.start_again();
+  EXPECT_TRUE(says(gpumem({"events", "--no-follow"}).output, "SIGTERM sent to its process within "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, EndedByTheBroker,
+                         testing::Values(EndedCase{"Command",
+                                                   {actor_program(), "borrow", "driver", "200000000", "stay"},
+                                                   -SIGTERM,
+                                                   "gpumem run: the broker ended the command by SIGTERM: "},
+                                         EndedCase{
+                                             "ChildOfAShell",
+                                             {"/bin/sh", "-c", "\"$0\" borrow driver 200000000 stay; exit 7",
+                                              actor_program()},
+                                             7,
+                                             "gpumem run: the broker ended pid "}),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace gpumem::test

@@ -27,7 +27,8 @@ TEST(Devices, AreMeantByPlaceOrByTheBeginningOfTheirName) {
   v1::GetStatusResponse status;
   status.add_devices()->set_uuid("GPU-aa11");
   status.add_devices()->set_uuid("GPU-aa22");
-  EXPECT_EQ(cli::find_device(status, "1").value_or(""), "GPU-aa22");
+  for (const char* second : {"1", "gpu1"})
+    EXPECT_EQ(cli::find_device(status, second).value_or(""), "GPU-aa22");
   EXPECT_EQ(cli::find_device(status, "GPU-aa1").value_or(""), "GPU-aa11");
   for (const char* wrong : {"2", "-1", "GPU-aa", "GPU-bb", ""})
     EXPECT_FALSE(cli::find_device(status, wrong).has_value()) << wrong;

@@ -63,6 +63,25 @@ TEST_F(Machines, CreatingTheSameMachineAgainChangesNothing) {
   EXPECT_EQ(load_machine(folder_).value().spec, "1x32MiB");
 }
 
+TEST_F(Machines, DevicesKeepTheirUuidsWhenTheSameMachineIsMadeAnew) {
+  const auto uuids = [](const std::filesystem::path& folder) {
+    const Machine machine = load_machine(folder).value();
+    return std::vector<Uuid>{machine.device_uuid(0), machine.device_uuid(1)};
+  };
+  ASSERT_TRUE(create_machine(folder_, "2x32MiB", SIM_LIBRARIES).has_value());
+  const auto before = uuids(folder_);
+  EXPECT_NE(before[0], before[1]);
+  ASSERT_TRUE(remove_machine(folder_).has_value());
+  ASSERT_TRUE(create_machine(folder_, "2x32MiB", SIM_LIBRARIES).has_value());
+  EXPECT_EQ(uuids(folder_), before);
+  ASSERT_TRUE(create_machine(folder_, "2x16MiB", SIM_LIBRARIES).has_value());
+  EXPECT_NE(uuids(folder_), before) << "another machine";
+  const auto other = folder_ / "other";
+  ASSERT_TRUE(create_machine(other, "2x32MiB", SIM_LIBRARIES).has_value());
+  EXPECT_NE(uuids(other), before) << "of another folder";
+  ASSERT_TRUE(remove_machine(other).has_value());
+}
+
 TEST_F(Machines, LargeMachineCostsNothingUntilTouched) {
   ASSERT_TRUE(create_machine(folder_, "2x64GiB", SIM_LIBRARIES).has_value());
   in_process([] {

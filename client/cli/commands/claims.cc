@@ -14,11 +14,14 @@ namespace {
 
 constexpr std::chrono::seconds kClaimsTimeout{30};  // the broker may wait for its disk
 
-Result<std::string> list_claims(const std::filesystem::path& folder, bool json) {
+Result<std::string> list_claims(const std::filesystem::path& folder, const TableFlags& flags) {
+  auto monitor = Monitor::connect(folder);
+  if (!monitor) return monitor.error();
   const auto claims =
       call_broker<v1::Claims>(folder, &v1::Claims::Stub::List, v1::ListClaimsRequest(), kClaimsTimeout);
   if (!claims) return claims.error();
-  return json ? json_text(claims_json(*claims)) : claims_text(*claims);
+  return flags.json ? json_text(claims_json(*claims))
+                    : claims_text(*claims, layout_for(*monitor, flags.is_long));
 }
 
 std::string pods_text(const v1::Claim& claim) {
@@ -29,19 +32,19 @@ std::string pods_text(const v1::Claim& claim) {
 
 }  // namespace
 
-std::string claims_text(const v1::ListClaimsResponse& claims) {
-  Table table({{"CLAIM"},
-               {"PODS"},
-               {"DEVICE"},
-               {"GUARANTEE", Table::Align::kRight},
-               {"LIMIT", Table::Align::kRight}});
+std::string claims_text(const v1::ListClaimsResponse& claims, const Layout& layout) {
+  Table table({{.title = "CLAIM", .least = 8},
+               {.title = "PODS", .least = 8},
+               {.title = "DEVICE"},
+               {.title = "GUARANTEE", .align = Table::Align::kRight},
+               {.title = "LIMIT", .align = Table::Align::kRight}});
   for (const v1::Claim& claim : claims.claims()) {
     for (const v1::ClaimAmount& amount : claim.amounts()) {
-      table.add({claim.namespace_() + "/" + claim.name(), pods_text(claim), amount.device(),
+      table.add({claim.namespace_() + "/" + claim.name(), pods_text(claim), layout.device(amount.device()),
                  size_text(amount.guarantee_bytes()), size_text(amount.limit_bytes())});
     }
   }
-  return claims.claims().empty() ? "nothing is prepared for pods\n" : table.text();
+  return claims.claims().empty() ? "nothing is prepared for pods\n" : table.text(layout);
 }
 
 Json claims_json(const v1::ListClaimsResponse& claims) {
@@ -68,10 +71,10 @@ Json claims_json(const v1::ListClaimsResponse& claims) {
 void add_claims_command(CLI::App& app, const std::string& runtime_dir, int& status) {
   CLI::App* command =
       app.add_subcommand("claims", "List what is prepared for pods of Kubernetes (for administrators)");
-  const auto json = std::make_shared<bool>(false);
-  add_json_flag(*command, *json);
-  command->callback([&runtime_dir, &status, json] {
-    status = print(list_claims(client::runtime_folder(runtime_dir), *json));
+  const auto flags = std::make_shared<TableFlags>();
+  add_table_flags(*command, *flags);
+  command->callback([&runtime_dir, &status, flags] {
+    status = print(list_claims(client::runtime_folder(runtime_dir), *flags));
   });
 }
 

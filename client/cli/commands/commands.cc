@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -20,7 +21,8 @@ Result<std::string> show_status(const Monitor& monitor, const Style& style) {
   if (!status) return status.error();
   const auto regions = monitor.regions("");
   if (!regions) return regions.error();
-  if (!style.json) return status_text(*status, now()) + regions_summary(*regions);
+  if (!style.json)
+    return status_text(*status, now(), layout_for(monitor, style.is_long)) + regions_summary(*regions);
   Json json = status_json(*status, now());
   json["regions"] = regions_summary_json(*regions);
   return json_text(json);
@@ -30,7 +32,10 @@ Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
   auto sessions = monitor.sessions();
   if (!sessions) return sessions.error();
   const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
-  return style.json ? json_text(sessions_json(*sessions, regions)) : sessions_text(*sessions, now(), regions);
+  choose(*sessions, style.sessions);
+  const bool total = style.sessions.total;
+  return style.json ? json_text(sessions_json(*sessions, regions, total))
+                    : sessions_text(*sessions, now(), regions, layout_for(monitor, style.is_long), total);
 }
 
 Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
@@ -39,24 +44,41 @@ Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
   const auto jobs = monitor.jobs();
   if (!jobs) return jobs.error();
   return style.json ? json_text(tenants_json(*tenants, *jobs))
-                    : tenants_text(*tenants, style.terminal, *jobs);
+                    : tenants_text(*tenants, layout_for(monitor, style.is_long), *jobs);
 }
 
 Result<std::string> show_reconciliation(const Monitor& monitor, const Style& style) {
   auto reconciled = monitor.reconcile(style.now);
   if (!reconciled) return reconciled.error();
-  return style.json ? json_text(reconcile_json(*reconciled)) : reconcile_text(*reconciled, now());
+  return style.json ? json_text(reconcile_json(*reconciled))
+                    : reconcile_text(*reconciled, now(), layout_for(monitor, style.is_long));
 }
 
 constexpr std::array<Listing, 4> kListings{{
     {"status", "Show the broker and the memory of its devices", true, show_status},
-    {"ps", "List sessions: who holds how much memory", false, show_sessions},
+    {"ps", "List sessions: who holds how much memory", true, show_sessions, false, true},
     {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
     {"reconcile", "Hold what the driver says is used against what is charged", true, show_reconciliation,
      true},
 }};
 
 }  // namespace
+
+Layout layout_for(const Monitor& monitor, bool is_long) {
+  Layout layout = Layout::of_output(is_long);
+  if (!is_long) layout.devices = lent_devices(monitor);
+  return layout;
+}
+
+std::string find_tenant(const Monitor& monitor, const std::string& text) {
+  if (text.empty() || unknown_tenants(monitor, {text}).empty()) return text;
+  const auto user = find_user(text);
+  return user && text != std::to_string(*user) ? "uid:" + std::to_string(*user) : text;
+}
+
+void clear_screen() {
+  if (::isatty(STDOUT_FILENO) == 1) std::cout << "\033[H\033[2J";
+}
 
 std::span<const Listing> listings() { return kListings; }
 
@@ -66,7 +88,7 @@ int run_listing(const Listing& listing, const ListingOptions& options) {
   for (;;) {
     auto shown = listing.show(*monitor, options.style);
     if (!shown) return report(shown.error());
-    if (options.watch_seconds && options.style.terminal) std::cout << kClearScreen;
+    if (options.watch_seconds) clear_screen();
     std::cout << *shown << std::flush;
     if (!options.watch_seconds || !std::cout) return std::cout ? 0 : 1;
     std::this_thread::sleep_for(std::chrono::duration<double>(*options.watch_seconds));

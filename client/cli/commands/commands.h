@@ -22,9 +22,17 @@ namespace gpumem::cli {
 
 struct Style {
   bool json = false;
-  bool terminal = false;
+  bool is_long = false;
   bool now = false;  ///< have the broker ask the driver first, for listings that can be renewed
+  SessionsChoice sessions{};
 };
+
+/// Of standard output, with the devices that the broker lends.
+Layout layout_for(const Monitor& monitor, bool is_long);
+
+/// The tenant that `text` names: a tenant as it is, or the name of a user without a tenant, who is `uid:N`.
+/// Anything else as it is.
+std::string find_tenant(const Monitor& monitor, const std::string& text);
 
 /// One of the commands that ask the Monitor service once and show the answer.
 struct Listing {
@@ -32,13 +40,14 @@ struct Listing {
   const char* about;
   bool watchable;
   Result<std::string> (*show)(const Monitor& monitor, const Style& style);
-  bool renewable = false;  ///< takes Style::now
+  bool renewable = false;     ///< takes Style::now
+  bool has_sessions = false;  ///< takes Style::sessions
 };
 
 std::span<const Listing> listings();
 
-/// The escape sequence that clears a terminal.
-inline constexpr const char* kClearScreen = "\033[H\033[2J";
+/// Clears the terminal, if standard output is one.
+void clear_screen();
 
 struct ListingOptions {
   std::filesystem::path runtime_folder;
@@ -71,7 +80,7 @@ int run_events(const EventsOptions& options);
 struct WhyOptions {
   std::filesystem::path runtime_folder;
   std::string subject;  ///< a session's number, or a tenant's name
-  Style style;
+  bool json = false;
   std::optional<double> watch_seconds;  ///< show again and again, this far apart
 };
 
@@ -81,6 +90,9 @@ int run_why(const WhyOptions& options);
 /// Adds the command `quota`: what tenants may have, and changes of it while the broker runs.
 /// `runtime_dir`, `status`  are read and set when the command line has been parsed.
 void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& status);
+
+/// Adds `reload`, `end` and `ask`: requests to the broker. As add_quota_command.
+void add_request_commands(CLI::App& app, const std::string& runtime_dir, int& status);
 
 /// Adds `regions`, `publish`, `cat` and `verify`; as add_quota_command. `runtime_dir` and `status` outlive
 /// `app`.

@@ -70,7 +70,7 @@ std::string padded(std::string text, std::size_t width) {
 }
 
 std::string who(const v1::Event& event) {
-  std::string words = event.tenant().empty() ? "-" : event.tenant();
+  std::string words = event.tenant().empty() ? "-" : tenant_text(event.tenant());
   if (event.job() != 0) words += "  job " + std::to_string(event.job());
   if (event.session() != 0) words += "  session " + std::to_string(event.session());
   if (event.pid() != 0) {
@@ -107,7 +107,8 @@ int run_events(const EventsOptions& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
-  if (options.follow) warn_of_unknown_tenant(*monitor, options.tenant);
+  request->set_tenant(find_tenant(*monitor, options.tenant));
+  if (options.follow) warn_of_unknown_tenant(*monitor, request->tenant());
   bool any = false;
   const auto show = [&](const v1::Event& event) {
     any = true;
@@ -116,7 +117,7 @@ int run_events(const EventsOptions& options) {
   };
   const auto watched = monitor->watch_events(*request, show, interrupt.token());
   if (!watched && !interrupt.happened()) return report(watched.error());
-  if (!options.follow && !any) warn_of_unknown_tenant(*monitor, options.tenant);
+  if (!options.follow && !any) warn_of_unknown_tenant(*monitor, request->tenant());
   return std::cout ? 0 : 1;
 }
 

@@ -68,13 +68,33 @@ Result<std::string> device_of_quota(const std::filesystem::path& runtime_folder,
 struct Arguments {
   v1::SetQuotaRequest request;
   std::optional<std::uint64_t> revision;
-  bool json = false;
+  TableFlags flags;
 };
+
+// The tenant of the quotas that `text` names, as find_tenant().
+std::string tenant_in(const v1::ListQuotasResponse& quotas, const std::string& text) {
+  const bool is_tenant = std::ranges::count(quotas.quotas(), text, &v1::QuotaInfo::tenant) != 0;
+  const auto user = is_tenant ? std::nullopt : find_user(text);
+  return user && text != std::to_string(*user) ? "uid:" + std::to_string(*user) : text;
+}
 
 Result<std::string> list(const std::filesystem::path& folder, const Arguments& arguments) {
   auto quotas = list_quotas(folder);
   if (!quotas) return quotas.error();
-  return arguments.json ? json_text(quotas_json(*quotas)) : quotas_text(*quotas);
+  if (const std::string& text = arguments.request.tenant(); !text.empty()) {
+    const std::string tenant = tenant_in(*quotas, text);
+    Lines& lines = *quotas->mutable_quotas();
+    const auto is_other = [&](const v1::QuotaInfo& line) { return line.tenant() != tenant; };
+    lines.erase(std::remove_if(lines.begin(), lines.end(), is_other), lines.end());
+    if (lines.empty())
+      return Error{Code::kNotFound, "tenant '" + tenant +
+                                        "' has no quota of its own; `gpumem quota show` lists those " +
+                                        "that have, and `gpumem why '" + tenant + "'` says what holds"};
+  }
+  if (arguments.flags.json) return json_text(quotas_json(*quotas));
+  auto monitor = Monitor::connect(folder);
+  if (!monitor) return monitor.error();
+  return quotas_text(*quotas, layout_for(*monitor, arguments.flags.is_long));
 }
 
 // Based on the revision that is in force now, if none is given.
@@ -85,31 +105,33 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
     if (!device) return device.error();
     request.set_device(*device);
   }
-  if (arguments.revision) {
-    request.set_revision(*arguments.revision);
-  } else {
-    auto quotas = list_quotas(folder);
-    if (!quotas) return quotas.error();
-    request.set_revision(quotas->revision());
-  }
+  auto quotas = list_quotas(folder);
+  if (!quotas) return quotas.error();
+  request.set_tenant(tenant_in(*quotas, request.tenant()));
+  request.set_revision(arguments.revision.value_or(quotas->revision()));
   auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
   if (!changed) return changed.error();
-  if (arguments.json) return json_text(quota_change_json(*changed));
+  if (arguments.flags.json) return json_text(quota_change_json(*changed));
+  auto monitor = Monitor::connect(folder);
+  if (!monitor) return monitor.error();
   const bool any = changed->revision() != request.revision();
-  return any ? quota_change_text(*changed)
+  return any ? quota_change_text(*changed, layout_for(*monitor, arguments.flags.is_long))
              : "nothing was set for tenant '" + request.tenant() + "'" +
                    (request.device().empty() ? "" : " on " + request.device()) +
                    ": nothing is changed\nrevision " + std::to_string(changed->revision()) + "\n";
 }
 
+CLI::Option* add_tenant(CLI::App& command, Arguments& arguments) {
+  return command
+      .add_option_function<std::string>(
+          "TENANT", [&](const std::string& tenant) { arguments.request.set_tenant(tenant); },
+          "Name of a tenant, or of a user without one (or uid:N)")
+      ->check(refuse_unprintable);
+}
+
 CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Arguments& arguments) {
   CLI::App* command = quota.add_subcommand(name, about);
-  command
-      ->add_option_function<std::string>(
-          "TENANT", [&](const std::string& tenant) { arguments.request.set_tenant(tenant); },
-          "Name, or uid:N for a user without a tenant")
-      ->required()
-      ->check(refuse_unprintable);
+  add_tenant(*command, arguments)->required();
   command
       ->add_option_function<std::string>(
           "--device", [&](const std::string& device) { arguments.request.set_device(device); },
@@ -119,7 +141,7 @@ CLI::App* add_change(CLI::App& quota, const char* name, const char* about, Argum
   add_number(
       *command, "--revision", [&](std::uint64_t revision) { arguments.revision = revision; },
       "Only if the quotas are still at revision N");
-  add_json_flag(*command, arguments.json);
+  add_table_flags(*command, arguments.flags);
   return command;
 }
 
@@ -141,7 +163,7 @@ void refuse_no_change(const v1::SetQuotaRequest& request) {
                              "nothing is to be changed: give --guarantee, --limit, --weight or --priority");
 }
 
-void add_set(CLI::App& quota, Arguments& arguments) {
+CLI::App* add_set(CLI::App& quota, Arguments& arguments) {
   CLI::App* set = add_change(quota, "set", "Set parts of a tenant's quota, at once and for good", arguments);
   v1::SetQuotaRequest& request = arguments.request;
   add_amount(
@@ -158,37 +180,44 @@ void add_set(CLI::App& quota, Arguments& arguments) {
       [&request](std::uint64_t priority) { request.set_priority(static_cast<std::uint32_t>(priority)); },
       "Whose bursts go first, 0 to 9", {0, 9});
   set->callback([&request] { refuse_no_change(request); });
+  return set;
 }
 
 }  // namespace
 
-std::string quotas_text(const v1::ListQuotasResponse& quotas) {
-  Table table({{"TENANT"},
-               {"DEVICE"},
-               {"GUARANTEE", kRight},
-               {"LIMIT", kRight},
-               {"WEIGHT", kRight},
-               {"PRIORITY", kRight},
-               {"SET"}});
+std::string quotas_text(const v1::ListQuotasResponse& quotas, const Layout& layout) {
+  Table table({{.title = "TENANT", .least = 20},
+               {.title = "DEVICE"},
+               {.title = "GUARANTEE", .align = kRight},
+               {.title = "LIMIT", .align = kRight},
+               {.title = "WEIGHT", .align = kRight},
+               {.title = "PRIORITY", .align = kRight},
+               {.title = "SET"}});
   for (const auto& [line, depth] : tenant_tree(quotas.quotas())) {
-    table.add({std::string(2 * depth, ' ') + line->tenant(), line->device(), size_text(line->guarantee()),
-               size_text(line->limit()), std::to_string(line->weight()), std::to_string(line->priority()),
-               line->set_at_run_time() ? "yes" : ""});
+    table.add({std::string(2 * depth, ' ') + tenant_text(line->tenant()), layout.device(line->device()),
+               size_text(line->guarantee()), size_text(line->limit()), std::to_string(line->weight()),
+               std::to_string(line->priority()), line->set_at_run_time() ? "yes" : ""});
   }
   const std::string revision = "revision " + std::to_string(quotas.revision()) + "\n";
-  return quotas.quotas().empty() ? "no tenants\n" + revision : table.text() + revision;
+  return quotas.quotas().empty() ? "no tenants\n" + revision : table.text(layout) + revision;
 }
 
 Json quotas_json(const v1::ListQuotasResponse& quotas) {
   return {{"revision", quotas.revision()}, {"quotas", to_json(quotas.quotas())}};
 }
 
-std::string quota_change_text(const v1::SetQuotaResponse& change) {
-  Table table({{"TENANT"}, {"DEVICE"}, {"GUARANTEE"}, {"LIMIT"}, {"WEIGHT"}, {"PRIORITY"}, {"SET"}});
+std::string quota_change_text(const v1::SetQuotaResponse& change, const Layout& layout) {
+  Table table({{.title = "TENANT", .least = 20},
+               {.title = "DEVICE"},
+               {.title = "GUARANTEE"},
+               {.title = "LIMIT"},
+               {.title = "WEIGHT"},
+               {.title = "PRIORITY"},
+               {.title = "SET"}});
   for (const v1::QuotaInfo& after : change.after()) {
     const v1::QuotaInfo before = before_of(after, change.before());
     const auto set = [](const v1::QuotaInfo& line) { return line.set_at_run_time() ? "yes" : "no"; };
-    table.add({after.tenant(), after.device(),
+    table.add({tenant_text(after.tenant()), layout.device(after.device()),
                arrow(size_text(before.guarantee()), size_text(after.guarantee())),
                arrow(size_text(before.limit()), size_text(after.limit())),
                arrow(std::to_string(before.weight()), std::to_string(after.weight())),
@@ -197,7 +226,7 @@ std::string quota_change_text(const v1::SetQuotaResponse& change) {
   }
   const std::string revision = "revision " + std::to_string(change.revision()) + "\n";
   return change.after().empty() ? "taken back; the tenant is not configured any more\n" + revision
-                                : table.text() + revision;
+                                : table.text(layout) + revision;
 }
 
 Json quota_change_json(const v1::SetQuotaResponse& change) {
@@ -210,16 +239,19 @@ void add_quota_command(CLI::App& app, const std::string& runtime_dir, int& statu
   const auto arguments = std::make_shared<Arguments>();  // lives as long as the callback
   CLI::App* quota =
       app.add_subcommand("quota", "List the quotas of tenants, or change them while the broker runs");
-  add_json_flag(*quota, arguments->json);
-  add_set(*quota, *arguments);
+  add_table_flags(*quota, arguments->flags);
+  CLI::App* show = quota->add_subcommand("show", "List the quotas of all tenants, or of one");
+  add_tenant(*show, *arguments);
+  add_table_flags(*show, arguments->flags);
+  CLI::App* set = add_set(*quota, *arguments);
   CLI::App* reset =
       add_change(*quota, "reset", "Go back to what the configuration says of a tenant", *arguments);
   quota->require_subcommand(0, 1);
   quota->callback([=, &runtime_dir, &status] {
     const std::filesystem::path folder = client::runtime_folder(runtime_dir);
     arguments->request.set_reset(reset->parsed());
-    const bool lists = quota->get_subcommands().empty();
-    status = print(lists ? list(folder, *arguments) : change(folder, *arguments));
+    const bool changes = set->parsed() || reset->parsed();
+    status = print(changes ? change(folder, *arguments) : list(folder, *arguments));
   });
 }
 

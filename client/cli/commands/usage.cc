@@ -87,8 +87,73 @@ std::string unknown_command(const CLI::App& app, const CLI::ParseError& error) {
   return text + "\nRun with --help for more information.\n";
 }
 
+namespace {
+
+const CLI::App* command_named(const CLI::App& context, std::string_view name) {
+  for (const CLI::App* one : context.get_subcommands([](const CLI::App*) { return true; }))
+    if (one->get_name() == name) return one;
+  return nullptr;
+}
+
+void add_completion(std::string& text, const std::string& word, const std::string& begin,
+                    const std::string& about) {
+  if (word.starts_with(begin)) text += word + "\t" + about + "\n";
+}
+
+void add_options(std::string& text, const CLI::App& command, const std::string& begin) {
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames())
+      add_completion(text, "--" + name, begin, option->get_description());
+}
+
+}  // namespace
+
+void move_behind_command(const CLI::App& app, std::vector<const char*>& words) {
+  if (words.size() < 2 || *words[1] != '-') return;
+  const auto place_of = [&](const CLI::App& context, std::size_t from) {
+    for (std::size_t i = from; i < words.size(); ++i) {
+      const bool is_value = i > 1 && std::string_view(words[i - 1]) == "--runtime-dir";
+      if (!is_value && command_named(context, words[i]) != nullptr) return i;
+    }
+    return words.size();
+  };
+  const std::size_t command = place_of(app, 1);
+  if (command == words.size()) return;
+  const CLI::App& context = *command_named(app, words[command]);
+  const bool is_nested = command + 1 < words.size() && command_named(context, words[command + 1]) != nullptr;
+  const auto begin = words.begin() + 1;
+  std::rotate(begin, words.begin() + static_cast<std::ptrdiff_t>(command),
+              words.begin() + static_cast<std::ptrdiff_t>(command + (is_nested ? 2 : 1)));
+}
+
+std::string completions(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return {};
+  const CLI::App* context = &app;
+  for (auto word = words.begin(); word + 1 != words.end(); ++word) {
+    if (const CLI::App* const next = command_named(*context, *word))
+      context = next;
+    else if (*word == "--" || (context->get_prefix_command() && !word->starts_with('-')))
+      return {};  // the command of `run`
+  }
+  std::string text;
+  const std::string& begin = words.back();
+  if (begin.starts_with('-')) {
+    add_options(text, *context, begin);
+    if (context != &app && !context->get_prefix_command()) add_options(text, app, begin);
+    return text;
+  }
+  for (const CLI::App* one : context->get_subcommands([](const CLI::App*) { return true; }))
+    add_completion(text, one->get_name(), begin, one->get_description());
+  return text;
+}
+
 void add_json_flag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print JSON: stable keys, sizes in bytes");
+}
+
+void add_table_flags(CLI::App& command, TableFlags& flags) {
+  add_json_flag(command, flags.json);
+  command.add_flag("--long", flags.is_long, "All columns, whole UUIDs, nothing cut");
 }
 
 void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,

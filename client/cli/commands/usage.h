@@ -26,8 +26,24 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
 /// `error`: the word, the nearest command, and the list of commands. Empty: the error is another one.
 std::string unknown_command(const CLI::App& app, const CLI::ParseError& error);
 
+/// Moves what stands before the command, options of it, behind it: `--json ps` becomes `ps --json`. `words`
+/// as of main().
+void move_behind_command(const CLI::App& app, std::vector<const char*>& words);
+
+/// The words that may stand in the place of the last of `words`, each with what it is for: commands and
+/// options, one a line, a tab between. Empty: none that is known here, as a file. For completion in shells.
+std::string completions(const CLI::App& app, const std::vector<std::string>& words);
+
 /// Adds --json.
 void add_json_flag(CLI::App& command, bool& json);
+
+/// How a command shows tables.
+struct TableFlags {
+  bool json = false;
+  bool is_long = false;
+};
+/// Adds --json and --long.
+void add_table_flags(CLI::App& command, TableFlags& flags);
 /// Adds an option whose text is a time; `store`  is given it.
 void add_time(CLI::App& command, const char* option, std::function<void(std::chrono::milliseconds)> store,
               const char* about);

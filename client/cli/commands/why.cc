@@ -11,14 +11,14 @@
 namespace gpumem::cli {
 namespace {
 
-v1::ExplainRequest request_about(const std::string& subject) {
+v1::ExplainRequest request_about(const Monitor& monitor, const std::string& subject) {
   v1::ExplainRequest request;
   std::uint64_t session = 0;
   const auto [rest, failed] = std::from_chars(subject.data(), subject.data() + subject.size(), session);
   if (failed == std::errc() && rest == subject.data() + subject.size())
     request.set_session(session);
   else
-    request.set_tenant(subject);
+    request.set_tenant(find_tenant(monitor, subject));
   return request;
 }
 
@@ -60,6 +60,11 @@ std::string shortage_words(const v1::Denial& denial) {
   return words + and_so(denial.asked_back(), "asked back of borrowers");
 }
 
+std::string kept_words(const v1::Denial& denial) {
+  if (denial.limiting_kept() == 0) return "";
+  return ", " + size_text(denial.limiting_kept()) + " kept for guarantees of others below it";
+}
+
 std::string limit_words(const v1::Denial& denial) {
   if (denial.limit() == v1::Denial::LIMIT_OF_RESERVE)
     return "jobs of the tenant may have " + size_text(denial.limiting_limit()) + " reserved together, and " +
@@ -71,7 +76,7 @@ std::string limit_words(const v1::Denial& denial) {
   const bool debt = denial.reason() == v1::Denial::REASON_DEBT;
   return who + (debt ? " uses more than its limit of " : " would pass its limit of ") +
          size_text(denial.limiting_limit()) + ": " + size_text(denial.limiting_charged()) +
-         " are charged already";
+         " are charged already" + kept_words(denial);
 }
 
 std::string holder_words(const v1::Holder& holder) {
@@ -245,7 +250,7 @@ int run_why(const WhyOptions& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
-  const v1::ExplainRequest request = request_about(options.subject);
+  const v1::ExplainRequest request = request_about(*monitor, options.subject);
   do {
     auto explained = monitor->explain(request);
     if (interrupt.happened()) return 0;
@@ -256,8 +261,8 @@ int run_why(const WhyOptions& options) {
                              : std::vector<v1::Event>();
     if (interrupt.happened()) return 0;
     const std::string text =
-        options.style.json ? json_text(why_json(*explained, denials)) : why_text(*explained, denials, now);
-    if (options.watch_seconds && options.style.terminal) std::cout << kClearScreen;
+        options.json ? json_text(why_json(*explained, denials)) : why_text(*explained, denials, now);
+    if (options.watch_seconds) clear_screen();
     std::cout << text << std::flush;
   } while (options.watch_seconds && std::cout &&
            interrupt.wait(std::chrono::duration<double>(*options.watch_seconds)));
@@ -273,6 +278,10 @@ std::string obstacle_words(const v1::Denial& denial) {
     case v1::Denial::REASON_TENANT_LIMIT:
     case v1::Denial::REASON_DEBT: return limit_words(denial);
     case v1::Denial::REASON_POOL_SIZE:
+      if (denial.limiting_kept() != 0)
+        return "the limit of tenant " + denial.limiting_tenant() + ", " + size_text(denial.limiting_limit()) +
+               ", does not hold so much besides the " + size_text(denial.limiting_kept()) +
+               " that are guaranteed to others below it";
       return "the pool of " + size_text(denial.pool()) +
              " does not hold so much besides what is promised to others";
     case v1::Denial::REASON_NO_MEMORY: return shortage_words(denial);
@@ -285,7 +294,7 @@ std::string obstacle_words(const v1::Denial& denial) {
 std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials,
                      WallTime now) {
   const bool is_newcomer = explained.newcomer();
-  std::string text = "tenant " + explained.tenant() +
+  std::string text = "tenant " + tenant_text(explained.tenant()) +
                      (is_newcomer ? " has no session now; what [default] says would hold\n" : "\n");
   for (const v1::Standing& standing : explained.devices())
     text += "\n" + (is_newcomer ? newcomers_text(standing) : standing_text(standing));

@@ -111,6 +111,7 @@ Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
                                    std::stop_token stop) const {
   grpc::ClientContext context;
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  if (!request.follow()) set_timeout(context, kTimeout);
   const auto reader = stub_->WatchEvents(&context, request);
   v1::Event event;
   bool wanted = true;
@@ -141,13 +142,22 @@ std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vect
   return unknown;
 }
 
+std::vector<std::string> lent_devices(const Monitor& monitor) {
+  std::vector<std::string> uuids;
+  const auto status = monitor.status();
+  if (!status) return uuids;
+  for (const v1::DeviceStatus& device : status->devices()) uuids.push_back(device.uuid());
+  return uuids;
+}
+
 Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text) {
   std::string all;
   std::string found;
   int matches = 0;
   int place = -1;
   const char* end = text.data() + text.size();
-  const auto [rest, failed] = std::from_chars(text.data(), end, place);
+  const char* const begin = text.data() + (text.starts_with("gpu") ? 3 : 0);
+  const auto [rest, failed] = std::from_chars(begin, end, place);
   const bool is_place = failed == std::errc() && rest == end;
   for (int i = 0; i < status.devices_size(); ++i) {
     const std::string& uuid = status.devices(i).uuid();

@@ -80,13 +80,15 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
 }
 
 // `owner`  only of this tenant; empty: of all.
-int list_regions(const std::filesystem::path& runtime_folder, const std::string& owner, bool json) {
+int list_regions(const std::filesystem::path& runtime_folder, const std::string& owner,
+                 const TableFlags& flags) {
   auto monitor = Monitor::connect(runtime_folder);
   if (!monitor) return report(monitor.error());
-  const auto regions = monitor->regions(owner);
+  const auto regions = monitor->regions(find_tenant(*monitor, owner));
   if (!regions) return report(regions.error());
-  return print(json ? json_text(regions_json(*regions))
-                    : regions_text(*regions, std::chrono::system_clock::now()));
+  return print(flags.json ? json_text(regions_json(*regions))
+                          : regions_text(*regions, std::chrono::system_clock::now(),
+                                         layout_for(*monitor, flags.is_long)));
 }
 
 Result<void> remove_own(const std::filesystem::path& runtime_folder, const std::string& name,
@@ -111,7 +113,7 @@ int remove_region(const std::filesystem::path& runtime_folder, const std::string
 struct RegionArguments {
   RegionName region;
   std::filesystem::path file;
-  bool json = false;
+  TableFlags flags;
 };
 
 CLI::App* add_rm(CLI::App& regions, RegionArguments& arguments) {
@@ -130,14 +132,14 @@ void add_regions_command(CLI::App& app, const std::string& runtime_dir, int& sta
   regions->add_option("--owner", arguments->region.owner, "Only of this tenant [of all]")
       ->check(refuse_unprintable)
       ->type_name("TENANT");
-  add_json_flag(*regions, arguments->json);
+  add_table_flags(*regions, arguments->flags);
   const CLI::App* rm = add_rm(*regions, *arguments);
   regions->require_subcommand(0, 1);
   regions->callback([=, &runtime_dir, &status] {
     const std::filesystem::path folder = client::runtime_folder(runtime_dir);
     const RegionName& region = arguments->region;
     status = rm->parsed() ? remove_region(folder, region.owner, region.name, region.version)
-                          : list_regions(folder, region.owner, arguments->json);
+                          : list_regions(folder, region.owner, arguments->flags);
   });
 }
 
@@ -188,10 +190,10 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_owner(*verify, arguments->region);
   add_version(*verify, arguments->region);
   add_wait(*verify, arguments->region);
-  add_json_flag(*verify, arguments->json);
+  add_json_flag(*verify, arguments->flags.json);
   verify->callback([=, &runtime_dir, &status] {
     status = verify_region(client::runtime_folder(runtime_dir), arguments->region, arguments->file,
-                           arguments->json);
+                           arguments->flags.json);
   });
 }
 

@@ -1,13 +1,10 @@
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -31,8 +28,7 @@ constexpr const char* kJobLabel = "gpumem job";  // the label of its sessions, t
 struct JobArguments {
   PlaceOptions place;
   std::string name;
-  bool json = false;
-  std::uint64_t job = 0;
+  TableFlags flags;
 };
 
 int refuse_job(const std::string& words) {
@@ -139,57 +135,15 @@ int create_job(const JobArguments& arguments, const std::filesystem::path& runti
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-// ---- list, end ----
+// ---- list ----
 
-int list_jobs(const std::filesystem::path& runtime_folder, bool json) {
+int list_jobs(const std::filesystem::path& runtime_folder, const TableFlags& flags) {
   auto monitor = Monitor::connect(runtime_folder);
   if (!monitor) return report(monitor.error());
   const auto jobs = monitor->jobs();
   if (!jobs) return report(jobs.error());
-  return print(json ? json_text(jobs_json(*jobs)) : jobs_text(*jobs));
-}
-
-struct Ending {
-  pid_t owner = 0;
-  std::string words;  // why it is not ended; empty: it is there, and may be
-};
-
-Result<Ending> look_at(const Monitor& monitor, std::uint64_t job) {
-  const std::string name = "job " + std::to_string(job);
-  const auto jobs = monitor.jobs();
-  if (!jobs) return jobs.error();
-  const auto found = std::ranges::find(jobs->jobs(), job, &v1::JobInfo::id);
-  if (found == jobs->jobs().end()) return Ending{0, "there is no " + name};
-  if (found->owner() == 0)
-    return Ending{0, name + " has ended; " + std::to_string(found->sessions()) + " sessions go on"};
-  const auto sessions = monitor.sessions();
-  if (!sessions) return sessions.error();
-  const auto owner = std::ranges::find(sessions->sessions(), found->owner(), &v1::SessionInfo::id);
-  if (owner == sessions->sessions().end()) return Ending{0, name + " has just ended"};
-  const auto pid = static_cast<pid_t>(owner->pid());
-  if (owner->label() != kJobLabel)
-    return Ending{0, name + " ends with its command: " + owner->command() + ", pid " + std::to_string(pid)};
-  return Ending{pid, pid == 0 ? name + " is of another PID namespace: end it there" : ""};
-}
-
-int end_job(std::uint64_t job, const std::filesystem::path& runtime_folder) {
-  auto monitor = Monitor::connect(runtime_folder);
-  if (!monitor) return report(monitor.error());
-  const auto before = look_at(*monitor, job);
-  if (!before) return report(before.error());
-  if (!before->words.empty()) return refuse_job(before->words);
-  const UniqueFd owner(static_cast<int>(::syscall(SYS_pidfd_open, before->owner, 0)));
-  const auto now = look_at(*monitor, job);  // so the process is still its owner
-  if (!now) return report(now.error());
-  if (now->owner != before->owner || !owner.valid())
-    return refuse_job("job " + std::to_string(job) + " has just ended");
-  if (::syscall(SYS_pidfd_send_signal, owner.get(), SIGTERM, nullptr, 0) != 0)
-    return refuse_job(errno_error(errno, "cannot end job " + std::to_string(job)).message);
-  pollfd ended{owner.get(), POLLIN, 0};
-  constexpr int kPatience = 5000;  // ms
-  if (::poll(&ended, 1, kPatience) == 1) return 0;
-  return refuse_job("job " + std::to_string(job) + ": its process " + std::to_string(before->owner) +
-                    " does not end");
+  return print(flags.json ? json_text(jobs_json(*jobs))
+                          : jobs_text(*jobs, layout_for(*monitor, flags.is_long)));
 }
 
 }  // namespace
@@ -211,11 +165,8 @@ void add_job_command(CLI::App& app, const std::string& runtime_dir, int& status)
   add_name(*made, arguments->name);
   made->callback([=, &status] { status = create_job(*arguments, folder()); });
   CLI::App* listed = job->add_subcommand("list", "The jobs: what they hold, reserve and have used");
-  add_json_flag(*listed, arguments->json);
-  listed->callback([=, &status] { status = list_jobs(folder(), arguments->json); });
-  CLI::App* ended = job->add_subcommand("end", "End a job that was made by `create`");
-  ended->add_option("JOB", arguments->job, "Its number")->required();
-  ended->callback([=, &status] { status = end_job(arguments->job, folder()); });
+  add_table_flags(*listed, arguments->flags);
+  listed->callback([=, &status] { status = list_jobs(folder(), arguments->flags); });
 }
 
 }  // namespace gpumem::cli

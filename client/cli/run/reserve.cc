@@ -8,6 +8,7 @@
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/run/line/broker_session.h"
 #include "client/cli/run/line/reservation.h"
+#include "client/cli/run/line/terminations.h"
 #include "client/cli/run/line/waiting.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/run/program/command_line.h"
@@ -58,6 +59,7 @@ class Reserving {
   const Signals signals_;
   Progress progress_{kReserveLabel};
   ReservationOptions settings_;
+  std::string tenant_;
   std::optional<Command> command_;
   std::optional<Reservation> reservation_;
 };
@@ -80,6 +82,7 @@ Result<ReservationOptions> find_settings(const ReserveOptions& options) {
 
 void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
   settings_.command = command;
+  tenant_ = session->opened().tenant();
   reservation_.emplace(settings_, std::move(session), hook_, progress_);
 }
 
@@ -151,7 +154,16 @@ Result<int, CommandError> Reserving::run() {
   settings_ = *found;
   if (auto begun = begin(); !begun) return begun.error();
   if (!command_) return hold();
-  return command_->wait(signals_, [this](pid_t pid, int status) { hook_.child_ended(pid, status); });
+  const WallTime began = std::chrono::system_clock::now();
+  const int status =
+      command_->wait(signals_, [this](pid_t pid, int status) { hook_.child_ended(pid, status); });
+  tell_terminations({.runtime_folder = settings_.runtime_folder,
+                     .tenant = tenant_,
+                     .pid = command_->pid(),
+                     .began = began,
+                     .status = status},
+                    signals_, progress_);
+  return status;
 }
 
 // Has memory charged to the tenant while a command runs that takes it by itself. Returns the exit status;

@@ -10,6 +10,7 @@
 #include "base/time_format.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/run/line/place.h"
+#include "client/cli/run/line/terminations.h"
 #include "client/cli/run/program/command_line.h"
 #include "client/cli/run/program/run_environment.h"
 #include "client/cli/run/program/signals.h"
@@ -80,15 +81,21 @@ int refuse(Progress& progress, const Error& error) {
   return kOwnFailure;
 }
 
-// Answers what waitpid() tells of the command.
-Result<int, CommandError> run_to_its_end(const CommandOptions& command, const Signals& signals) {
+/// As waitpid() tells.
+struct Ended {
+  pid_t pid;
+  int status;
+};
+
+Result<Ended, CommandError> run_to_its_end(const CommandOptions& command, const Signals& signals) {
   auto started = Command::start(command, signals);
   if (!started) return started.error();
-  return started->wait(signals);
+  const int status = started->wait(signals);
+  return Ended{started->pid(), status};
 }
 
-int finish(const Result<int, CommandError>& ended, Progress& progress) {
-  if (ended) return end_as(*ended);
+int finish(const Result<Ended, CommandError>& ended, Progress& progress) {
+  if (ended) return end_as(ended->status);
   refuse(progress, ended.error());
   return ended.error().status;
 }
@@ -120,8 +127,9 @@ void tell_account(Session& session, Progress& progress) {
     progress.say("processes that the command has started go on: what they use from now on is not in it");
 }
 
-Result<int, CommandError> run_brokered(const RunOptions& options, Setup& setup, const Signals& signals,
-                                       Progress& progress) {
+Result<Ended, CommandError> run_brokered(const RunOptions& options, Setup& setup, const Signals& signals,
+                                         Progress& progress) {
+  const WallTime began = std::chrono::system_clock::now();
   Place& place = setup.place;
   ShimSettings settings = options.settings;
   settings.driver_folder = setup.driver_folder;
@@ -130,7 +138,15 @@ Result<int, CommandError> run_brokered(const RunOptions& options, Setup& setup, 
   settings.limit = place.limit();
   settings.job = place.job();
   auto ended = run_to_its_end({options.words, with_shim(own_environment(), settings)}, signals);
-  if (ended && !place.is_nested()) tell_account(place.session(), progress);
+  if (!ended || place.is_nested()) return ended;
+  tell_account(place.session(), progress);
+  tell_terminations({.runtime_folder = settings.runtime_folder,
+                     .tenant = place.session().tenant(),
+                     .job = place.job(),
+                     .pid = ended->pid,
+                     .began = began,
+                     .status = ended->status},
+                    signals, progress);
   return ended;
 }
 

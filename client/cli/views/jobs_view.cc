@@ -32,21 +32,21 @@ Json job_json(const v1::JobInfo& job) {
 }  // namespace
 
 // A line for each device that the job has something of, or for the first.
-std::string jobs_text(const v1::ListJobsResponse& jobs) {
+std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout) {
   if (jobs.jobs().empty()) return "no jobs\n";
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"JOB", kRight},
-               {"TENANT"},
-               {"LABEL"},
-               {"STATE"},
-               {"SESSIONS", kRight},
-               {"WAITED", kRight},
-               {"DENIED", kRight},
-               {"DEVICE"},
-               {"LIMIT", kRight},
-               {"HELD", kRight},
-               {"RESERVED", kRight},
-               {"PEAK", kRight}});
+  Table table({{.title = "JOB", .align = kRight},
+               {.title = "TENANT", .rank = 1, .least = 8},
+               {.title = "LABEL", .usual = "-", .least = 8},
+               {.title = "STATE"},
+               {.title = "SESSIONS", .align = kRight, .rank = 5},
+               {.title = "WAITED", .align = kRight, .usual = "0ms", .rank = 4},
+               {.title = "DENIED", .align = kRight, .usual = "0", .rank = 3, .alerts = true},
+               {.title = "DEVICE"},
+               {.title = "LIMIT", .align = kRight, .usual = "-"},
+               {.title = "HELD", .align = kRight},
+               {.title = "RESERVED", .align = kRight, .usual = "0B", .rank = 2},
+               {.title = "PEAK", .align = kRight, .rank = 6}});
   for (const v1::JobInfo& job : jobs.jobs()) {
     bool is_shown = false;
     for (const v1::JobUsage& usage : job.devices()) {
@@ -54,18 +54,18 @@ std::string jobs_text(const v1::ListJobsResponse& jobs) {
       const bool is_last = &usage == &*job.devices().rbegin();
       if (!is_used && (is_shown || !is_last)) continue;
       is_shown = true;
-      table.add({std::to_string(job.id()), job.tenant(), job.label().empty() ? "-" : job.label(),
+      table.add({std::to_string(job.id()), tenant_text(job.tenant()), job.label(),
                  usage.waiting() != 0 ? "waits"
                  : job.owner() == 0   ? "ends"
                                       : "runs",
                  std::to_string(job.sessions()), span_text(std::chrono::milliseconds(job.waited_ms())),
-                 std::to_string(job.denied()), usage.device(),
+                 std::to_string(job.denied()), layout.device(usage.device()),
                  usage.limit() == kNoJobLimit ? "-" : size_text(usage.limit()),
                  size_text(usage.charged() - usage.reserved()), size_text(usage.reserved()),
                  size_text(usage.peak())});
     }
   }
-  return table.text();
+  return table.text(layout);
 }
 
 Json jobs_json(const v1::ListJobsResponse& jobs) {

@@ -113,17 +113,17 @@ struct RegionSum {
   int kept = 0;
 };
 
-std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now) {
+std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now, const Layout& layout) {
   const bool is_known = !region.charged().empty();
   const std::int64_t pid = is_known ? region.charged(0).pid() : 0;
   std::string session = is_known ? std::to_string(region.charged(0).session()) : "";
   const bool is_left = is_known && region.kept() && pid == 0;
   if (region.charged_size() > 1) session += "+" + std::to_string(region.charged_size() - 1);
-  return {region.owner(),
+  return {tenant_text(region.owner()),
           region.name(),
           std::to_string(region.version()),
           region.sealed() ? "yes" : "",
-          short_uuid(region.device()),
+          layout.device(region.device()),
           size_text(region.bytes()),
           memory_text(region),
           sharing_text(region),
@@ -138,7 +138,7 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
 
 }  // namespace
 
-std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
+std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now, const Layout& layout) {
   if (regions.regions().empty()) return "no regions\n";
   std::vector<const v1::RegionInfo*> sorted;
   for (const v1::RegionInfo& region : regions.regions()) sorted.push_back(&region);
@@ -146,21 +146,21 @@ std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now) {
     return std::tuple(std::string_view(region->owner()), std::string_view(region->name()), region->version());
   });
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"OWNER"},
-               {"NAME"},
-               {"VERSION", kRight},
-               {"SEALED"},
-               {"DEVICE"},
-               {"SIZE", kRight},
-               {"MEMORY", kRight},
-               {"SHARING"},
-               {"SESSION", kRight},
-               {"PID", kRight},
-               {"MAPPED", kRight},
-               {"AGE", kRight},
-               {"EXPIRES"}});
-  for (const v1::RegionInfo* region : sorted) table.add(region_cells(*region, now));
-  return table.text();
+  Table table({{.title = "OWNER", .least = 8},
+               {.title = "NAME", .least = 8},
+               {.title = "VERSION", .align = kRight},
+               {.title = "SEALED", .usual = "-", .rank = 2},
+               {.title = "DEVICE"},
+               {.title = "SIZE", .align = kRight},
+               {.title = "MEMORY", .align = kRight, .rank = 4},
+               {.title = "SHARING", .rank = 3, .least = 8},
+               {.title = "SESSION", .align = kRight, .rank = 6},
+               {.title = "PID", .align = kRight, .rank = 5},
+               {.title = "MAPPED", .align = kRight},
+               {.title = "AGE", .align = kRight, .rank = 7},
+               {.title = "EXPIRES", .usual = "-", .rank = 1}});
+  for (const v1::RegionInfo* region : sorted) table.add(region_cells(*region, now, layout));
+  return table.text(layout);
 }
 
 std::string regions_summary(const v1::ListRegionsResponse& regions) {

@@ -1,5 +1,3 @@
-#include <pwd.h>
-
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -10,6 +8,35 @@
 
 namespace gpumem::cli {
 namespace {
+
+struct SessionsSum {
+  std::uint64_t charged = 0;
+  std::uint64_t in_use = 0;
+  std::uint64_t waiting = 0;
+
+  void add(const v1::SliceInfo& slice) {
+    charged += slice.charged();
+    in_use += slice.in_use();
+    waiting += slice.waiting();
+  }
+  void add(const v1::SharedMemory& shared) {
+    charged += shared.charged() + shared.declared();
+    in_use += shared.charged() + shared.imported();
+  }
+  void add(const v1::SessionInfo& session) {
+    for (const v1::SliceInfo& slice : session.slices()) add(slice);
+    for (const v1::SharedMemory& shared : session.shared()) add(shared);
+  }
+};
+
+std::map<std::string, SessionsSum> sums_of(const v1::ListSessionsResponse& sessions) {
+  std::map<std::string, SessionsSum> sums;
+  for (const v1::SessionInfo& session : sessions.sessions()) {
+    for (const v1::SliceInfo& slice : session.slices()) sums[slice.device()].add(slice);
+    for (const v1::SharedMemory& shared : session.shared()) sums[shared.device()].add(shared);
+  }
+  return sums;
+}
 
 std::string join(const std::string& session, const std::string& slice) {
   if (session == slice) return session;  // `gpumem run --name` gives both
@@ -22,51 +49,83 @@ std::string state_text(const v1::SessionInfo& session) {
   return session.cannot_be_signalled() ? state + ", cannot be signalled" : state;
 }
 
-std::vector<std::string> session_cells(const v1::SessionInfo& session, WallTime now, bool jobs) {
-  std::vector<std::string> cells{std::to_string(session.id()),
-                                 session.pid() != 0   ? std::to_string(session.pid())
-                                 : session.detached() ? "-"
-                                                      : "?",
-                                 user_name(session.uid()),
-                                 session.tenant(),
-                                 session.command(),
-                                 session.label(),
-                                 age_text(session.since(), now),
-                                 state_text(session)};
-  if (jobs) cells.push_back(session.job() == 0 ? "-" : std::to_string(session.job()));
-  return cells;
+// The tenant, where it is not just the user itself.
+std::string tenant_cell(const v1::SessionInfo& session, const Layout& layout) {
+  if (layout.is_long) return session.tenant();
+  return session.tenant() == "uid:" + std::to_string(session.uid()) ? "" : tenant_text(session.tenant());
 }
 
-void add_slice(Table& table, std::vector<std::string> cells, const v1::SliceInfo& slice) {
-  cells[5] = join(cells[5], slice.label());
-  for (const std::string& more :
-       {std::to_string(slice.id()), short_uuid(slice.device()), size_text(slice.charged()),
-        size_text(slice.limit()), size_text(slice.in_use()), size_text(slice.waiting())}) {
-    cells.push_back(more);
-  }
-  table.add(std::move(cells));
-}
+// One line of a session: a slice, or other memory of one device.
+struct Part {
+  std::string slice{};
+  std::string label{};
+  std::string device{};  // UUID
+  std::string charged{};
+  std::string limit{};
+  std::string in_use{};
+  std::string waiting{};
+};
 
-void add_besides(Table& table, std::vector<std::string> cells, const char* what, const std::string& device,
-                 const std::string& charged, const std::string& used) {
-  cells[5] = join(cells[5], what);
-  for (const std::string& more :
-       {std::string("-"), short_uuid(device), charged, std::string("-"), used, std::string("-")}) {
-    cells.push_back(more);
+/// The lines of sessions.
+class SessionsTable {
+ public:
+  SessionsTable(WallTime now, const Layout& layout) : now_(now), layout_(layout) {}
+
+  void add(const v1::SessionInfo& session, const Part& part) {
+    const std::string pid = session.pid() != 0   ? std::to_string(session.pid())
+                            : session.detached() ? ""
+                                                 : "?";
+    table_.add({std::to_string(session.id()), pid, user_name(session.uid()), tenant_cell(session, layout_),
+                session.command(), join(session.label(), part.label), age_text(session.since(), now_),
+                state_text(session), session.job() == 0 ? "" : std::to_string(session.job()), part.slice,
+                part.device.empty() ? "" : layout_.device(part.device), part.charged, part.limit, part.in_use,
+                part.waiting});
   }
-  table.add(std::move(cells));
+  void add_total(const std::string& device, const SessionsSum& sum) {
+    table_.add({"total", "", "", "", "", "", "", "", "", "", layout_.device(device), size_text(sum.charged),
+                "", size_text(sum.in_use), size_text(sum.waiting)});
+  }
+  std::string text() const { return table_.text(layout_); }
+
+ private:
+  static constexpr auto kRight = Table::Align::kRight;
+
+  const WallTime now_;
+  const Layout& layout_;
+  Table table_{{{.title = "SESSION", .align = kRight},
+                {.title = "PID", .align = kRight},
+                {.title = "USER", .least = 8},
+                {.title = "TENANT", .usual = "-", .rank = 4, .least = 12},
+                {.title = "COMMAND", .least = 8},
+                {.title = "LABEL", .usual = "-", .rank = 3, .least = 8},
+                {.title = "AGE", .align = kRight, .rank = 7},
+                {.title = "STATE", .usual = "open", .rank = 5, .alerts = true},
+                {.title = "JOB", .align = kRight, .usual = "-", .rank = 6},
+                {.title = "SLICE", .align = kRight, .rank = 8},
+                {.title = "DEVICE"},
+                {.title = "CHARGED", .align = kRight},
+                {.title = "LIMIT", .align = kRight, .rank = 9},
+                {.title = "IN USE", .align = kRight, .rank = 2},
+                {.title = "WAITING", .align = kRight, .usual = "0B", .rank = 1, .alerts = true}}};
+};
+
+void add_slice(SessionsTable& table, const v1::SessionInfo& session, const v1::SliceInfo& slice) {
+  table.add(session, {std::to_string(slice.id()), slice.label(), slice.device(), size_text(slice.charged()),
+                      size_text(slice.limit()), size_text(slice.in_use()), size_text(slice.waiting())});
 }
 
 // Charged, and mapped: what it has inherited, and that with what is others'. What it has given out by fabric
 // handles is charged above.
-void add_shared(Table& table, const std::vector<std::string>& cells, const v1::SharedMemory& shared) {
+void add_shared(SessionsTable& table, const v1::SessionInfo& session, const v1::SharedMemory& shared) {
+  const auto add = [&](const char* label, const std::string& charged, const std::string& in_use) {
+    table.add(
+        session,
+        {.label = label, .device = shared.device(), .charged = charged, .in_use = in_use, .waiting = "0B"});
+  };
   const std::uint64_t used = shared.charged() + shared.imported();
-  if (used != 0)
-    add_besides(table, cells, "shared", shared.device(), size_text(shared.charged()), size_text(used));
-  if (shared.fabric() != 0)
-    add_besides(table, cells, "fabric", shared.device(), "-", size_text(shared.fabric()));
-  if (shared.declared() != 0)
-    add_besides(table, cells, "declared", shared.device(), size_text(shared.declared()), "-");
+  if (used != 0) add("shared", size_text(shared.charged()), size_text(used));
+  if (shared.fabric() != 0) add("fabric", "", size_text(shared.fabric()));
+  if (shared.declared() != 0) add("declared", size_text(shared.declared()), "");
 }
 
 /// Of one device, and how many.
@@ -113,45 +172,43 @@ Json slice_json(const v1::SliceInfo& slice) {
 
 }  // namespace
 
-std::string short_uuid(const std::string& uuid) { return uuid.substr(0, 12); }
-
-std::string user_name(std::uint32_t uid) {
-  std::vector<char> room(4096);
-  passwd entry{};
-  passwd* found = nullptr;
-  ::getpwuid_r(uid, &entry, room.data(), room.size(), &found);
-  return found != nullptr ? entry.pw_name : std::to_string(uid);
+void choose(v1::ListSessionsResponse& sessions, const SessionsChoice& choice) {
+  auto& list = *sessions.mutable_sessions();
+  const auto is_other = [&](const v1::SessionInfo& one) { return choice.user && one.uid() != *choice.user; };
+  list.erase(std::remove_if(list.begin(), list.end(), is_other), list.end());
+  const auto sort_by = [&](auto key) {
+    std::stable_sort(list.begin(), list.end(),
+                     [&](const v1::SessionInfo& a, const v1::SessionInfo& b) { return key(a) < key(b); });
+  };
+  if (choice.sort.empty()) return;
+  if (choice.sort == "user") return sort_by([](const auto& one) { return user_name(one.uid()); });
+  if (choice.sort == "age") return sort_by([](const auto& one) { return one.since(); });
+  sort_by([&](const v1::SessionInfo& one) {
+    SessionsSum sum;
+    sum.add(one);
+    return ~(choice.sort == "charged" ? sum.charged : choice.sort == "in-use" ? sum.in_use : sum.waiting);
+  });
 }
 
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
-                          const v1::ListRegionsResponse& regions) {
+                          const v1::ListRegionsResponse& regions, const Layout& layout, bool total) {
   if (sessions.sessions().empty()) return "no sessions\n";
   std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
-  const bool jobs = std::ranges::any_of(sessions.sessions(), [](const auto& one) { return one.job() != 0; });
-  constexpr auto kRight = Table::Align::kRight;
-  std::vector<Table::Column> columns{{"SESSION", kRight}, {"PID", kRight}, {"USER"},        {"TENANT"},
-                                     {"COMMAND"},         {"LABEL"},       {"AGE", kRight}, {"STATE"}};
-  if (jobs) columns.push_back({"JOB", kRight});
-  columns.insert(columns.end(), {{"SLICE", kRight},
-                                 {"DEVICE"},
-                                 {"CHARGED", kRight},
-                                 {"LIMIT", kRight},
-                                 {"IN USE", kRight},
-                                 {"WAITING", kRight}});
-  Table table(std::move(columns));
+  SessionsTable table(now, layout);
   for (const v1::SessionInfo& session : sessions.sessions()) {
-    if (session.slices().empty() && session.shared().empty()) table.add(session_cells(session, now, jobs));
-    for (const v1::SliceInfo& slice : session.slices())
-      add_slice(table, session_cells(session, now, jobs), slice);
-    for (const v1::SharedMemory& shared : session.shared())
-      add_shared(table, session_cells(session, now, jobs), shared);
+    if (session.slices().empty() && session.shared().empty()) table.add(session, {.waiting = "0B"});
+    for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session, slice);
+    for (const v1::SharedMemory& shared : session.shared()) add_shared(table, session, shared);
     for (const auto& [device, counts] : counted[session.id()])
-      add_besides(table, session_cells(session, now, jobs), regions_text(counts).c_str(), device, "-", "-");
+      table.add(session, {.label = regions_text(counts), .device = device, .waiting = "0B"});
   }
+  if (total)
+    for (const auto& [device, sum] : sums_of(sessions)) table.add_total(device, sum);
   return table.text();
 }
 
-Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions) {
+Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions,
+                   bool total) {
   std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
   Json list = Json::array();
   for (const v1::SessionInfo& session : sessions.sessions()) {
@@ -180,7 +237,13 @@ Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegio
                     {"shared", std::move(shared)},
                     {"regions", regions_json(counted[session.id()])}});
   }
-  return {{"sessions", std::move(list)}};
+  Json json{{"sessions", std::move(list)}};
+  if (!total) return json;
+  json["total"] = Json::array();
+  for (const auto& [device, sum] : sums_of(sessions))
+    json["total"].push_back(
+        {{"device", device}, {"charged", sum.charged}, {"in_use", sum.in_use}, {"waiting", sum.waiting}});
+  return json;
 }
 
 }  // namespace gpumem::cli

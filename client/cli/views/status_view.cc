@@ -12,12 +12,6 @@ std::uint64_t charged(const v1::DeviceStatus& device) {
   return device.offered() + device.active() + device.returning() + device.quarantined() + device.reserved();
 }
 
-/// Whether any device has something of it: else it is not worth a column.
-bool any(const v1::GetStatusResponse& status, std::uint64_t (v1::DeviceStatus::*figure)() const) {
-  return std::any_of(status.devices().begin(), status.devices().end(),
-                     [&](const v1::DeviceStatus& device) { return (device.*figure)() != 0; });
-}
-
 Json device_json(const v1::DeviceStatus& device) {
   return {{"uuid", device.uuid()},
           {"name", device.name()},
@@ -68,9 +62,9 @@ std::string figures_text(const v1::Reconciliation& device) {
   return text;
 }
 
-std::string device_text(const v1::Reconciliation& device, WallTime now) {
+std::string device_text(const v1::Reconciliation& device, WallTime now, const Layout& layout) {
   const bool was_seen = !device.seen().empty();
-  std::string text = printable(device.device());
+  std::string text = printable(layout.device(device.device()));
   if (was_seen) text += ", " + age_text(device.seen(), now) + " ago";
   text += "\n";
   if (!device.problem().empty()) text += "  not known: " + printable(device.problem()) + "\n";
@@ -82,10 +76,10 @@ Json process_json(const v1::ForeignProcess& process) {
           {"command", process.command()}, {"tenant", process.tenant()}, {"bytes", process.bytes()}};
 }
 
-std::string elastic_text(const v1::DeviceStatus& device) {
+std::string elastic_text(const v1::DeviceStatus& device, const Layout& layout) {
   if (!device.elastic()) return "";
-  return printable(device.uuid()) + ": its pool is created on demand; " + size_text(device.created()) +
-         " of " + size_text(device.pool()) + " are created at present\n";
+  return printable(layout.device(device.uuid())) + ": its pool is created on demand; " +
+         size_text(device.created()) + " of " + size_text(device.pool()) + " are created at present\n";
 }
 
 }  // namespace
@@ -99,55 +93,50 @@ std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now) 
          " ago; since the broker started: " + std::to_string(device.contexts_refused());
 }
 
-std::string status_text(const v1::GetStatusResponse& status, WallTime now) {
+std::string status_text(const v1::GetStatusResponse& status, WallTime now, const Layout& layout) {
   const std::string age = age_text(status.started(), now);
   std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", " +
                      printable(status.driver()) + ", " + std::to_string(status.sessions()) +
                      (status.sessions() == 1 ? " session" : " sessions") + "\n";
   if (status.devices().empty()) return text + "no devices\n";
   constexpr auto kRight = Table::Align::kRight;
-  Table memory({{"DEVICE"},
-                {"NAME"},
-                {"TOTAL", kRight},
-                {"POOL", kRight},
-                {"FREE", kRight},
-                {"WARM", kRight},
-                {"GUARANTEED", kRight},
-                {"MISSING", kRight},
-                {"WAITING", kRight}});
-  const bool reserved = any(status, &v1::DeviceStatus::reserved);
-  const bool asked_back = any(status, &v1::DeviceStatus::asked_back);
-  const bool outside = any(status, &v1::DeviceStatus::outside);
-  const bool unexplained = any(status, &v1::DeviceStatus::unexplained);
-  const bool contexts = any(status, &v1::DeviceStatus::contexts);
-  std::vector<Table::Column> columns{{"DEVICE"},         {"CHARGED", kRight},   {"OFFERED", kRight},
-                                     {"ACTIVE", kRight}, {"RETURNING", kRight}, {"QUARANTINED", kRight}};
-  if (reserved) columns.push_back({"RESERVED", kRight});
-  if (asked_back) columns.push_back({"ASKED BACK", kRight});
-  if (outside) columns.push_back({"OUTSIDE", kRight});
-  if (unexplained) columns.push_back({"UNEXPLAINED", kRight});
-  if (contexts) columns.push_back({"FOR CONTEXTS", kRight});
-  Table charges(std::move(columns));
+  Table memory({{.title = "DEVICE"},
+                {.title = "NAME", .least = 8},
+                {.title = "TOTAL", .align = kRight, .rank = 2},
+                {.title = "POOL", .align = kRight},
+                {.title = "FREE", .align = kRight},
+                {.title = "WARM", .align = kRight, .rank = 3},
+                {.title = "GUARANTEED", .align = kRight, .rank = 1},
+                {.title = "MISSING", .align = kRight, .usual = "0B", .alerts = true},
+                {.title = "WAITING", .align = kRight, .usual = "0", .alerts = true}});
+  const auto bytes = [](const char* title, int rank, bool alerts) {
+    return Table::Column{
+        .title = title, .align = kRight, .usual = "0B", .rank = rank, .least = 0, .alerts = alerts};
+  };
+  Table charges({{.title = "DEVICE"},
+                 {.title = "CHARGED", .align = kRight},
+                 bytes("OFFERED", 4, false),
+                 {.title = "ACTIVE", .align = kRight},
+                 bytes("RETURNING", 3, false),
+                 bytes("QUARANTINED", 0, true),
+                 bytes("RESERVED", 2, false),
+                 bytes("ASKED BACK", 1, true),
+                 bytes("OUTSIDE", 5, false),
+                 bytes("UNEXPLAINED", 0, true),
+                 bytes("FOR CONTEXTS", 6, false)});
   for (const v1::DeviceStatus& device : status.devices()) {
-    memory.add({device.uuid(), device.name(), size_text(device.total()), size_text(device.pool()),
+    const std::string name = layout.device(device.uuid());
+    memory.add({name, device.name(), size_text(device.total()), size_text(device.pool()),
                 size_text(device.free()), size_text(device.warm()), size_text(device.guaranteed()),
                 size_text(device.missing()), std::to_string(device.waiting())});
-    std::vector<std::string> cells{device.uuid(),
-                                   size_text(charged(device)),
-                                   size_text(device.offered()),
-                                   size_text(device.active()),
-                                   size_text(device.returning()),
-                                   size_text(device.quarantined())};
-    if (reserved) cells.push_back(size_text(device.reserved()));
-    if (asked_back) cells.push_back(size_text(device.asked_back()));
-    if (outside) cells.push_back(size_text(device.outside()));
-    if (unexplained) cells.push_back(size_text(device.unexplained()));
-    if (contexts) cells.push_back(size_text(device.contexts()));
-    charges.add(std::move(cells));
+    charges.add({name, size_text(charged(device)), size_text(device.offered()), size_text(device.active()),
+                 size_text(device.returning()), size_text(device.quarantined()), size_text(device.reserved()),
+                 size_text(device.asked_back()), size_text(device.outside()), size_text(device.unexplained()),
+                 size_text(device.contexts())});
   }
-  text += "\n" + memory.text() + "\n" + charges.text();
+  text += "\n" + memory.text(layout) + "\n" + charges.text(layout);
   std::string elastic;
-  for (const v1::DeviceStatus& device : status.devices()) elastic += elastic_text(device);
+  for (const v1::DeviceStatus& device : status.devices()) elastic += elastic_text(device, layout);
   if (!elastic.empty()) text += "\n" + elastic;
   for (const v1::DeviceStatus& device : status.devices())
     if (const std::string refused = contexts_refused_text(device, now); !refused.empty())
@@ -169,21 +158,26 @@ std::string json_text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now) {
+std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now, const Layout& layout) {
   std::string text;
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"PID", kRight}, {"USER"}, {"COMMAND"}, {"CHARGED TO"}, {"DEVICE"}, {"PAST BROKER", kRight}});
+  Table table({{.title = "PID", .align = kRight},
+               {.title = "USER", .least = 8},
+               {.title = "COMMAND", .least = 8},
+               {.title = "CHARGED TO", .least = 8},
+               {.title = "DEVICE"},
+               {.title = "PAST BROKER", .align = kRight, .alerts = true}});
   bool any = false;
   for (const v1::Reconciliation& device : response.devices()) {
-    text += device_text(device, now) + "\n";
+    text += device_text(device, now, layout) + "\n";
     for (const v1::ForeignProcess& process : device.processes()) {
       any = true;
-      table.add({std::to_string(process.pid()), user_name(process.uid()), process.command(), process.tenant(),
-                 device.device(), size_text(process.bytes())});
+      table.add({std::to_string(process.pid()), user_name(process.uid()), process.command(),
+                 tenant_text(process.tenant()), layout.device(device.device()), size_text(process.bytes())});
     }
   }
   if (response.devices().empty()) return "no devices\n";
-  return text + (any ? table.text() : "no process is known to hold memory past the broker\n");
+  return text + (any ? table.text(layout) : "no process is known to hold memory past the broker\n");
 }
 
 Json reconcile_json(const v1::ReconcileResponse& response) {

@@ -19,11 +19,6 @@ std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
   return static_cast<std::size_t>(std::lround(share * static_cast<double>(kBarCells)));
 }
 
-bool any(const v1::ListTenantsResponse& tenants, std::uint64_t (v1::TenantUsage::*figure)() const) {
-  return std::any_of(tenants.tenants().begin(), tenants.tenants().end(),
-                     [&](const v1::TenantUsage& tenant) { return (tenant.*figure)() != 0; });
-}
-
 std::string job_name(const v1::JobInfo& job) {
   return "job " + std::to_string(job.id()) + (job.label().empty() ? "" : " (" + job.label() + ")");
 }
@@ -54,32 +49,34 @@ std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint6
   return "[" + bar + "]";
 }
 
-std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::ListJobsResponse& jobs) {
+std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout,
+                         const v1::ListJobsResponse& jobs) {
   add_jobs(tenants, jobs);
   if (tenants.tenants().empty()) return "no tenants\n";
-  const bool burst = any(tenants, &v1::TenantUsage::burst);
-  const bool debt = any(tenants, &v1::TenantUsage::debt);
   constexpr auto kRight = Table::Align::kRight;
-  std::vector<Table::Column> columns{{"TENANT"},           {"DEVICE"},          {"GUARANTEE", kRight},
-                                     {"LIMIT", kRight},    {"CHARGED", kRight}, {"QUARANTINED", kRight},
-                                     {"SESSIONS", kRight}, {"WAITING", kRight}};
-  if (burst) columns.insert(columns.begin() + 5, {"BURST", kRight});
-  if (debt) columns.insert(columns.begin() + 5, {"DEBT", kRight});
-  if (bars) columns.push_back({"OF ITS LIMIT"});
+  std::vector<Table::Column> columns{
+      {.title = "TENANT", .least = 20},
+      {.title = "DEVICE"},
+      {.title = "GUARANTEE", .align = kRight},
+      {.title = "LIMIT", .align = kRight},
+      {.title = "CHARGED", .align = kRight},
+      {.title = "DEBT", .align = kRight, .usual = "0B", .alerts = true},
+      {.title = "BURST", .align = kRight, .usual = "0B", .rank = 3},
+      {.title = "QUARANTINED", .align = kRight, .usual = "0B", .rank = 1, .alerts = true},
+      {.title = "SESSIONS", .align = kRight, .rank = 2},
+      {.title = "WAITING", .align = kRight, .usual = "0", .alerts = true}};
+  if (layout.is_terminal) columns.push_back({.title = "OF ITS LIMIT", .rank = 4});
   Table table(std::move(columns));
   for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
-    std::vector<std::string> cells{
-        std::string(2 * depth, ' ') + tenant->tenant(), tenant->device(), size_text(tenant->guarantee()),
-        tenant->limit() == kNoJobLimit ? "-" : size_text(tenant->limit()), size_text(tenant->charged())};
-    if (debt) cells.push_back(size_text(tenant->debt()));
-    if (burst) cells.push_back(size_text(tenant->burst()));
-    cells.push_back(size_text(tenant->quarantined()));
-    cells.push_back(std::to_string(tenant->sessions()));
-    cells.push_back(std::to_string(tenant->waiting()));
-    if (bars) cells.push_back(usage_bar(tenant->charged(), tenant->guarantee(), tenant->limit()));
-    table.add(std::move(cells));
+    table.add({std::string(2 * depth, ' ') + tenant_text(tenant->tenant()), layout.device(tenant->device()),
+               size_text(tenant->guarantee()),
+               tenant->limit() == kNoJobLimit ? "-" : size_text(tenant->limit()),
+               size_text(tenant->charged()), size_text(tenant->debt()), size_text(tenant->burst()),
+               size_text(tenant->quarantined()), std::to_string(tenant->sessions()),
+               std::to_string(tenant->waiting()),
+               usage_bar(tenant->charged(), tenant->guarantee(), tenant->limit())});
   }
-  return table.text();
+  return table.text(layout);
 }
 
 Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs) {

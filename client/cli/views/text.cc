@@ -5,12 +5,6 @@
 namespace gpumem::cli {
 namespace {
 
-/// Letters, not bytes: UTF-8's continuation bytes take no room.
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char letter) { return (letter & 0xC0) != 0x80; }));
-}
-
 bool is_control(std::string_view text, std::size_t i) {
   const auto byte = static_cast<unsigned char>(text[i]);
   if (byte < 0x20 || byte == 0x7F) return true;
@@ -35,36 +29,6 @@ std::string printable_lines(std::string_view text) {
   for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
     shown += printable(text.substr(0, end)) + "\n";
   return shown + printable(text);
-}
-
-Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
-  std::vector<std::string> titles;
-  for (const Column& column : columns_) titles.push_back(column.title);
-  lines_.push_back(std::move(titles));
-}
-
-void Table::add(std::vector<std::string> cells) {
-  cells.resize(columns_.size());
-  for (std::string& cell : cells) cell = cell.empty() ? "-" : printable(cell);
-  lines_.push_back(std::move(cells));
-}
-
-std::string Table::text() const {
-  std::vector<std::size_t> widths(columns_.size());
-  for (const auto& line : lines_) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], width(line[i]));
-  }
-  std::string text;
-  for (const auto& line : lines_) {
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string gap(widths[i] - width(line[i]), ' ');
-      text += i == 0 ? "" : "  ";
-      text += columns_[i].align == Align::kRight ? gap + line[i] : line[i] + gap;
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
-  return text;
 }
 
 std::string age_text(const std::string& text, WallTime now) {

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/time_format.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
-// Text for people: what terminals may show, tables, sizes and times.
+// Text for people: what terminals may show, sizes and times.
 
 namespace gpumem::cli {
 
@@ -23,28 +22,6 @@ std::string printable_lines(std::string_view text);
 
 /// An amount of bytes as the wire has it, for people.
 inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
-
-/// Text in aligned columns under a line of titles.
-class Table {
- public:
-  enum class Align { kLeft, kRight };
-  struct Column {
-    std::string title;
-    Align align = Align::kLeft;
-  };
-
-  explicit Table(std::vector<Column> columns);
-
-  /// Adds a line of one cell a column; missing cells are empty. Empty ones show as `-`.
-  void add(std::vector<std::string> cells);
-
-  /// Two spaces between columns, none at the end of a line.
-  std::string text() const;
-
- private:
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> lines_;
-};
 
 using WallTime = std::chrono::system_clock::time_point;
 

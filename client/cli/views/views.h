@@ -1,12 +1,17 @@
 #pragma once
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client/cli/views/names.h"
+#include "client/cli/views/table.h"
 #include "client/cli/views/text.h"
 #include "gpumem/v1/broker.pb.h"
 
@@ -23,16 +28,28 @@ using Json = nlohmann::ordered_json;
 
 /// Says that programs had no memory for their contexts lately; empty: they had.
 std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now);
-std::string status_text(const v1::GetStatusResponse& status, WallTime now);
+std::string status_text(const v1::GetStatusResponse& status, WallTime now, const Layout& layout = {});
 Json status_json(const v1::GetStatusResponse& status, WallTime now);
+
+/// Which sessions, in which order.
+struct SessionsChoice {
+  std::optional<std::uint32_t> user{};
+  std::string sort{};  ///< one of kSessionKeys; empty: in the order they came
+  bool total = false;  ///< with sums for each device
+};
+inline constexpr std::array<const char*, 5> kSessionKeys{"age", "charged", "in-use", "user", "waiting"};
+/// Leaves out the sessions that are not chosen, and sorts the others: amounts and ages from the largest.
+void choose(v1::ListSessionsResponse& sessions, const SessionsChoice& choice);
 
 /// `regions`  those that the caller may see; how many of them each session has, and has mapped, is shown.
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
-                          const v1::ListRegionsResponse& regions = {});
-Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions = {});
+                          const v1::ListRegionsResponse& regions = {}, const Layout& layout = {},
+                          bool total = false);
+Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions = {},
+                   bool total = false);
 
 /// By owner and name.
-std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now);
+std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now, const Layout& layout = {});
 Json regions_json(const v1::ListRegionsResponse& regions);
 /// A line, or nothing if there are none. Memory that several have in common counts in each.
 std::string regions_summary(const v1::ListRegionsResponse& regions);
@@ -66,16 +83,17 @@ std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
 }
 
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
-/// `bars`  with a bar of each tenant's use of its limit. `jobs`  stand below their tenants.
-std::string tenants_text(v1::ListTenantsResponse tenants, bool bars, const v1::ListJobsResponse& jobs = {});
+/// On a terminal with a bar of each tenant's use of its limit. `jobs`  stand below their tenants.
+std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout = {},
+                         const v1::ListJobsResponse& jobs = {});
 Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs = {});
 
 /// JobUsage::limit of a job that only the limit of its tenant bounds.
 inline constexpr std::uint64_t kNoJobLimit = ~std::uint64_t{0};
-std::string jobs_text(const v1::ListJobsResponse& jobs);
+std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout = {});
 Json jobs_json(const v1::ListJobsResponse& jobs);
 
-std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now);
+std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now, const Layout& layout = {});
 Json reconcile_json(const v1::ReconcileResponse& response);
 
 /// How a tenant stands on each device, and for each request that waits what it waits for, in words and
@@ -88,15 +106,15 @@ Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>
 std::string obstacle_words(const v1::Denial& denial);
 
 /// Tenants under their parents.
-std::string quotas_text(const v1::ListQuotasResponse& quotas);
+std::string quotas_text(const v1::ListQuotasResponse& quotas, const Layout& layout = {});
 Json quotas_json(const v1::ListQuotasResponse& quotas);
 
 /// The quota before and after the change.
-std::string quota_change_text(const v1::SetQuotaResponse& change);
+std::string quota_change_text(const v1::SetQuotaResponse& change, const Layout& layout = {});
 Json quota_change_json(const v1::SetQuotaResponse& change);
 
 /// A line for each amount.
-std::string claims_text(const v1::ListClaimsResponse& claims);
+std::string claims_text(const v1::ListClaimsResponse& claims, const Layout& layout = {});
 Json claims_json(const v1::ListClaimsResponse& claims);
 
 /// An event in one line of words: time, subject, effect.
@@ -107,12 +125,6 @@ std::string event_json_line(const v1::Event& event);
 
 /// `[####|...]`: `charged` of `limit`, with a mark where `guarantee` ends.
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit);
-
-/// The name of the user `uid`, or the number if it has none.
-std::string user_name(std::uint32_t uid);
-
-/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
-std::string short_uuid(const std::string& uuid);
 
 /// JSON as it is printed; text that is no UTF-8 is mended.
 std::string json_text(const Json& json);

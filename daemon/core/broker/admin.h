@@ -53,6 +53,10 @@ class QuotaAdmin {
   virtual void set(QuotaChange change, Caller caller, std::function<void(Result<QuotaOutcome>)> answer) = 0;
 };
 
+/// Has the configuration read again, and put in force or left as it was. The answer comes on another thread.
+/// Threads  any; does not block.
+using Reload = std::function<void(std::function<void(Result<void>)> answer)>;
+
 // What was prepared for pods of Kubernetes.
 
 struct Pod {

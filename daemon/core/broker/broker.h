@@ -185,6 +185,27 @@ class Broker {
   /// The session has unmapped and released the memory. Errors  kNotFound.
   Result<void> release_import(SessionId session, const ReleaseImport& request, TimePoint now);
 
+  /// The person who asks for something to be done to a session.
+  struct Requester {
+    const Peer& peer;
+    bool is_admin = false;
+  };
+  /// Has the session's process sent SIGTERM, once. Errors  kNotFound; kPermissionDenied (neither its user nor
+  ///         an administrator); kFailedPrecondition (it has no process, or one that cannot be signalled).
+  Result<void> end_by_request(SessionId session, const Requester& by, TimePoint now);
+  /// As above, the process that owns the job; without one, those of all its sessions.
+  Result<void> end_by_request(CommandJobId job, const Requester& by, TimePoint now);
+
+  struct AskedBack {
+    Bytes bytes;  ///< no more than it has
+    Duration within{};
+  };
+  /// Asks a session to give memory of the device back, as pressure does; nothing follows if it does not.
+  /// Errors  kNotFound (session, device); kPermissionDenied; kFailedPrecondition (it has nothing of the
+  ///         device, or cannot be asked).
+  Result<AskedBack> ask_back(SessionId session, const std::string& device, Bytes bytes, const Requester& by,
+                             TimePoint now);
+
   /// Declares what the session's process holds of a device past the broker, in place of what was declared
   /// before. Errors  kNotFound (device), kInvalidArgument (more than the device has).
   Result<void> charge(SessionId session, const DeclareCharge& request, TimePoint now);
@@ -287,6 +308,8 @@ class Broker {
     serve(now);
     return answer;
   }
+  Result<void> check_end(const Session& session, const Requester& by) const;
+  void end(Session& session, CommandJobId job, const Requester& by, TimePoint now);
   void grant(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);

@@ -188,8 +188,16 @@ class Ledger {
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// Bytes that must stay free so that other tenants can claim their guarantees.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
-  /// The most that the tenant can ever have: its reach, within the limits from the tenant to the top.
-  Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
+  /// The most that a tenant can ever have: its reach, within the limits from the tenant to the top.
+  struct Ceiling {
+    Bytes bytes;
+    TenantId owner;            ///< of the limit that bounds it; none: the reach does
+    Bytes promised_to_others;  ///< guaranteed below the owner to others; the limit leaves it out
+  };
+  Ceiling find_ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
+  Bytes ceiling(TenantId tenant, DeviceIndex device, bool may_borrow = true) const {
+    return find_ceiling(tenant, device, may_borrow).bytes;
+  }
   /// The tenants that use more than their limit.
   const std::set<TenantId>& in_debt(DeviceIndex device) const { return devices_[device].in_debt; }
   /// The tenants whose limit has no room for all claims that can be made below it. This happens if guarantees

@@ -118,14 +118,15 @@ Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {
   return kept(device).minus(claimable(tenant, device));
 }
 
-Bytes Ledger::ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
-  Bytes most = reach(tenant, device, may_borrow);
+Ledger::Ceiling Ledger::find_ceiling(TenantId tenant, DeviceIndex device, bool may_borrow) const {
+  Ceiling ceiling{reach(tenant, device, may_borrow), {}, {}};
   Bytes to_others;  // promised below the node whose limit comes next
   for (TenantId id = tenant; id; id = parent(id)) {
-    most = std::min(most, quota(id, device).limit.minus(to_others));
+    const Bytes most = quota(id, device).limit.minus(to_others);
+    if (most < ceiling.bytes) ceiling = {most, id, to_others};
     to_others += members_promised(parent(id), device) - promised(id, device);
   }
-  return most;
+  return ceiling;
 }
 
 Bytes Ledger::available(TenantId tenant, DeviceIndex device, const GrantTerms& terms) const {

@@ -1,4 +1,4 @@
-// What is granted: brought together by the stores, and delivered.
+// Growths that were granted: the stores bring their memory together, and the session is offered it.
 
 #include <algorithm>
 

@@ -53,7 +53,8 @@ class Refill {
     Bytes first{};
     bool as_one = false;  ///< `first` is one extent
   };
-  /// Replaces the demand. Default: all missing bytes are open. If it opens more bytes than before, ask_anew().
+  /// Replaces the demand. Default: all missing bytes are open. If it opens more bytes than before,
+  /// ask_anew().
   void set_demand(const Demand& demand, TimePoint now);
   /// Asks the driver at once, whatever it has refused before.
   void ask_anew(TimePoint now);

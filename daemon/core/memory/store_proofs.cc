@@ -1,4 +1,4 @@
-// What jobs bring: memory that is proved free, and memory of the pool that was missing.
+// The ends of jobs: they prove returned memory free, and create memory of the pool that was missing.
 
 #include <algorithm>
 #include <unordered_set>

@@ -122,6 +122,10 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
     denial.limiting_limit = ledger.quota(tenant, device).reserve;
     denial.limiting_charged = ledger.reservations(tenant, device);
   }
+  if (has_limiting)
+    denial.limiting_kept = (ledger.used_and_kept(limiting, device) - ledger.used(limiting, device))
+                               .minus(ledger.claimable(request.tenant, device, limiting));
+  if (refusal.reason == Denial::Reason::kPoolSize) name_ceiling(denial, request, part);
   denial.pool = ledger.pool(device);
   denial.free = ledger.free_or_creatable(device);
   denial.context = request.context;
@@ -139,6 +143,17 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   return denial;
 }
 
+// The limit that the part can never be within, because others below it are guaranteed some of it.
+void Explainer::name_ceiling(Denial& denial, const Request& request, const Request::Part& part) const {
+  const auto ceiling = state_.ledger.find_ceiling(request.tenant, part.device, request.may_borrow);
+  if (!ceiling.owner || part.min_bytes <= ceiling.bytes) return;
+  denial.limit = Denial::Limit::kTenants;
+  denial.limiting_tenant = state_.tenants.name(ceiling.owner);
+  denial.limiting_limit = state_.ledger.quota(ceiling.owner, part.device).limit;
+  denial.limiting_charged = state_.ledger.used(ceiling.owner, part.device);
+  denial.limiting_kept = ceiling.promised_to_others;
+}
+
 // ---- How soon ----
 
 Denial::Soonest Explainer::soonest(const Request& request, const Refusal& refusal, TimePoint now) const {
@@ -148,7 +163,8 @@ Denial::Soonest Explainer::soonest(const Request& request, const Refusal& refusa
       return {std::nullopt, "a slice with a higher limit could be opened at once"};
     case Denial::Reason::kPoolSize:
       if (part.min_bytes > state_.ledger.ceiling(request.tenant, part.device, request.may_borrow))
-        return {std::nullopt, "never, unless promises to others are lowered"};
+        return {std::nullopt,
+                "never, unless promises to others are lowered, or the limit above them is raised"};
       return {std::nullopt, "when the tenant gives memory back, or promises to others are lowered"};
     case Denial::Reason::kTurn: return {std::nullopt, "when those who are first have been granted"};
     case Denial::Reason::kTenantLimit:

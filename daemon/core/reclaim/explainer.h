@@ -45,6 +45,7 @@ class Explainer {
   using Holders = std::map<std::pair<TenantId, DeviceIndex>, std::vector<Denial::Holder>>;
 
   Denial figures_of(const Request& request, const Refusal& refusal, TimePoint now) const;
+  void name_ceiling(Denial& denial, const Request& request, const Request::Part& part) const;
   Denial::Reason limit_reason(TenantId limiting, DeviceIndex device) const;
   bool exceeds_reserve(const Request& request, const Request::Part& part) const;
   Denial::Soonest soonest(const Request& request, const Refusal& refusal, TimePoint now) const;

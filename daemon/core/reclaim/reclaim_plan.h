@@ -9,6 +9,15 @@ namespace gpumem::core {
 
 enum class ReclaimCause { kClaims, kFairness, kDebt };
 
+constexpr const char* words_of(ReclaimCause cause) {
+  switch (cause) {
+    case ReclaimCause::kClaims: return "others wait for what they are guaranteed";
+    case ReclaimCause::kFairness: return "others have a smaller share and wait";
+    case ReclaimCause::kDebt: return "its tenant uses more than its limit";
+  }
+  return "";
+}
+
 /// The amounts of a device that a tenant's sessions should give back, by cause.
 struct ReclaimTarget {
   Bytes claims;    ///< for requests within others' guarantees

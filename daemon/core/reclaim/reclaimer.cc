@@ -11,9 +11,8 @@ namespace gpumem::core {
 namespace {
 
 const char* cause_of(const ReclaimTarget& target) {
-  if (target.debt > target.claims + target.fairness) return "its tenant uses more than its limit";
-  return target.claims.is_zero() ? "others have a smaller share and wait"
-                                 : "others wait for what they are guaranteed";
+  if (target.debt > target.claims + target.fairness) return words_of(ReclaimCause::kDebt);
+  return words_of(target.claims.is_zero() ? ReclaimCause::kFairness : ReclaimCause::kClaims);
 }
 
 }  // namespace
@@ -46,6 +45,7 @@ std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
   for (const auto& [id, until] : one.spent) wake(device, until);
   if (const auto given_up = terminations_.next_given_up(now)) wake(device, *given_up);
   renew_siblings(device, now);
+  renew_manual(device, now);
   const ReclaimPlan plan = this->plan(device, Belief::kSpentHaveNothing, now);
   ask_sessions(device, plan.targets, now);
   ask_siblings(device, plan_siblings(device, plan, now), now);
@@ -432,6 +432,7 @@ void Reclaimer::forget(SessionId session) {
     one.siblings.erase(session);
     one.late.erase(session);
     one.helpless.erase(session);
+    one.manual.erase(session);
   }
 }
 

@@ -30,6 +30,14 @@ class Reclaimer {
 
   /// The session says that it has no more to give. Others are asked for the rest, too.
   void spent(Session& session, DeviceIndex device, TimePoint now);
+  /// A person asks the session to give back `bytes` of what it has now. Nothing follows if it does not. The
+  /// request ends when it has, when it says that it has no more to give, or after kManualLife.
+  /// `by`  who asks, in words.
+  void reclaim_manually(const Session& session, DeviceIndex device, Bytes bytes, std::string by,
+                        TimePoint now);
+  static constexpr std::chrono::minutes kManualLife{1};
+  /// The bytes of the device that the session can be asked for.
+  Bytes answerable(const Session& session, DeviceIndex device) const;
   /// The session has given back memory of the device, or its lane has broken. Memory that is not proved free
   /// stays due.
   void note_pinned(Session& session, DeviceIndex device);
@@ -57,6 +65,11 @@ class Reclaimer {
   const Terminations& terminations() const { return terminations_; }
 
  private:
+  struct ManualReclaim {
+    Bytes target;  ///< that the session is to have at most
+    std::string by;
+    TimePoint until;
+  };
   struct Device {
     std::set<SessionId> asked;
     std::map<RequestId, TimePoint> lacking;   ///< claims, since when they lack memory
@@ -66,11 +79,12 @@ class Reclaimer {
     std::set<SessionId> siblings;             ///< asked for requests of their own tenants
     std::map<SessionId, TimePoint> late;      ///< siblings that missed their deadline: asked last, until then
     std::map<SessionId, TimePoint> helpless;  ///< siblings that had nothing to return: not asked, until then
+    std::map<SessionId, ManualReclaim> manual;
     std::optional<TimePoint> due;
     std::pair<std::uint64_t, std::uint64_t> seen{};  ///< revisions at the latest plan
     bool idle() const {
       return asked.empty() && lacking.empty() && debts.empty() && spent.empty() && liable.empty() &&
-             siblings.empty();
+             siblings.empty() && manual.empty();
     }
   };
   // The part of one session. `own` and `declared` as in ReclaimRequest.
@@ -97,7 +111,6 @@ class Reclaimer {
 
   // Sessions that could give memory back.
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
-  Bytes answerable(const Session& session, DeviceIndex device) const;
   Bytes pinned(const Session& session, DeviceIndex device) const;
   std::vector<std::pair<Bytes, SessionId>> victims(TenantId tenant, DeviceIndex device, Belief belief) const;
   Bytes givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief, TimePoint now) const;
@@ -122,6 +135,7 @@ class Reclaimer {
   bool may_be_asked(const Session& session, DeviceIndex device, RequestId request) const;
   void ask_sibling(Session& session, DeviceIndex device, Bytes bytes, TimePoint now);
   void renew_siblings(DeviceIndex device, TimePoint now);
+  void renew_manual(DeviceIndex device, TimePoint now);
 
   // Liabilities of earlier reclaim requests.
   void renew_liabilities(DeviceIndex device, TimePoint now);
@@ -135,9 +149,10 @@ class Reclaimer {
   void end_for_claims(DeviceIndex device, const ReclaimPlan& asked, TimePoint now);
   void name_debtor(Event& event, TenantId debtor, DeviceIndex device) const;
   void end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now);
-  template <class Amount>
-  bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now, Amount amount);
-  void end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now);
+  bool end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, ReclaimCause cause,
+               TimePoint now);
+  void end_keepers(const Session& holder, DeviceIndex device, Bytes needed, ReclaimCause cause,
+                   TimePoint now);
   std::vector<SessionId> charged_at(TenantId leaf, DeviceIndex device) const;
   const Session* choose(const std::vector<SessionId>& sessions, DeviceIndex device, Bytes needed,
                         TimePoint now) const;

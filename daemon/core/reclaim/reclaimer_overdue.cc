@@ -45,8 +45,7 @@ void Reclaimer::end_for_claims(DeviceIndex device, const ReclaimPlan& asked, Tim
   if (state_.arbiter.claims(device).empty()) return;
   // If no session is believed to have nothing to give, the plan for asking is also the plan for terminating.
   ReclaimPlan plan = devices_[device].spent.empty() ? asked : this->plan(device, Belief::kSpentHaveSome, now);
-  const auto amount = [](const ReclaimTarget& target) { return target.claims; };
-  while (!plan.lack().is_zero() && end_one(device, plan.targets, plan.lack(), now, amount))
+  while (!plan.lack().is_zero() && end_one(device, plan.targets, plan.lack(), ReclaimCause::kClaims, now))
     plan = this->plan(device, Belief::kSpentHaveSome, now);
 }
 
@@ -94,8 +93,7 @@ void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now)
     Bytes lack;
     for (const auto& [tenant, target] : targets) lack += target.debt + target.declared;
     if (lack.is_zero()) return;
-    const auto amount = [](const ReclaimTarget& target) { return target.debt + target.declared; };
-    if (!end_one(device, targets, lack, now, amount)) return;
+    if (!end_one(device, targets, lack, ReclaimCause::kDebt, now)) return;
   }
 }
 
@@ -103,13 +101,12 @@ void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now)
 
 // Terminates one overdue session, of the tenant that should give most among those with an overdue session.
 // False: there is no such session, and the reclaimer wakes when the next one becomes overdue.
-template <class Amount>
-bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, TimePoint now,
-                        Amount amount) {
+bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes lack, ReclaimCause cause,
+                        TimePoint now) {
   const Session* chosen = nullptr;
   Bytes most;
   for (const auto& [tenant, target] : targets) {
-    const Bytes own = amount(target);
+    const Bytes own = cause == ReclaimCause::kClaims ? target.claims : target.debt + target.declared;
     if (own <= most) continue;
     if (const Session* session = choose(charged_at(tenant, device), device, std::min(own, lack), now)) {
       chosen = session;
@@ -121,8 +118,8 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
     return false;
   }
   replan();
-  terminations_.begin(*chosen, device, now);
-  end_keepers(*chosen, device, std::min(most, lack), now);
+  terminations_.begin(*chosen, device, words_of(cause), now);
+  end_keepers(*chosen, device, std::min(most, lack), cause, now);
   return true;
 }
 
@@ -130,7 +127,8 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
 // when they let go, too. An importer of another tenant is terminated only if the rest is less than `needed`.
 // It is spared if it says that it has let go, since that may be true; if it is not, the importer is charged
 // for the memory once the holder is gone.
-void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, TimePoint now) {
+void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, ReclaimCause cause,
+                            TimePoint now) {
   const auto& keepers = state_.imports.keepers(holder.id, device);
   Bytes rest = holder.holding(device).leaving();
   for (const auto& [id, kept] : keepers) {
@@ -141,7 +139,7 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
     const bool is_sibling = session.tenant == holder.tenant;
     if ((is_sibling ? kept.held_back() : kept.used).is_zero() || !(is_sibling || rest < needed)) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
-      terminations_.begin(session, device, now);
+      terminations_.begin(session, device, words_of(cause), now);
   }
 }
 

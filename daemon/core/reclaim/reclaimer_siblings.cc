@@ -3,8 +3,9 @@
 #include "daemon/core/reclaim/reclaimer.h"
 #include "daemon/core/words/algorithms.h"
 
-// Asks the sessions of one tenant to give memory back for each other's requests. These amounts are separate
-// from those asked for other tenants: no session is terminated for them, and they do not affect who is.
+// Asks the sessions of one tenant to give memory back for each other's requests, and sessions that a person
+// names. These amounts are separate from those asked for other tenants: no session is terminated for them,
+// and they do not affect who is.
 
 namespace gpumem::core {
 
@@ -20,6 +21,10 @@ void Reclaimer::ask_siblings(DeviceIndex device, const SiblingTargets& targets, 
       shares[id] = std::max(shares[id], part);
       open -= part;
     }
+  }
+  for (const auto& [id, manual] : one.manual) {
+    const Bytes open = answerable(state_.session(id), device).minus(manual.target);
+    if (!open.is_zero()) shares[id] = std::max(shares[id], open);
   }
   std::set<SessionId> before = std::exchange(one.siblings, {});
   for (const auto& [id, bytes] : shares) {
@@ -92,7 +97,28 @@ void Reclaimer::ask_sibling(Session& session, DeviceIndex device, Bytes bytes, T
   if (before.is_zero()) request.siblings_deadline = now + state_.policy.devices[device].reclaim.deadline;
   if (!bytes.is_zero() && request.siblings_deadline > now) wake(device, request.siblings_deadline);
   if (before == bytes) return;
-  tell(session, device, bytes > before ? "another request of its tenant waits" : nullptr, now);
+  const auto manual = devices_[device].manual.find(session.id);
+  const char* const cause = manual == devices_[device].manual.end() ? "another request of its tenant waits"
+                                                                    : manual->second.by.c_str();
+  tell(session, device, bytes > before ? cause : nullptr, now);
+}
+
+void Reclaimer::reclaim_manually(const Session& session, DeviceIndex device, Bytes bytes, std::string by,
+                                 TimePoint now) {
+  Device& one = devices_[device];
+  one.helpless.erase(session.id);
+  one.manual[session.id] = {answerable(session, device).minus(bytes), std::move(by), now + kManualLife};
+  replan();
+}
+
+void Reclaimer::renew_manual(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.manual, [&](const auto& entry) {
+    const auto& [id, manual] = entry;
+    return manual.until <= now || one.helpless.contains(id) || state_.session(id).ended ||
+           answerable(state_.session(id), device) <= manual.target;
+  });
+  for (const auto& [id, manual] : one.manual) wake(device, manual.until);
 }
 
 // Notes the sessions that have missed their deadline, and forgets those whose time is up.

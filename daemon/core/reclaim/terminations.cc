@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/time_format.h"
+
 namespace gpumem::core {
 
-void Terminations::begin(const Session& session, DeviceIndex device, TimePoint now) {
+void Terminations::begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
   const TimePoint kill_at = now + reclaim.grace;
   ending_[session.id] = {kill_at, kill_at + reclaim.deadline};
@@ -12,7 +14,12 @@ void Terminations::begin(const Session& session, DeviceIndex device, TimePoint n
   event.device = device;
   event.bytes = session.holding(device).leaving();
   event.deadline = kill_at;
-  event.words = "it did not give back what it was asked for";
+  const auto asked = session.asked.find(device);
+  const Bytes bytes = asked == session.asked.end() ? Bytes{} : asked->second.bytes;
+  event.words =
+      std::string(cause) + ", and it did not give back " +
+      (bytes.is_zero() ? "what it was asked for" : "the " + to_string(bytes) + " it was asked for") +
+      " within " + span_text(std::chrono::ceil<std::chrono::milliseconds>(reclaim.deadline));
   state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
 }
 
@@ -20,7 +27,7 @@ void Terminations::carry_out(TimePoint now) {
   for (auto& [id, termination] : ending_) {
     if (termination.killed || termination.kill_at > now) continue;
     termination.killed = true;
-    state_.note(Event::Kind::kKilling, state_.session(id), now);
+    state_.note(Event::Kind::kKilling, state_.session(id), now).words = "it did not end on SIGTERM";
     state_.outbox.emit(SignalSession{id, Signal::kKill});
   }
 }

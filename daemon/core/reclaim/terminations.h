@@ -14,8 +14,8 @@ class Terminations {
   explicit Terminations(State& state) : state_(state) {}
 
   /// Terminates the process of `session`, for its memory of `device`. The process can be terminated, and is
-  /// not being terminated yet.
-  void begin(const Session& session, DeviceIndex device, TimePoint now);
+  /// not being terminated yet. `cause`  of the reclaim request, in words.
+  void begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now);
   /// Kills the processes whose grace is over.
   void carry_out(TimePoint now);
   void forget(SessionId session) { ending_.erase(session); }

@@ -111,8 +111,9 @@ struct Session {
   Peer peer;
   TimePoint since;
   bool ended = false;
-  bool exited = false;   ///< its process is gone
-  bool awaited = false;  ///< of the broker before; its client has not come back yet
+  bool exited = false;       ///< its process is gone
+  bool told_to_end = false;  ///< a person had it sent SIGTERM
+  bool awaited = false;      ///< of the broker before; its client has not come back yet
   /// A session without a process, charged for kept regions of its tenant that no process has. The broker
   /// answers its reclaim requests itself.
   bool detached = false;

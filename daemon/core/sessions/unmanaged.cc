@@ -258,6 +258,7 @@ void Unmanaged::Look::tell(Event::Kind kind, const Suspect& suspect, const std::
   Event& event = state_.outbox.note(kind, now_);
   event.tenant = suspect.tenant;
   event.session = suspect.session;
+  if (suspect.session) event.job = state_.session(suspect.session).job;
   event.device = seen_.device;
   event.bytes = suspect.watch.bytes;
   event.pid = process.pid;

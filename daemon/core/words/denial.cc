@@ -36,6 +36,12 @@ std::string reserved_in_words(const Denial& denial, Bytes reserved) {
          " and not used)";
 }
 
+// The part that others below the limit may claim.
+std::string kept_in_words(const Denial& denial) {
+  if (denial.limiting_kept.is_zero()) return {};
+  return " and " + to_string(denial.limiting_kept) + " are kept for guarantees of others below it";
+}
+
 std::string shortage_in_words(const Denial& denial) {
   std::string words =
       "of the pool of " + to_string(denial.pool) + ", " + to_string(denial.charged_to_others) +
@@ -116,13 +122,19 @@ std::string obstacle_in_words(const Denial& denial) {
                " or " + for_more_in_words(denial);
       return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
              ", of which " + to_string(denial.limiting_charged) + " are charged already" +
-             holders_in_words(denial) + reserved_in_words(denial, denial.limiting_reserved) + "; " +
-             (denial.by_jobs ? kEndAJob : "give memory back") + " or " + for_more_in_words(denial);
+             holders_in_words(denial) + reserved_in_words(denial, denial.limiting_reserved) +
+             kept_in_words(denial) + "; " + (denial.by_jobs ? kEndAJob : "give memory back") + " or " +
+             for_more_in_words(denial);
     case Denial::Reason::kDebt:
       return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
              owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +
              "; give back what is over it";
     case Denial::Reason::kPoolSize:
+      if (!denial.limiting_kept.is_zero())
+        return owner_in_words(denial) + " is " + to_string(denial.limiting_limit) + ", of which " +
+               to_string(denial.limiting_kept) + " are guaranteed to others below it: ask for " +
+               to_string(denial.limiting_limit - denial.limiting_kept) +
+               " at most, or ask the administrator for a higher limit or lower guarantees there";
       return "the whole pool of the device is " + to_string(denial.pool) + ", of which " +
              to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
              to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);

@@ -50,10 +50,13 @@ struct Denial {
   Bytes slice_limit;
   Quota quota;
   Bytes charged;                ///< to the tenant
-  std::string limiting_tenant;  ///< owner of the limit, of kTenantLimit and kDebt
+  std::string limiting_tenant;  ///< owner of the limit, of kTenantLimit, kDebt and kPoolSize
   Limit limit = Limit::kTenants;
   Bytes limiting_limit;
   Bytes limiting_charged;
+  /// Of `limiting_limit`, for guarantees of others below its owner: of kTenantLimit what they have not used,
+  /// of kPoolSize all. Zero for kPoolSize: no limit is in the way, but the pool.
+  Bytes limiting_kept;
   Bytes limiting_reserved;  ///< of `limiting_charged`: reserved by jobs and not used
   Bytes reserved;           ///< of `charged`: the same
   bool by_jobs = false;     ///< the limit would have room if other jobs had reserved no more than they use

@@ -89,7 +89,9 @@ Loop::Loop(Options options)
       deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
       journal_retry_(io_),
       grace_(io_),
-      broadcast_(io_) {}
+      broadcast_(io_) {
+  events_.begin(std::move(options.history), std::chrono::system_clock::now());
+}
 
 Loop::~Loop() {
   if (thread_.joinable()) {

@@ -49,6 +49,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     std::optional<Journal::Content> before{};  ///< the previous broker's journal
     std::map<LeaseId, KeptDescriptor> kept{};  ///< descriptors of its loans
     const DescriptorStore* store = nullptr;    ///< for descriptors of loans; outlives the loop
+    std::unique_ptr<EventHistory> history{};   ///< of the broker before, and for the next; null: none
   };
   /// Errors  kNotFound: a device of the policy that the driver does not show; and as Journal::begin().
   static Result<std::unique_ptr<Loop>> create(Options options);

@@ -18,18 +18,34 @@ void cut(std::string& words) {
 
 }  // namespace
 
+void EventLog::begin(std::unique_ptr<EventHistory> history, core::WallTime wall) {
+  history_ = std::move(history);
+  if (history_ == nullptr) return;
+  for (auto& event : history_->read(wall)) keep(std::move(event));
+  if (kept_.empty()) return;
+  sequence_ = kept_.back()->sequence;
+  last_ = kept_.back()->time;
+}
+
+void EventLog::keep(std::shared_ptr<const core::LoggedEvent> event) {
+  kept_.push_back(std::move(event));
+  if (kept_.size() > kMostKept) kept_.pop_front();
+}
+
 void EventLog::add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
                    core::WallTime wall) {
+  EventHistory::Events all;
   for (core::Event& event : events) {
     cut(event.words);
     const auto ago = std::chrono::duration_cast<core::WallTime::duration>(now - event.at);
     last_ = std::max(last_, wall - ago);
     auto logged =
         std::make_shared<const core::LoggedEvent>(core::LoggedEvent{++sequence_, last_, std::move(event)});
-    kept_.push_back(logged);
-    if (kept_.size() > kMostKept) kept_.pop_front();
+    keep(logged);
     tell(logged, broker);
+    all.push_back(std::move(logged));
   }
+  if (history_ != nullptr) history_->add(all);
 }
 
 void EventLog::tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker) {

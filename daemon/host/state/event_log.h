@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/core/broker/executor.h"
+#include "daemon/host/state/event_history.h"
 
 namespace gpumem::host {
 
@@ -15,6 +16,8 @@ class EventLog {
   static constexpr std::size_t kMostKept = 10'000;
   static constexpr std::size_t kMostWords = 1024;  ///< bytes; longer ones are cut
 
+  /// Goes on where `history` ends, and adds to it; null: it begins, and ends with this broker.
+  void begin(std::unique_ptr<EventHistory> history, core::WallTime wall);
   /// Appends events of the core, with the time of both clocks.
   void add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
            core::WallTime wall);
@@ -26,10 +29,12 @@ class EventLog {
   void close();
 
  private:
+  void keep(std::shared_ptr<const core::LoggedEvent> event);
   void tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker);
 
   std::deque<std::shared_ptr<const core::LoggedEvent>> kept_;
   std::vector<std::shared_ptr<core::EventWatcher>> watchers_;
+  std::unique_ptr<EventHistory> history_;
   std::uint64_t sequence_ = 0;
   core::WallTime last_{};
   bool closed_ = false;

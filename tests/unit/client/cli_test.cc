@@ -200,8 +200,8 @@ TEST(TenantsView, ShowsABarOnATerminalOnly) {
   tenant->set_limit(10 * kGiB);
   tenant->set_guarantee(5 * kGiB);
   tenant->set_charged(5 * kGiB);
-  EXPECT_NE(tenants_text(list, true).find("[##########|..........]"), std::string::npos);
-  EXPECT_EQ(tenants_text(list, false).find('['), std::string::npos);
+  EXPECT_NE(tenants_text(list, {.is_terminal = true}).find("[##########|..........]"), std::string::npos);
+  EXPECT_EQ(tenants_text(list).find('['), std::string::npos);
   EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 10 * kGiB);
 }
 
@@ -221,7 +221,7 @@ TEST(TenantsView, ShowsThoseWhoBelongToAnotherBelowIt) {
   add_tenant(list, "carl", "team");
   add_tenant(list, "lab", "");
   add_tenant(list, "team", "lab");
-  const std::string text = tenants_text(list, false);
+  const std::string text = tenants_text(list);
   const auto line = [&](const std::string& name) { return text.find("\n" + name + " "); };
   for (const char* name : {"bob", "lab", "  ann", "  team", "    carl"})
     ASSERT_NE(line(name), std::string::npos) << text;
@@ -236,12 +236,12 @@ TEST(TenantsView, ShowsBurstAndDebtWhereThereIsAny) {
   v1::ListTenantsResponse list;
   add_tenant(list, "ann", "");
   v1::TenantUsage& bob = add_tenant(list, "bob", "");
-  EXPECT_EQ(tenants_text(list, false).find("BURST"), std::string::npos);
-  EXPECT_EQ(tenants_text(list, false).find("DEBT"), std::string::npos);
+  EXPECT_EQ(tenants_text(list).find("BURST"), std::string::npos);
+  EXPECT_EQ(tenants_text(list).find("DEBT"), std::string::npos);
   bob.set_debt(3 * kGiB);
-  EXPECT_NE(tenants_text(list, false).find("DEBT"), std::string::npos);
-  EXPECT_NE(tenants_text(list, false).find("3GiB"), std::string::npos);
-  EXPECT_EQ(tenants_text(list, false).find("BURST"), std::string::npos);
+  EXPECT_NE(tenants_text(list).find("DEBT"), std::string::npos);
+  EXPECT_NE(tenants_text(list).find("3GiB"), std::string::npos);
+  EXPECT_EQ(tenants_text(list).find("BURST"), std::string::npos);
 }
 
 TEST(UsageBar, StaysInItsBounds) {
@@ -288,7 +288,7 @@ TEST(WhyView, TellsTheLastDenialsWhereNothingWaits) {
 
 TEST(WhyView, OfAUserWithoutASessionTellsTheQuotaThatWouldHold) {
   v1::ExplainResponse why;
-  why.set_tenant("uid:7");
+  why.set_tenant("uid:1999990000");
   why.set_newcomer(true);
   v1::Standing& standing = *why.add_devices();
   standing.set_device("GPU-0");
@@ -296,7 +296,7 @@ TEST(WhyView, OfAUserWithoutASessionTellsTheQuotaThatWouldHold) {
   standing.set_available(kGiB);
   standing.set_weight(100);
   EXPECT_EQ(why_text(why),
-            "tenant uid:7 has no session now; what [default] says would hold\n\n"
+            "tenant uid:1999990000 has no session now; what [default] says would hold\n\n"
             "GPU-0\n  would have at most 8GiB; guarantee 0B, weight 100, priority 0\n"
             "  could be granted now: 1GiB\n\nno request waits\n");
   EXPECT_EQ(why_json(why)["newcomer"], true);

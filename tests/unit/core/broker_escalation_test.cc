@@ -9,6 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 
@@ -84,7 +85,10 @@ TEST_F(BrokerEscalation, EndsTheSessionThatWasAskedFirstKindlyThenNot) {
   EXPECT_TRUE(machine->is_granted(id));
   machine->pass_in_steps(seconds(60));
   EXPECT_EQ(machine->signals.size(), 2u);
-  EXPECT_EQ(machine->events_of(Event::Kind::kTerminating).size(), 1u);
+  const auto terminating = machine->events_of(Event::Kind::kTerminating);
+  ASSERT_EQ(terminating.size(), 1u);
+  EXPECT_THAT(terminating[0].words, HasSubstr("others wait for what they are guaranteed, and it did not give "
+                                              "back the "));
   EXPECT_EQ(machine->events_of(Event::Kind::kKilling).size(), 1u);
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
 }

@@ -11,6 +11,7 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Reason = Denial::Reason;
 
 // A lab of ann and bob, of at most 48 MiB of the 64 MiB, 16 of which are ann's for sure; cid is alone.
@@ -108,6 +109,26 @@ TEST_F(BrokerExplain, NamesTheLimitThatStandsInTheWayAndWhatWouldHelp) {
   ASSERT_EQ(denial.holders.size(), 1u);
   EXPECT_EQ(denial.holders[0].session, bob);
   EXPECT_EQ(denial.holders[0].charged, mebibytes(24));
+}
+
+TEST_F(BrokerExplain, NamesTheLimitAndTheGuaranteesBelowItWhereLessThanTheLimitCanNeverBeHad) {
+  const RequestId id = machine.grow(bob, machine.slice(bob), mebibytes(34), seconds(9));
+  const Denial& denial = machine.denial(id);
+  EXPECT_EQ(denial.reason, Reason::kPoolSize);
+  EXPECT_THAT(explain(denial),
+              HasSubstr("the limit of 'lab', which it belongs to, is 48MiB, of which 16MiB are guaranteed to "
+                        "others below it: ask for 32MiB at most"));
+  EXPECT_THAT(explain(denial), Not(HasSubstr("64MiB")));
+  EXPECT_TRUE(machine.is_granted(machine.grow(bob, machine.slice(bob), mebibytes(32), seconds(9))));
+}
+
+TEST_F(BrokerExplain, NamesWhatIsKeptBelowALimitThatWouldHaveRoomWithoutIt) {
+  machine.get(bob, machine.slice(bob), mebibytes(24));
+  const RequestId id = machine.grow(bob, machine.slice(bob), mebibytes(10));
+  EXPECT_EQ(machine.denial(id).limiting_kept, mebibytes(16));
+  EXPECT_THAT(explain(machine.denial(id)),
+              AllOf(HasSubstr("of 48MiB, of which 24MiB are charged already"),
+                    HasSubstr("and 16MiB are kept for guarantees of others below it; give memory back")));
 }
 
 TEST_F(BrokerExplain, NamesTheSixteenLargestHoldersAlone) {

@@ -45,6 +45,34 @@ TEST_F(BrokerSiblings, AreAskedAndNothingFollows) {
   EXPECT_EQ(machine.asked_of(bob), Bytes{0});
 }
 
+TEST_F(BrokerSiblings, AndWhomAPersonNamesAreAskedUntilTheyHaveGivenSoMuch) {
+  const Peer own{.pid = 1, .uid = 2, .gids = {}, .command = "gpumem"};
+  const Grant first = machine.get(bob, bobs, mebibytes(8));
+  machine.get(bob, bobs, mebibytes(24));
+  const auto ask = [&](const Peer& by, bool is_admin) {
+    return machine.broker.ask_back(bob, "GPU-0", mebibytes(12), {by, is_admin}, machine.now);
+  };
+  const Peer other{.pid = 1, .uid = 9, .gids = {}, .command = "gpumem"};
+  EXPECT_EQ(ask(other, false).error().code, Code::kPermissionDenied);
+  ASSERT_EQ(ask(own, false)->bytes, mebibytes(12));
+  machine.collect();
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(12));
+  EXPECT_THAT(machine.events_of(Event::Kind::kPressure).at(0).words,
+              testing::HasSubstr("uid 2 has asked for it (pid 1, gpumem)"));
+  ASSERT_TRUE(machine.give_back(bob, bobs, first));
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(4));
+  machine.say_spent(bob);
+  EXPECT_EQ(machine.asked_of(bob), Bytes{0}) << "it has no more";
+  ASSERT_TRUE(ask(other, true));
+  machine.collect();
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(12)) << "of what it has now";
+  machine.pass_in_steps(seconds(60));
+  EXPECT_EQ(machine.asked_of(bob), Bytes{0}) << "for a minute";
+  EXPECT_TRUE(machine.signals.empty());
+  machine.die(bob);
+  EXPECT_EQ(ask(other, true).error().code, Code::kNotFound);
+}
+
 TEST_F(BrokerSiblings, AreAskedOneAfterTheOtherAsTheyHaveNothing) {
   const SessionId other = machine.connect(2);
   machine.get(bob, bobs, mebibytes(40));

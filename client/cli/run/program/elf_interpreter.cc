@@ -19,7 +19,7 @@ std::filesystem::path found_in_path(const std::string& program) {
   if (program.find('/') != std::string::npos || folders == nullptr) return program;
   std::istringstream list(folders);
   for (std::string folder; std::getline(list, folder, ':');) {
-    const auto file = std::filesystem::path(folder) / program;
+    auto file = std::filesystem::path(folder) / program;
     std::error_code failed;
     if (std::filesystem::is_regular_file(file, failed) && ::access(file.c_str(), X_OK) == 0) return file;
   }

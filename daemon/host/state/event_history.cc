@@ -1,0 +1,206 @@
+#include "daemon/host/state/event_history.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/time_format.h"
+
+namespace gpumem::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using core::Event;
+using core::LoggedEvent;
+
+// The thread wakes ten times a second at most.
+constexpr auto kPause = std::chrono::milliseconds(100);
+constexpr std::size_t kPiece = std::size_t{1} << 16;
+
+std::string line_of(const LoggedEvent& logged, const std::vector<std::string>& devices) {
+  const Event& event = logged.event;
+  const Json json{
+      {"time", to_rfc3339(logged.time, Precision::kMicroseconds)},
+      {"kind", core::name_of(event.kind)},
+      {"tenant", event.tenant},
+      {"session", event.session.value},
+      {"job", event.job.value},
+      {"device", event.device ? devices.at(*event.device) : ""},
+      {"bytes", event.bytes.count},
+      {"request", event.request.value},
+      {"waited_ms", core::to_milliseconds(event.waited)},
+      {"within_ms",
+       event.deadline == core::TimePoint{} ? 0 : core::to_milliseconds(event.deadline - event.at)},
+      {"pid", event.pid},
+      {"words", event.words}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Event::Kind> kind_of(const std::string& name) {
+  for (std::size_t i = 0; i < core::kEventKinds; ++i)
+    if (core::name_of(static_cast<Event::Kind>(i)) == name) return static_cast<Event::Kind>(i);
+  return std::nullopt;
+}
+
+core::Duration milliseconds_in(const Json& json, const char* key) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  return std::chrono::milliseconds(std::min(json.at(key).get<std::uint64_t>(), kMost));
+}
+
+// Nothing: damaged, or another version has written it.
+std::optional<LoggedEvent> event_of(const std::string& line, const std::vector<std::string>& devices) try {
+  const Json json = Json::parse(line);
+  const auto time = parse_rfc3339(json.at("time").get<std::string>());
+  const auto kind = kind_of(json.at("kind").get<std::string>());
+  if (!time || !kind) return std::nullopt;
+  LoggedEvent logged{0, *time, {}};
+  Event& event = logged.event;
+  event.kind = *kind;
+  event.tenant = json.at("tenant").get<std::string>();
+  event.session = SessionId{json.at("session").get<std::uint64_t>()};
+  event.job = core::CommandJobId{json.at("job").get<std::uint64_t>()};
+  const auto device = std::ranges::find(devices, json.at("device").get<std::string>());
+  if (device != devices.end()) event.device = static_cast<core::DeviceIndex>(device - devices.begin());
+  event.bytes = Bytes{json.at("bytes").get<std::uint64_t>()};
+  event.request = RequestId{json.at("request").get<std::uint64_t>()};
+  event.waited = milliseconds_in(json, "waited_ms");
+  event.deadline = event.at + milliseconds_in(json, "within_ms");
+  event.pid = json.at("pid").get<std::int64_t>();
+  event.words = json.at("words").get<std::string>();
+  return logged;
+} catch (const Json::exception&) {
+  return std::nullopt;
+}
+
+std::size_t size_of(int file) {
+  struct stat found {};
+  return ::fstat(file, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
+}
+
+// The end of a file that something else has made longer.
+std::string read_tail(const std::filesystem::path& file) {
+  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!opened.valid()) return {};
+  const std::size_t size = size_of(opened.get());
+  std::string text(std::min(size, EventHistory::kMostBytes + kPiece), '\0');
+  const ssize_t got = ::pread(opened.get(), text.data(), text.size(), static_cast<off_t>(size - text.size()));
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+}  // namespace
+
+EventHistory::EventHistory(const std::filesystem::path& folder, std::vector<std::string> devices)
+    : file_(folder / "events.log"), older_file_(folder / "events.log.1"), devices_(std::move(devices)) {}
+
+Result<std::unique_ptr<EventHistory>> EventHistory::open(const std::filesystem::path& folder,
+                                                         std::vector<std::string> devices) {
+  std::unique_ptr<EventHistory> history(new EventHistory(folder, std::move(devices)));
+  if (auto opened = history->open_file(); !opened) return opened.error();
+  history->thread_ = std::thread([one = history.get()] { one->write_down(); });
+  return history;
+}
+
+EventHistory::~EventHistory() {
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+// A broker that was killed while it wrote may have left a part of a line.
+Result<void> EventHistory::open_file() {
+  opened_.reset(::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!opened_.valid()) return errno_error(errno, "cannot open " + file_.string());
+  size_ = size_of(opened_.get());
+  char last = '\n';
+  if (size_ != 0 && ::pread(opened_.get(), &last, 1, static_cast<off_t>(size_ - 1)) == 1 && last != '\n')
+    return write_lines("\n");
+  return {};
+}
+
+EventHistory::Events EventHistory::read(core::WallTime now) const {
+  Events events;
+  std::size_t unreadable = 0;
+  std::istringstream lines(read_tail(older_file_) + read_tail(file_));
+  for (std::string line; std::getline(lines, line);) {
+    auto event = event_of(line, devices_);
+    if (!event) ++unreadable;
+    if (!event || event->time < now - kLife) continue;
+    event->sequence = events.size() + 1;
+    event->time = std::min(event->time, now);
+    if (!events.empty()) event->time = std::max(event->time, events.back()->time);
+    events.push_back(std::make_shared<const LoggedEvent>(std::move(*event)));
+  }
+  if (unreadable != 0)
+    spdlog::warn("{}: {} lines cannot be read and are left out of the events", file_.string(), unreadable);
+  return events;
+}
+
+void EventHistory::add(const Events& events) {
+  const MutexLock lock(mutex_);
+  const bool is_asleep = unwritten_.empty();
+  for (const auto& event : events)
+    if (unwritten_.size() < kMostUnwritten) unwritten_.push_back(event);
+  if (is_asleep) changed_.notify_all();
+}
+
+void EventHistory::write_down() {
+  bool is_failing = false;
+  for (;;) {
+    Unwritten events;
+    {
+      const MutexLock lock(mutex_);
+      while (unwritten_.empty() && !closed_) changed_.wait(mutex_);
+      const auto pause_end = std::chrono::steady_clock::now() + kPause;
+      while (!closed_ && std::chrono::steady_clock::now() < pause_end) changed_.wait_until(mutex_, pause_end);
+      events.swap(unwritten_);
+    }
+    if (events.empty()) return;
+    const auto written = write(events);
+    if (!written && !is_failing)
+      spdlog::warn("events are not kept for the next broker, until this is mended: {}",
+                   written.error().message);
+    is_failing = !written;
+  }
+}
+
+Result<void> EventHistory::write(const Unwritten& events) {
+  std::string lines;
+  for (const auto& event : events) {
+    lines += line_of(*event, devices_);
+    if (lines.size() < kPiece && event != events.back()) continue;
+    if (auto written = write_lines(lines); !written) return written;
+    lines.clear();
+  }
+  return {};
+}
+
+// A line that is written in part is taken back.
+Result<void> EventHistory::write_lines(const std::string& lines) {
+  if (size_ >= kMostBytes)
+    if (auto begun = begin_next_file(); !begun) return begun.error();
+  const auto written = write_all(opened_.get(), lines);
+  if (written) {
+    size_ += lines.size();
+    return {};
+  }
+  if (::ftruncate(opened_.get(), static_cast<off_t>(size_)) != 0) size_ = size_of(opened_.get());
+  return written.error().in(file_.string());
+}
+
+Result<void> EventHistory::begin_next_file() {
+  if (::rename(file_.c_str(), older_file_.c_str()) != 0)
+    return errno_error(errno, "cannot rename " + file_.string());
+  return open_file();
+}
+
+}  // namespace gpumem::host
