@@ -10,13 +10,9 @@ given=$(realpath "$1")
 . "$here/service/packages.sh"
 state=$root/var/lib/my-server
 
-# documented HEADING LANGUAGE [BEGIN]: the first block of code in that language below the heading, or that which begins so.
+# documented HEADING LANGUAGE: the first block of code in that language below the heading.
 documented() {
-  sed -n "/^## $1\$/,\$p" "$here/../../docs/run.md" | awk -v fence="\`\`\`$2" -v begin="${3:-}" '
-    inside && /^```$/ { exit }
-    inside { print }
-    before && index($0, begin) == 1 { inside = 1; print }
-    { before = $0 == fence }'
+  sed -n "/^## $1\$/,\$p" "$here/../../docs/run.md" | sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" | sed '1d;/^```$/,$d'
 }
 server_said() { [ -f "$state/said" ] && [ "$(grep -c "^$1\$" "$state/said")" = "${2:-1}" ]; }
 nobody_borrows() { [ "$(inside gpumem ps --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["sessions"]))')" = 0 ]; }
@@ -136,43 +132,9 @@ contained() {
   await 'the memory' nobody_borrows
 }
 
-# By a user without rights, as root of the container. crun wants cgroups of one hierarchy.
-contained_rootless() {
-  local driver program
-  for program in podman crun newuidmap; do
-    [ -x "$root/usr/bin/$program" ] || { printf 'gpumem: skipped: rootless Podman: no %s\n' "$program"; return; }
-  done
-  inside useradd --create-home --groups gpumem ann
-  state=$root/home/ann/said
-  inside install -d -o ann "${state#"$root"}"
-  driver=$(dirname "$(readlink -f "$root/run/gpumemd/driver/libcuda.so.1")")
-  mkdir -p "$root/etc/cdi"
-  cat > "$root/etc/cdi/nvidia.json" <<json
-{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {
-  "env": ["GPUMEM_REAL_LIBCUDA=/run/gpumemd/driver", "STATE_DIRECTORY=/var/lib/my-server"],
-  "mounts": [{"hostPath": "$driver", "containerPath": "$driver", "options": ["ro", "bind"]},
-             {"hostPath": "/dev/shm", "containerPath": "/dev/shm", "options": ["rw", "bind"]},
-             {"hostPath": "${state#"$root"}", "containerPath": "/var/lib/my-server", "options": ["rw", "bind"]}]}}]}
-json
-  { echo 'tar -C /var/lib/images/my-image -c . |
-      podman import -q --change CMD=/usr/bin/python3,-S,/usr/bin/my-server - my-image'
-    documented 'In a container' '' podman; } > "$root/opt/run-podman.sh"
-  # shellcheck disable=SC2016  # the inner shell's
-  inside unshare --mount bash -ec 'umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; mount --make-rshared /
-    exec runuser -u ann -- env -C / HOME=/home/ann STORAGE_DRIVER=vfs bash -e /opt/run-podman.sh' > "$work/said" 2>&1 &
-  local container=$!
-  await 'the program in the container' server_said 'sockets none'
-  server_said 'held 8192' || fail "the limit does not hold: $(cat "$state/said")"
-  inside gpumem ps > "$work/shown"
-  grep my-image "$work/shown" | grep -q "$(inside id -u ann)" || fail "it is not charged to its user: $(cat "$work/shown")"
-  inside pkill -TERM -u ann -f /usr/bin/my-server
-  wait "$container" || fail "the container failed: $(cat "$work/said")"
-  await 'the memory' nobody_borrows
-}
-
 boot
 provide_packages
-for phase in installed started_by_the_drop_in watched stopped restarted contained contained_rootless; do
+for phase in installed started_by_the_drop_in watched stopped restarted contained; do
   step "$phase"
   "$phase"
 done
