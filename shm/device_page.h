@@ -32,8 +32,8 @@ struct DeviceListing {
   std::uint64_t broker;         ///< its pid
   std::uint64_t pid_namespace;  ///< inode of /proc/self/ns/pid: all pids are of this namespace
   std::uint64_t process_count;
-  std::array<ListedProcess, kMaxListedProcesses>
-      processes;  ///< those with the most memory, if there are more
+  /// Those with the most memory, if there are more.
+  std::array<ListedProcess, kMaxListedProcesses> processes;
 };
 
 /// Written by the broker alone, which holds a write lock (F_OFD_SETLK) on the file as long as it lives.

@@ -22,7 +22,7 @@ Result<std::string> show_status(const Monitor& monitor, const Style& style) {
   const auto regions = monitor.regions("");
   if (!regions) return regions.error();
   if (!style.json)
-    return status_text(*status, now(), layout_for(monitor, style.is_long)) + regions_summary(*regions);
+    return status_text(*status, now(), layout_for(*status, style.is_long)) + regions_summary(*regions);
   Json json = status_json(*status, now());
   json["regions"] = regions_summary_json(*regions);
   return json_text(json);
@@ -64,16 +64,20 @@ constexpr std::array<Listing, 4> kListings{{
 
 }  // namespace
 
-Layout layout_for(const Monitor& monitor, bool is_long) {
+Layout layout_for(const v1::GetStatusResponse& status, bool is_long) {
   Layout layout = Layout::of_output(is_long);
-  if (!is_long) layout.devices = lent_devices(monitor);
+  for (const v1::DeviceStatus& device : status.devices()) layout.devices.push_back(device.uuid());
   return layout;
 }
 
+Layout layout_for(const Monitor& monitor, bool is_long) {
+  return layout_for(is_long ? v1::GetStatusResponse{} : monitor.status().value_or(v1::GetStatusResponse{}),
+                    is_long);
+}
+
 std::string find_tenant(const Monitor& monitor, const std::string& text) {
-  if (text.empty() || unknown_tenants(monitor, {text}).empty()) return text;
-  const auto user = find_user(text);
-  return user && text != std::to_string(*user) ? "uid:" + std::to_string(*user) : text;
+  const bool is_tenant = text.empty() || unknown_tenants(monitor, {text}).empty();
+  return is_tenant ? text : tenant_of_user(text);
 }
 
 void clear_screen() {

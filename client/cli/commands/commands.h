@@ -27,7 +27,8 @@ struct Style {
   SessionsChoice sessions{};
 };
 
-/// Of standard output, with the devices that the broker lends.
+/// Of standard output, with the devices that the broker lends; with none if it does not answer.
+Layout layout_for(const v1::GetStatusResponse& status, bool is_long);
 Layout layout_for(const Monitor& monitor, bool is_long);
 
 /// The tenant that `text` names: a tenant as it is, or the name of a user without a tenant, who is `uid:N`.

@@ -53,11 +53,9 @@ Result<v1::ListQuotasResponse> list_quotas(const std::filesystem::path& folder) 
 }
 
 // A device that is not lent any more may have a quota: of such a one the whole UUID is needed.
-Result<std::string> device_of_quota(const std::filesystem::path& runtime_folder, const std::string& text) {
+Result<std::string> device_of_quota(const Monitor& monitor, const std::string& text) {
   constexpr std::size_t kUuid = 40;
-  auto monitor = Monitor::connect(runtime_folder);
-  if (!monitor) return monitor.error();
-  const auto status = monitor->status();
+  const auto status = monitor.status();
   if (!status) return status.error();
   auto found = find_device(*status, text);
   if (found || text.size() >= kUuid) return found ? *found : text;
@@ -74,8 +72,7 @@ struct Arguments {
 // The tenant of the quotas that `text` names, as find_tenant().
 std::string tenant_in(const v1::ListQuotasResponse& quotas, const std::string& text) {
   const bool is_tenant = std::ranges::count(quotas.quotas(), text, &v1::QuotaInfo::tenant) != 0;
-  const auto user = is_tenant ? std::nullopt : find_user(text);
-  return user && text != std::to_string(*user) ? "uid:" + std::to_string(*user) : text;
+  return is_tenant ? text : tenant_of_user(text);
 }
 
 Result<std::string> list(const std::filesystem::path& folder, const Arguments& arguments) {
@@ -100,8 +97,10 @@ Result<std::string> list(const std::filesystem::path& folder, const Arguments& a
 // Based on the revision that is in force now, if none is given.
 Result<std::string> change(const std::filesystem::path& folder, const Arguments& arguments) {
   v1::SetQuotaRequest request = arguments.request;
+  auto monitor = Monitor::connect(folder);  // before anything is changed
+  if (!monitor) return monitor.error();
   if (!request.device().empty()) {
-    auto device = device_of_quota(folder, request.device());
+    auto device = device_of_quota(*monitor, request.device());
     if (!device) return device.error();
     request.set_device(*device);
   }
@@ -112,8 +111,6 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
   if (!changed) return changed.error();
   if (arguments.flags.json) return json_text(quota_change_json(*changed));
-  auto monitor = Monitor::connect(folder);
-  if (!monitor) return monitor.error();
   const bool any = changed->revision() != request.revision();
   return any ? quota_change_text(*changed, layout_for(*monitor, arguments.flags.is_long))
              : "nothing was set for tenant '" + request.tenant() + "'" +

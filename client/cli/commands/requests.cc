@@ -22,8 +22,8 @@
 namespace gpumem::cli {
 namespace {
 
-constexpr std::chrono::seconds kRequestTimeout{
-    60};  // the broker may wait for its disk, and for name services
+// The broker may wait for its disk, and for name services.
+constexpr std::chrono::seconds kRequestTimeout{60};
 
 int reload(const std::filesystem::path& folder) {
   const auto reloaded =

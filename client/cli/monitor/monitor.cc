@@ -142,14 +142,6 @@ std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vect
   return unknown;
 }
 
-std::vector<std::string> lent_devices(const Monitor& monitor) {
-  std::vector<std::string> uuids;
-  const auto status = monitor.status();
-  if (!status) return uuids;
-  for (const v1::DeviceStatus& device : status->devices()) uuids.push_back(device.uuid());
-  return uuids;
-}
-
 Result<std::string> find_device(const v1::GetStatusResponse& status, const std::string& text) {
   std::string all;
   std::string found;

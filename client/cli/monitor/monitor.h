@@ -104,9 +104,6 @@ Result<v1::TenantUsage> usage_of(const Monitor& monitor, const std::string& tena
 /// is no tenant yet.
 std::vector<std::string> unknown_tenants(const Monitor& monitor, const std::vector<std::string>& names);
 
-/// The UUIDs of the lent devices, in the order of `gpumem status`; none if the broker does not answer.
-std::vector<std::string> lent_devices(const Monitor& monitor);
-
 /// The UUID of the lent device that `text` means: a UUID, the beginning of one, or its place in `gpumem
 /// status`, from 0 or gpu0. Of `status`, the UUIDs suffice. Errors  kNotFound: none, or more than one; says
 /// which there are.

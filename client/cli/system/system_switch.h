@@ -29,10 +29,10 @@ bool is_system_enabled();
 
 /// Has the loader find the drop-in driver first. After an error system mode is disabled, but if ldconfig has
 /// failed, all is as it was.
-/// Errors  kPermissionDenied: not root. kNotFound: no drop-in driver, or no real one. kFailedPrecondition:
-/// the
-///         real driver has functions that the drop-in one lacks. Or another user may change the drop-in one,
-///         or may not read it. Or another file comes first, or ldconfig fails.
+/// Errors  kPermissionDenied: not root.
+///         kNotFound: no drop-in driver, or no real one.
+///         kFailedPrecondition: the real driver has functions that the drop-in one lacks; another user may
+///         change the drop-in one, or may not read it; another file comes first; ldconfig fails.
 Result<void> enable_system();
 /// Errors  kPermissionDenied: not root; kFailedPrecondition: ldconfig fails, and all is as it was.
 Result<void> disable_system();

@@ -44,6 +44,11 @@ std::optional<uid_t> find_user(const std::string& text) {
   return found != nullptr ? std::optional(entry.pw_uid) : std::nullopt;
 }
 
+std::string tenant_of_user(const std::string& name) {
+  const auto user = find_user(name);
+  return user && name != std::to_string(*user) ? std::string(kUserTenant) + std::to_string(*user) : name;
+}
+
 std::string tenant_text(const std::string& tenant) {
   if (!tenant.starts_with(kUserTenant)) return tenant;
   const auto uid = number_in(std::string_view(tenant).substr(kUserTenant.size()));

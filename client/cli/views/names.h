@@ -18,6 +18,9 @@ std::optional<uid_t> find_user(const std::string& text);
 /// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
 inline std::string short_uuid(const std::string& uuid) { return uuid.substr(0, 12); }
 
+/// `uid:1000`, the tenant of the user of this name; anything else as it is.
+std::string tenant_of_user(const std::string& name);
+
 /// `alice (uid:1000)` for the tenant `uid:1000` of a user with a name; other tenants as they are.
 std::string tenant_text(const std::string& tenant);
 

@@ -80,8 +80,8 @@ class Process : public client::OfProcess {
   CUresult allow_peer(CUdevice owner, CUdevice device);
 
   /// Of the device with this UUID. Before start() it connects to the broker, if has_slice_from_start(); it
-  /// starts no driver. Nothing: no memory is borrowed of the device. The first answer
-  /// of a device decides whether there are figures: a total never changes.
+  /// starts no driver. Nothing: no memory is borrowed of the device. The first answer of a device decides
+  /// whether there are figures: a total never changes.
   std::optional<MemoryFigures> figures(const DeviceMemory::Uuid& uuid);
 
  private:

@@ -12,11 +12,7 @@ void UseProofs::look(Used used) {
 // A fall that was seen once counts, whatever rises later. After a rise, a fall from there counts.
 void UseProofs::note_figure(std::int64_t figure) {
   figure_ = figure;
-  const auto has_fallen = [&](const auto& entry) {
-    const Unproved& one = entry.second;
-    return !one.has_fallen && figure_ <= one.peak - signed_of(one.size) / 2;
-  };
-  while (Unproved* const one = largest(has_fallen)) {
+  while (Unproved* const one = largest_fallen()) {
     one->has_fallen = true;
     note_fall(*one);
   }
@@ -24,11 +20,12 @@ void UseProofs::note_figure(std::int64_t figure) {
 }
 
 // Of several of one size, the last that was given back: whoever lets go late does so soon.
-template <class Condition>
-UseProofs::Unproved* UseProofs::largest(const Condition& holds) {
+UseProofs::Unproved* UseProofs::largest_fallen() {
   Unproved* found = nullptr;
-  for (auto& entry : unproved_)
-    if (holds(entry) && (found == nullptr || found->size <= entry.second.size)) found = &entry.second;
+  for (auto& [lease, one] : unproved_) {
+    const bool is_fallen = !one.has_fallen && figure_ <= one.peak - signed_of(one.size) / 2;
+    if (is_fallen && (found == nullptr || found->size <= one.size)) found = &one;
+  }
   return found;
 }
 

@@ -42,8 +42,7 @@ class UseProofs {
   static std::int64_t signed_of(Bytes bytes) { return static_cast<std::int64_t>(bytes.count); }
   void look(Used used);
   void note_figure(std::int64_t figure);
-  template <class Condition>
-  Unproved* largest(const Condition& holds);
+  Unproved* largest_fallen();
   void note_fall(const Unproved& proved);
 
   std::int64_t own_ = 0;     ///< since the start

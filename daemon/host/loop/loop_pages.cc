@@ -41,8 +41,8 @@ void Loop::publish_devices() {
   if (!pages_) return;
   pages_revisions_.resize(broker_.policy().devices.size(), ~0ULL);
   for (core::DeviceIndex i = 0; i < pages_revisions_.size(); ++i) {
-    if (std::exchange(pages_revisions_[i], broker_.figures_revision(i)) == broker_.figures_revision(i))
-      continue;
+    const std::uint64_t revision = broker_.figures_revision(i);
+    if (std::exchange(pages_revisions_[i], revision) == revision) continue;
     broker_.list(i, listing_);
     pages_->publish(i, listing_);
   }

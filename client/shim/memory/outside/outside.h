@@ -63,7 +63,7 @@ class Outside {
       put_back(name, *piece);
     return freed;
   }
-  /// Ends the charges for what ends with `context`.
+  /// Ends the charges of what ends with `context`.
   void ended(CUcontext context);
   /// What ends with `from` ends with `to` instead.
   void move(CUcontext from, CUcontext to);
