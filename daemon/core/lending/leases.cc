@@ -245,7 +245,7 @@ void Leases::prove_anew(Lease& lease, TimePoint now) {
     }
     state_.imports.set_unproved(lease.id, false);
   }
-  stores_[lease.device].retry_now(now);
+  stores_[lease.device].retry_now(lease.id, now);
 }
 
 std::optional<TimePoint> Leases::next_deadline() const {

@@ -83,7 +83,10 @@ void Store::finish(const JobResult& result, TimePoint now) {
       put_off(attempt, now);
       continue;
     }
-    if (attempt.lease) done_.freed.push_back(attempt.lease);
+    if (attempt.lease) {
+      preferred_.erase(attempt.lease);
+      done_.freed.push_back(attempt.lease);
+    }
     if (attempt.extent.id && !failed.contains(attempt.extent.id)) {
       created.push_back(attempt.extent);
       continue;
@@ -155,6 +158,11 @@ void Store::retry_now(TimePoint now) {
   refill_.hurry(now);
 }
 
+void Store::retry_now(LeaseId lease, TimePoint now) {
+  preferred_.insert(lease);
+  retry_now(now);
+}
+
 bool Store::are_proofs_due(TimePoint now) const {
   return !put_off_.empty() && can_prove() && retry_at_ <= now;
 }
@@ -168,12 +176,18 @@ void Store::retry(Progress& progress, TimePoint now) {
   if (!is_retry_due(now)) return;
   begun_ = true;
   const std::size_t most = can_prove() ? kRetries : 0;
+  if (most != 0 && !preferred_.empty()) {
+    std::ranges::stable_partition(put_off_, [&](const Attempt& one) { return preferred_.contains(one.lease); });
+  }
   const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), most));
   Flight flight{.attempts = {put_off_.begin(), end}};
   put_off_.erase(put_off_.begin(), end);
   if (!put_off_.empty()) retry_at_ = now + pause_;
   std::vector<Job::Step> steps;
-  for (Attempt& attempt : flight.attempts) steps.push_back(begin_proof(attempt, false));
+  for (Attempt& attempt : flight.attempts) {
+    preferred_.erase(attempt.lease);
+    steps.push_back(begin_proof(attempt, false));
+  }
   const bool refills = refill_.is_due(now);
   if (refills && (refill_.serves_request() || is_promised_)) {
     begin_urgent_refill(progress);

@@ -58,6 +58,20 @@ TEST_F(StoreTest, QuarantinesOnlyTheLeaseThatIsHeldOnTo) {
   EXPECT_EQ(freed, std::set{LeaseId{2}});
 }
 
+TEST_F(StoreTest, ProvesFirstWhatAProcessThatIsGoneHasKnown) {
+  run();
+  const auto hostile = lend(RequestId{1}, mebibytes(2));
+  const auto known = lend(RequestId{2}, mebibytes(2));
+  take_back(hostile, 1);
+  take_back(known, 2);
+  run();
+  ASSERT_EQ(quarantined.size(), 2u);
+  let_go(known);
+  store.retry_now(LeaseId{2}, now);
+  run();
+  EXPECT_EQ(freed, std::set{LeaseId{2}}) << "the memory that it let go of is no proof for another's lease";
+}
+
 TEST_F(StoreTest, RetriesQuarantinedLeasesThoughOtherJobsEndAllTheTime) {
   run();
   const auto held = lend(RequestId{1}, mebibytes(2));
