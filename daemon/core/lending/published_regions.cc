@@ -77,7 +77,8 @@ Result<RegionId> PublishedRegions::publish(const Session& session, Publish reque
   return published;
 }
 
-// An importer by a handle, or by a region that is not sealed, can write to the memory.
+// An importer by a handle, or by a region that is not sealed, can write to the memory as long as its process
+// lives: it may keep the mapping that it says it has released.
 Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const Publish& terms) const {
   for (const LeaseId id : ids) {
     const std::set<RegionId>& there = regions_.of(id);
@@ -86,9 +87,11 @@ Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const
                    words_of(regions_.at(*there.begin())) + " is of the same memory and is " +
                        (terms.sealed ? "not " : "") + "sealed: regions of one memory all are, or none is"};
     }
-    if (terms.sealed && there.empty() && is_used(state_.imports.find(id))) {
+    const Imports::Shared* const shared = state_.imports.find(id);
+    if (terms.sealed && there.empty() && shared != nullptr && !shared->users.empty()) {
       return Error{Code::kFailedPrecondition,
-                   "other processes have imported this memory, and can write to it: it cannot be sealed"};
+                   "other processes have imported this memory. Until they end they can write to it, whatever "
+                   "they say: seal other memory"};
     }
   }
   return {};

@@ -98,6 +98,8 @@ TEST_F(BrokerRegionSeal, MemoryThatOthersCanWriteToIsNotSealed) {
   EXPECT_EQ(publish("weights", true).error().code, Code::kFailedPrecondition);
   ASSERT_TRUE(machine.broker.release_import(mate, {imported->id}, machine.now));
   machine.collect();
+  EXPECT_EQ(publish("weights", true).error().code, Code::kFailedPrecondition) << "it may only say so";
+  machine.die(mate);
   EXPECT_TRUE(publish("weights", true));
 }
 
