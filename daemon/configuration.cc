@@ -14,6 +14,7 @@ void add_test_options(CLI::App& app, Options& options) {
   app.add_flag("!--without-peer-pidfd", options.kernel.peer_pidfd)->group("");
   app.add_option("--process-dir", options.kernel.pods.processes)->group("");
   app.add_option("--display-dir", options.display_folder)->group("");
+  app.add_option("--subuid-file", options.subuid_file)->group("");
   app.add_option_function<int>("--api-idle-ms",
                                [&](int count) { options.api_idle = std::chrono::milliseconds(count); })
       ->group("");

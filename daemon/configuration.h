@@ -23,8 +23,9 @@ struct Options {
   std::string simulate;        ///< empty: the machine's own driver
   std::filesystem::path driver_folder;
   LogOptions log;
-  std::filesystem::path display_folder;  ///< as host::cards_with_display(); tests have their own
-  host::KernelFeatures kernel;           ///< for tests: without what older kernels lack
+  std::filesystem::path display_folder;               ///< as host::cards_with_display(); tests have their own
+  std::filesystem::path subuid_file = "/etc/subuid";  ///< tests have their own
+  host::KernelFeatures kernel;                        ///< for tests: without what older kernels lack
   std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
   std::chrono::milliseconds look_again = std::chrono::minutes(1);  ///< between two looks for what is missing
 };

@@ -177,6 +177,8 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
   host::Accounts accounts = host::look_up(config);
   options_.kernel.pods.cgroup_root = config.kubernetes.cgroup_root;
   options_.kernel.pods.looks = config.kubernetes.look_for_pods;
+  subordinates_.read();
+  options_.kernel.subordinates = &subordinates_;
   auto driver = driver_folder();
   if (!driver) return driver.error();
   auto machine = find_machine(*driver, options_.display_folder);
@@ -250,6 +252,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                         .devices = {},
                                         .period = config.reconcile,
                                         .pods = options_.kernel.pods,
+                                        .subordinates = &subordinates_,
                                         .runtime_folder = folder_.path(),
                                         .display_folder = options_.display_folder};
   for (const core::DevicePolicy& device : policy.devices) {
@@ -335,6 +338,7 @@ void Daemon::refuse_reloads() {
 Result<void> Daemon::read_again() {
   auto config = read_config(options_);
   if (!config) return config.error();
+  subordinates_.read();
   host::Accounts accounts = host::look_up(*config, in_force_);
   if (auto known = known_accounts_.check(accounts); !known) return known.error();
   if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
@@ -360,7 +364,9 @@ void Daemon::follow_accounts(const host::Config& config, host::Accounts accounts
   in_force_ = config;
 }
 
-void Daemon::look_for_accounts() {
+void Daemon::look_again() {
+  subordinates_.read();
+  if (accounts_.missing.empty()) return;
   host::Config config = in_force_;
   host::Accounts accounts = host::look_up(config, in_force_);
   if (accounts.missing == accounts_.missing) return;

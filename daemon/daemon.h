@@ -15,6 +15,7 @@
 #include "daemon/host/sockets/peer.h"
 #include "daemon/host/state/runtime_folder.h"
 #include "daemon/host/state/service_manager.h"
+#include "daemon/host/system/subordinate_ids.h"
 #include "daemon/lane/session_calls.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/server.h"
@@ -42,10 +43,9 @@ class Daemon {
   /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
   /// error the old one stays in force. Answers those who have asked for it. Errors  as check_config().
   Result<void> reload();
-  /// Whether this machine lacks an account that the configuration names.
-  bool lacks_accounts() const { return !accounts_.missing.empty(); }
-  /// Looks for missing accounts again, and puts those that have come in force.   Blocks.
-  void look_for_accounts();
+  /// Looks again for accounts that the configuration names and this machine lacks, and for users of
+  /// containers. Puts what has come in force.   Blocks.
+  void look_again();
 
  private:
   Daemon(Options options, host::RuntimeFolder folder)
@@ -80,6 +80,7 @@ class Daemon {
   host::Accounts accounts_;
   host::KnownAccounts known_accounts_;
   host::Administrators administrators_;
+  host::SubordinateIds subordinates_;
   host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it

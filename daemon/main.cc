@@ -22,13 +22,13 @@ sigset_t block_signals() {
   return signals;
 }
 
-// The next signal; 0: it is time to look for accounts again.
-int await(const sigset_t& signals, bool lacks_accounts, std::chrono::milliseconds look_again) {
+// The next signal; 0: it is time for Daemon::look_again().
+int await(const sigset_t& signals, std::chrono::milliseconds look_again) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(look_again);
   const timespec pause{.tv_sec = seconds.count(),
                        .tv_nsec = std::chrono::nanoseconds(look_again - seconds).count()};
   for (;;) {
-    const int signal = ::sigtimedwait(&signals, nullptr, lacks_accounts ? &pause : nullptr);
+    const int signal = ::sigtimedwait(&signals, nullptr, &pause);
     if (signal > 0) return signal;
     if (errno == EAGAIN) return 0;
   }
@@ -88,8 +88,8 @@ int main(int argc, char** argv) {
   if (!*daemon) return 0;
   manager.ready();
   for (bool goes_on = true; goes_on;) {
-    switch (await(signals, (*daemon)->lacks_accounts(), options.look_again)) {
-      case 0: (*daemon)->look_for_accounts(); break;
+    switch (await(signals, options.look_again)) {
+      case 0: (*daemon)->look_again(); break;
       case SIGHUP: reload(**daemon, manager); break;
       case SIGUSR2: upgrade(*daemon, manager, successor); break;
       default: goes_on = false;

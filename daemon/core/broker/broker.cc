@@ -25,18 +25,25 @@ Broker::Broker(Policy policy) : state_(std::move(policy)) {
 
 // ---- Sessions ----
 
-Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job) {
+Result<SessionId> Broker::open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job,
+                                       bool is_admin) {
   if (auto right = check_label(label); !right) return right.error();
   const Policy& policy = state_.policy;
   if (state_.draining) return Error{Code::kUnavailable, "the broker is stopping"};
   if (!state_.stopped_lending.empty()) return Error{Code::kUnavailable, state_.stopped_lending};
-  const std::size_t clients = state_.sessions.size() - state_.detached_sessions.size();
-  if (clients >= policy.max_sessions) {
-    return refusal(Bound::kSessions, "the broker has " + std::to_string(clients) +
-                                         " sessions, its max_sessions; close some or raise it");
-  }
   auto match = core::tenant_of(policy, peer);
   if (!match) return match.error();
+  const std::size_t clients = state_.sessions.size() - state_.detached_sessions.size();
+  const bool is_preferred = is_admin || has_guarantee(policy, *match);
+  const std::size_t kept = is_preferred ? 0 : policy.max_sessions / kKeptShare;
+  if (clients >= policy.max_sessions - kept) {
+    return refusal(
+        Bound::kSessions,
+        "the broker has " + std::to_string(clients) + " sessions of " + std::to_string(policy.max_sessions) +
+            ", its max_sessions" +
+            (kept == 0 ? "" : ", and keeps the rest for administrators and for tenants with guarantees") +
+            "; close some or raise it");
+  }
   auto tenant = state_.tenants.admit(policy, *match);
   if (!tenant) return tenant.error();
   if (clients_of(*tenant) >= policy.max_sessions_per_tenant) {

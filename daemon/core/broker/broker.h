@@ -59,7 +59,9 @@ class Broker {
   /// Errors  kInvalidArgument (label), kPermissionDenied (no tenant), kResourceExhausted (too many sessions;
   ///         no room for the guarantee).
   /// `job`  the session joins it, if the peer may; job_of() tells. Zero: none.
-  Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job = {});
+  /// `is_admin`  the peer is an administrator.
+  Result<SessionId> open_session(const Peer& peer, std::string label, TimePoint now, CommandJobId job = {},
+                                 bool is_admin = false);
   /// The session is known.
   CommandJobId job_of(SessionId session) const { return state_.session(session).job; }
   /// Takes over what the broker before has lent. Once, before anything else. `devices`  UUIDs by the
@@ -279,6 +281,8 @@ class Broker {
   bool belongs(const std::string& tenant, const std::string& of) const;
 
   // Listings. A listing that clients can make long comes in pages: entries behind `after`, at most so many.
+  static constexpr std::size_t kKeptShare =
+      8;  ///< of max_sessions: for administrators and tenants with guarantees
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   std::size_t session_count() const { return state_.sessions.size(); }
   std::vector<DeviceView> devices() const;

@@ -28,7 +28,7 @@ std::string asked_by(const Peer& by) {
 }  // namespace
 
 Result<void> Broker::check_end(const Session& session, const Requester& by) const {
-  if (!by.is_admin && session.peer.account() != by.peer.account())
+  if (!by.is_admin && !by.peer.may_decide_about(session.peer))
     return not_its_user(name_of(session.id), by.peer);
   if (session.detached)
     return Error{Code::kFailedPrecondition,
@@ -76,7 +76,7 @@ Result<Broker::AskedBack> Broker::ask_back(SessionId id, const std::string& devi
   if (session == nullptr) return no_such_session(id);
   const auto index = state_.find_device(device);
   if (!index) return Error{Code::kNotFound, "there is no device " + device + "; see `gpumem status`"};
-  if (!by.is_admin && session->peer.account() != by.peer.account()) return not_its_user(name_of(id), by.peer);
+  if (!by.is_admin && !by.peer.may_decide_about(session->peer)) return not_its_user(name_of(id), by.peer);
   const Bytes most = reclaimer_.answerable(*session, *index);
   if (session->detached || session->ended || most.is_zero())
     return Error{Code::kFailedPrecondition, name_of(id) + (most.is_zero() ? " has nothing of " + device

@@ -200,7 +200,8 @@ TenantId Unmanaged::Look::tenant_of_process(const Process& process) {
                                                .uid = process.uid,
                                                .gids = process.gids,
                                                .command = process.command,
-                                               .pod = process.pod});
+                                               .pod = process.pod,
+                                               .owner = process.owner});
   if (!match) return {};
   const auto tenant = state_.tenants.admit(state_.policy, *match);
   return tenant ? *tenant : TenantId{};

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Observation {
     std::uint32_t uid = 0;
     std::vector<std::uint32_t> gids;  ///< the primary group first
     std::string command;
-    std::string pod{};  ///< as Peer::pod
+    std::string pod{};             ///< as Peer::pod
+    std::optional<Owner> owner{};  ///< as Peer::owner
     /// In system mode the drop-in driver leaves it to the real one, so it is not ended for that.
     bool left_to_driver = false;
     Bytes used;  ///< zero: the driver does not tell

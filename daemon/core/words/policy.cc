@@ -237,17 +237,30 @@ Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer) {
     const auto rule = std::find_if(policy.tenants.begin(), policy.tenants.end(), covers);
     return rule == policy.tenants.end() ? nullptr : &*rule;
   };
-  if (const auto* rule = match([&](const TenantRule& r) { return r.uid == peer.uid; }))
-    return TenantMatch{rule->name, rule->parent, rule->quotas};
-  for (const std::uint32_t gid : peer.gids) {
+  const Owner charged = peer.owner.value_or(Owner{peer.uid, peer.gids});
+  for (const std::uint32_t uid : {peer.uid, charged.uid}) {
+    if (const auto* rule = match([&](const TenantRule& r) { return r.uid == uid; }))
+      return TenantMatch{rule->name, rule->parent, rule->quotas};
+  }
+  for (const std::uint32_t gid : charged.gids) {
     if (const auto* rule = match([&](const TenantRule& r) { return r.gid == gid; }))
       return TenantMatch{rule->name, rule->parent, rule->quotas};
   }
-  const std::string name = user_tenant(peer.uid);
+  const std::string name = user_tenant(charged.uid);
   if (policy.others) return TenantMatch{name, policy.others_parent, *policy.others};
   return Error{Code::kPermissionDenied, name +
                                             " is no tenant of this broker and it takes no others; ask the "
                                             "administrator for a [[tenant]] or a [default]"};
+}
+
+bool has_guarantee(const Policy& policy, const TenantMatch& tenant) {
+  const auto any = [](const std::vector<Quota>& quotas) {
+    return std::ranges::any_of(quotas, [](const Quota& one) { return !one.guarantee.is_zero(); });
+  };
+  if (any(tenant.quotas)) return true;
+  const auto above = std::ranges::find(policy.tenants, tenant.parent, &TenantRule::name);
+  return !tenant.parent.empty() && above != policy.tenants.end() &&
+         has_guarantee(policy, {above->name, above->parent, above->quotas});
 }
 
 TenantMatch tenant_of_session(const Policy& policy, const Peer& peer, const std::string& now) {

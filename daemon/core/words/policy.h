@@ -161,10 +161,13 @@ struct TenantMatch {
 };
 
 /// The tenant of `peer`. In a pod: the tenant that was prepared for the pod, else one of the others, if those
-/// may be pods. Outside pods: the tenant of the user, else of one of the groups (the primary first), else one
-/// of the others.
-/// Errors  kPermissionDenied: no rule covers the peer.
+/// may be pods. Outside pods: the tenant of the user, else of the owner (Peer::owner), else of one of the
+/// groups (of the owner, if there is one; the primary first), else one of the others. Errors
+/// kPermissionDenied: no rule covers the peer.
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer);
+
+/// Whether any memory is guaranteed to the tenant, or to one above it.
+bool has_guarantee(const Policy& policy, const TenantMatch& tenant);
 
 /// The tenant of a session that has the tenant `now`. If the claim of its pod is gone, or if no rule covers
 /// the peer, the session keeps its tenant and may not grow. This holds also where pods need no claim.

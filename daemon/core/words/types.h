@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,13 @@ struct Quota {
 };
 
 /// Who is at the other end of a lane, as the kernel tells.
+/// The user that answers for a process of its containers.
+struct Owner {
+  std::uint32_t uid = 0;
+  std::vector<std::uint32_t> gids;
+  bool operator==(const Owner&) const = default;
+};
+
 struct Peer {
   std::int64_t pid = 0;  ///< 0: unknown, it lives in another PID namespace
   std::uint32_t uid = 0;
@@ -79,13 +87,22 @@ struct Peer {
   /// In a pod that has PIDs of its own: its user and its groups are what the pod's author wrote, and say
   /// nothing of whose it is.
   bool contained = false;
+  /// Its user is a subordinate id of this one, which the process is charged to. It has none of its rights.
+  /// None: the user answers for itself.
+  std::optional<Owner> owner{};
 
   bool operator==(const Peer&) const = default;
 
-  /// Whose share it uses of what is limited for each user: its pod's, else its user's.
+  /// Whose share it uses of what is limited for each user: its pod's, else its owner's or its user's.
   std::uint64_t account() const {
     constexpr std::uint64_t kOfAPod = std::uint64_t{1} << 63;
-    return pod.empty() ? uid : std::hash<std::string>{}(pod) | kOfAPod;
+    if (!pod.empty()) return std::hash<std::string>{}(pod) | kOfAPod;
+    return owner ? owner->uid : uid;
+  }
+  /// Whether it may decide about the other process: it runs as the same user, or as its owner.
+  bool may_decide_about(const Peer& other) const {
+    if (pod != other.pod) return false;
+    return uid == other.uid || (other.owner && other.owner->uid == uid);
   }
 };
 

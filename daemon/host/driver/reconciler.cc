@@ -12,6 +12,7 @@
 #include "daemon/core/words/refusals.h"
 #include "daemon/host/system/displays.h"
 #include "daemon/host/system/process.h"
+#include "daemon/host/system/subordinate_ids.h"
 
 namespace gpumem::host {
 
@@ -62,6 +63,7 @@ Reconciler::Reconciler(core::Executor& executor, Options options)
       driver_folder_(std::move(options.driver_folder)),
       devices_(std::move(options.devices)),
       pods_(std::move(options.pods)),
+      subordinates_(options.subordinates),
       runtime_folder_(std::move(options.runtime_folder)),
       display_folder_(std::move(options.display_folder)),
       pci_addresses_(std::move(options.pci_addresses)),
@@ -231,6 +233,7 @@ void Reconciler::add(const cuda::ProcessMemory& process, core::Observation& obse
       seen.gids = std::move(found->gids);
       seen.command = std::move(found->command);
       seen.pod = std::move(found->in.pod);
+      if (subordinates_ != nullptr) seen.owner = subordinates_->owner_of(seen.uid);
     }
   }
   observation.processes.push_back(std::move(seen));

@@ -51,10 +51,12 @@ class LookQueue {
 class Reconciler final : public core::Observer {
  public:
   struct Options {
-    std::filesystem::path driver_folder;       ///< empty: the system's
-    std::vector<cuda::DeviceUuid> devices;     ///< of the policy, in its order
-    std::chrono::seconds period{};             ///< between two looks; 0: on demand only
-    PodReader pods{};                          ///< for whose the processes are
+    std::filesystem::path driver_folder;    ///< empty: the system's
+    std::vector<cuda::DeviceUuid> devices;  ///< of the policy, in its order
+    std::chrono::seconds period{};          ///< between two looks; 0: on demand only
+    PodReader pods{};                       ///< for whose the processes are
+    const SubordinateIds* subordinates =
+        nullptr;                               ///< the same; outlives it; none: nobody's users are another's
     std::filesystem::path runtime_folder{};    ///< of the broker
     std::filesystem::path display_folder{};    ///< as cards_with_display()
     std::vector<std::string> pci_addresses{};  ///< of `devices`
@@ -99,6 +101,7 @@ class Reconciler final : public core::Observer {
   const std::filesystem::path driver_folder_;
   const std::vector<cuda::DeviceUuid> devices_;
   const PodReader pods_;
+  const SubordinateIds* const subordinates_;
   const std::filesystem::path runtime_folder_;
   const std::filesystem::path display_folder_;
   const std::vector<std::string> pci_addresses_;

@@ -63,7 +63,8 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
                                         core::CommandJobId job) {
   auto ends = make_ends(*lane);
   if (!ends) return ends.error();
-  auto session = broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now(), job);
+  auto session =
+      broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now(), job, lane->is_admin());
   if (!session) return session.error();
   crash_at(CrashPoint::kSessionOpened);
   if (auto written = write_down(); !written) {  // before the Welcome tells of it
@@ -194,7 +195,8 @@ Result<SessionId> Loop::open_session(int connection, std::string label, core::Co
   auto link = StreamLink::create(io_, std::move(*client), std::move(holder));
   if (!link) return link.error();
   if (budget_.is_reserved((*link)->descriptor(), administrators_.include(peer))) return no_descriptors();
-  auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now(), job);
+  auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now(), job,
+                                      administrators_.include(peer));
   if (!session) return session.error();
   const bool added = clients_.emplace(*session, Client{*link}).second;
   GPUMEM_CHECK(added, "session ids are new");

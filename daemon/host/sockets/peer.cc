@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "daemon/host/system/process.h"
+#include "daemon/host/system/subordinate_ids.h"
 
 namespace gpumem::host {
 namespace {
@@ -87,6 +88,7 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   found.peer.pod = std::move(in.pod);
   found.peer.pod_unknown = in.unknown;
   found.peer.contained = in.contained;
+  if (kernel.subordinates != nullptr) found.peer.owner = kernel.subordinates->owner_of(found.peer.uid);
   found.peer.can_be_ended = can_signal(found.pidfd);
   if (found.pidfd.valid() && has_ended(found.pidfd.get()))
     return Error{Code::kUnavailable, "the peer has ended"};

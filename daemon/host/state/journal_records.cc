@@ -66,6 +66,12 @@ class Encoder {
     wide(values.size());
     for (Value& value : values) (*this)(value);
   }
+  void operator()(std::optional<core::Owner>& owner) {
+    wide(owner ? 1 : 0);
+    if (!owner) return;
+    (*this)(owner->uid);
+    (*this)(owner->gids);
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -122,6 +128,13 @@ class Decoder {
     if (count > bytes_.size() / sizeof(std::uint64_t)) good_ = false;
     for (std::uint64_t i = 0; good_ && i < count; ++i) (*this)(values.emplace_back());
   }
+  void operator()(std::optional<core::Owner>& owner) {
+    bool is_there = false;
+    (*this)(is_there);
+    if (!is_there) return;
+    (*this)(owner.emplace().uid);
+    (*this)(owner->gids);
+  }
   /// Everything was there, and nothing else.
   bool is_done() const { return good_ && bytes_.empty(); }
 
@@ -152,7 +165,7 @@ template <class Coder>
 void code(Coder& coder, Checkpoint::Session& one) {
   code_all(coder, one.id, one.peer.pid, one.peer.uid, one.peer.can_be_ended, one.peer.maps, one.peer.gids,
            one.peer.command, one.peer.started, one.label, one.tenant, one.since, one.ended, one.peer.pod,
-           one.job);
+           one.job, one.peer.owner);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::CommandJob& one) {

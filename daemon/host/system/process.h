@@ -92,11 +92,14 @@ Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 /// The name that a process gives itself, for people: unprintable characters become `?`. Empty: unknown.
 std::string command_of(std::int64_t pid);
 
+class SubordinateIds;
+
 /// Features of newer kernels that the broker uses. Tests switch a feature off to run the fallback.
 struct KernelFeatures {
   bool pass_rights = true;  ///< SO_PASSRIGHTS, Linux 6.16: a socket that takes no descriptors
   bool peer_pidfd = true;   ///< SO_PEERPIDFD, Linux 6.5: a handle of the process that connected
   PodReader pods{};         ///< where the kernel shows in which pod a process is
+  const SubordinateIds* subordinates = nullptr;  ///< outlives all users; none: every user answers for itself
 };
 
 /// The watch over one process: tells when it has ended, and sends it signals.

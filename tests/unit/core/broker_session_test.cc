@@ -58,6 +58,33 @@ TEST(BrokerSession, IsRefusedPastTheMost) {
   EXPECT_EQ(refused(machine, 1), Code{0});
 }
 
+TEST(BrokerSession, OfGuaranteedTenantsAndAdministratorsFindsAPlaceWhereOthersHaveTakenAllTheirs) {
+  Policy policy = small_policy();
+  policy.max_sessions = 16;
+  Machine machine(policy);
+  for (int i = 0; i < 14; ++i) machine.connect(2);
+  EXPECT_EQ(refused(machine, 2), Code::kResourceExhausted);
+  EXPECT_TRUE(machine.broker.open_session(peer_of(2), "admin", machine.now, {}, true));
+  machine.connect(1);
+  EXPECT_EQ(refused(machine, 1), Code::kResourceExhausted);
+}
+
+TEST(BrokerSession, OfASubordinateUserIsDecidedAboutByItsOwnerAndDecidesAboutNone) {
+  Machine machine;
+  Peer contained = peer_of(100'000);
+  contained.owner = Owner{1, {}};
+  const SessionId own = machine.connect(1);
+  const SessionId inner = machine.broker.open_session(contained, "", machine.now).value();
+  EXPECT_EQ(machine.broker.tenant_name(inner), "ann");
+  const auto ends = [&](const Peer& by, SessionId session) {
+    return machine.broker.end_by_request(session, {by, false}, machine.now).has_value();
+  };
+  EXPECT_FALSE(ends(contained, own)) << "it has no right of its owner's";
+  EXPECT_TRUE(ends(contained, inner));
+  EXPECT_TRUE(ends(peer_of(1), inner));
+  EXPECT_FALSE(ends(peer_of(2), inner));
+}
+
 TEST(BrokerSession, IsRefusedPastTheMostOfItsTenantWhileOthersComeIn) {
   Policy policy = small_policy();
   policy.max_sessions_per_tenant = 1;

@@ -205,6 +205,18 @@ TEST_F(TenantOfAPeer, IsItsPrimaryGroupsBeforeTheOthers) {
   EXPECT_EQ(tenant(9, {5, 10, 20}), "wheel");
 }
 
+TEST_F(TenantOfAPeer, IsItsOwnersWhereItsUserIsASubordinateId) {
+  policy.others = {{Bytes{}, mebibytes(4)}};
+  const auto tenant_owned = [&](std::uint32_t uid, Owner owner) {
+    return tenant_of(policy, {.pid = 1, .uid = uid, .gids = {10}, .command = "x", .owner = std::move(owner)})
+        ->name;
+  };
+  EXPECT_EQ(tenant_owned(100'000, {1, {}}), "ann");
+  EXPECT_EQ(tenant_owned(100'000, {9, {20}}), "staff") << "by the owner's groups, not by its own";
+  EXPECT_EQ(tenant_owned(100'001, {9, {}}), "uid:9");
+  EXPECT_EQ(tenant_owned(2, {9, {}}), "bob") << "a tenant that names the user itself is meant";
+}
+
 TEST_F(TenantOfAPeer, IsItsOwnAmongTheOthers) {
   policy.others = {{Bytes{}, mebibytes(4)}};
   policy.others_parent = "guests";

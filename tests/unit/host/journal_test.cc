@@ -28,6 +28,7 @@ std::vector<Checkpoint::Change> some_changes() {
   const core::TimePoint since{std::chrono::hours(7)};
   core::Peer peer{.pid = 42, .uid = 1000, .gids = {1000, 27}, .command = "train", .started = 99};
   peer.can_be_ended = false;
+  peer.owner = core::Owner{7, {8, 9}};
   const Checkpoint::Region region{
       RegionId{4}, "weights", 1, {LeaseId{7}}, mebibytes(1), mebibytes(32),
       Bytes{100},  {'d'},     3, {"bob"},      since,        core::TimePoint::max()};

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <utility>
 
 #include "cuda/memory.h"
 #include "daemon/host/system/process.h"
@@ -44,8 +45,16 @@ class OpenGate final : public test::NoExecutor {
 
 class ReconcilerTest : public testing::Test {
  protected:
-  ReconcilerTest() {
+  // One for all: a process keeps the library of the machine that it has opened first.
+  static void SetUpTestSuite() {
+    folder_ = new test::TemporaryFolder();
     EXPECT_TRUE(sim::create_machine(folder(), "1x64MiB", test::sim_libraries()));
+  }
+  static void TearDownTestSuite() {
+    static_cast<void>(sim::remove_machine(folder()));
+    delete std::exchange(folder_, nullptr);
+  }
+  ReconcilerTest() {
     const auto machine = sim::load_machine(folder());
     uuid_ = {machine.value().device_uuid(0)};
     core::Policy policy;
@@ -58,9 +67,8 @@ class ReconcilerTest : public testing::Test {
     policy.past_broker.allowance = mebibytes(4);
     executor_ = std::make_unique<OpenGate>(std::move(policy));
   }
-  ~ReconcilerTest() override { static_cast<void>(sim::remove_machine(folder())); }
 
-  std::string folder() const { return (folder_ / "machine").string(); }
+  static std::string folder() { return (*folder_ / "machine").string(); }
   std::unique_ptr<test::Child> holder(Bytes bytes) const {
     test::ChildOptions child;
     child.program = test::test_client_program();
@@ -74,7 +82,7 @@ class ReconcilerTest : public testing::Test {
     return executor_->view();
   }
 
-  test::TemporaryFolder folder_;
+  static inline test::TemporaryFolder* folder_ = nullptr;
   cuda::DeviceUuid uuid_;
   std::unique_ptr<OpenGate> executor_;
 };
