@@ -392,6 +392,7 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   unmanaged_.observe(observation, now);
   const Bytes contexts = unmanaged_.view(observation.device).contexts;
   state_.contexts_seen[observation.device] = contexts;
+  leases_.observed(observation.device);
   if (observation.problem.empty()) contexts_.observed(observation.device, now);
   const DevicePolicy& device = state_.policy.devices[observation.device];
   Store& store = leases_.store(observation.device);

@@ -55,6 +55,7 @@ void Ledger::remove_tenant(TenantId tenant) {
   for (Device& device : devices_) {
     device.in_debt.erase(tenant);
     device.overcommitted.erase(tenant);
+    device.unanswered.erase(tenant);
   }
   tenants_.erase(tenant);
 }
@@ -309,6 +310,18 @@ void Ledger::set_lending(DeviceIndex device, bool lends) {
   count_change(device);
   devices_[device].lends = lends;
   ++devices_[device].promises_revision;
+  changed_.emplace_back(TenantId{}, device);
+}
+
+void Ledger::set_unanswered(TenantId tenant, DeviceIndex device, Bytes bytes) {
+  if (unanswered(tenant, device) == bytes) return;
+  count_change(device);
+  Device& one = devices_[device];
+  if (bytes.is_zero())
+    one.unanswered.erase(tenant);
+  else
+    one.unanswered[tenant] = bytes;
+  ++one.promises_revision;
   changed_.emplace_back(TenantId{}, device);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -70,6 +71,13 @@ class Ledger {
   /// The tenant has no charges, and no tenants below it.
   void remove_tenant(TenantId tenant);
   void set_lending(DeviceIndex device, bool lends);
+  /// Charged memory of the tenant and its parts that nobody can be asked for. As long as there is any, they
+  /// are lent no memory that is guaranteed to others.
+  void set_unanswered(TenantId tenant, DeviceIndex device, Bytes bytes);
+  Bytes unanswered(TenantId tenant, DeviceIndex device) const {
+    const auto found = devices_[device].unanswered.find(whole(tenant));
+    return found == devices_[device].unanswered.end() ? Bytes{} : found->second;
+  }
 
   /// Whether `min_bytes` of a growth could be charged.
   Verdict verdict(TenantId tenant, DeviceIndex device, Bytes min_bytes, const GrantTerms& terms = {}) const;
@@ -174,7 +182,7 @@ class Ledger {
   /// The claimable bytes, counted from the tenant up to `upto`, or to the top.
   Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
   /// The most of the pool that the tenant can ever have. Memory promised to others is not in it, unless the
-  /// device lends it and the tenant may borrow.
+  /// device lends it, the tenant may borrow, and it has nothing unanswered.
   Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
   /// The bytes that the tenant could still get if all others gave back as much as they can be asked for: its
   /// own limit and reach, less its use. Of a part: within those of the whole, too.
@@ -280,6 +288,7 @@ class Ledger {
     Bytes missing;
     Bytes creatable{};
     bool lends = false;
+    std::map<TenantId, Bytes> unanswered{};
     std::set<TenantId> in_debt;
     std::set<TenantId> overcommitted;
     std::uint64_t promises_revision = 0;

@@ -31,7 +31,7 @@ Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
 
 Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const {
   Bytes reach = pool(device);
-  if (lends(device) && may_borrow) return reach;
+  if (lends(device) && may_borrow && unanswered(tenant, device).is_zero()) return reach;
   for (TenantId id = tenant; id; id = parent(id))
     reach = reach.minus(members_promised(parent(id), device) - promised(id, device));
   return reach;
@@ -108,7 +108,7 @@ Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& 
   const Bytes unborrowed = std::min(free_bytes, own + free_bytes.minus(kept(device)));
   if (!lends(device)) return unborrowed;
   const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
-  if (terms.may_borrow) return lent;
+  if (terms.may_borrow && unanswered(tenant, device).is_zero()) return lent;
   // Memory that others declare uses up their guarantees only as long as they declare it.
   const Bytes pool_kept = root_.accounts[device].pool_kept;
   return std::min({lent, unborrowed, own + free_bytes.minus(pool_kept)});

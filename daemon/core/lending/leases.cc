@@ -13,6 +13,7 @@ namespace gpumem::core {
 Leases::Leases(State& state, Handles& handles, Regions& regions)
     : state_(state), handles_(handles), regions_(regions) {
   const auto& devices = state_.policy.devices;
+  unanswered_.resize(devices.size());
   for (DeviceIndex i = 0; i < devices.size(); ++i) {
     stores_.emplace_back(i, devices[i].pool, devices[i].granularity, extent_ids_, job_ids_,
                          state_.policy.max_extents / devices.size());
@@ -206,6 +207,7 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
   const Lease& lease = *taken;
   const Bytes size = lease.extent.size;
   Session& session = state_.session(lease.session);
+  count_unanswered(*taken, {});
   state_.ledger.release(session.leaf, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
   holding.remove(lease);
@@ -229,9 +231,35 @@ SessionId Leases::unproved(LeaseId id, TimePoint now) {
   set_state(lease, Charge::kQuarantined);
   state_.note_bytes(Event::Kind::kQuarantined, session, lease.device, lease.extent.size, now);
   if (session.exited || session.detached) {  // a session that ever used it answers for it
-    if (Session* successor = successor_of(lease)) pass(lease, *successor);
+    if (Session* successor = successor_of(lease))
+      pass(lease, *successor);
+    else if (!lease.fabric)
+      count_unanswered(lease, state_.tenants.owner_of(session.leaf));
   }
   return session.id;
+}
+
+// `tenant`  none: somebody answers for it, or it is free.
+void Leases::count_unanswered(Lease& lease, TenantId tenant) {
+  const TenantId before = std::exchange(lease.unanswered, tenant);
+  if (before == tenant) return;
+  auto& all = unanswered_[lease.device];
+  if (before && (all[before] -= lease.extent.size).is_zero()) all.erase(before);
+  if (tenant) all[tenant] += lease.extent.size;
+  for (const TenantId one : {before, tenant})
+    if (one) tell_unanswered(one, lease.device);
+}
+
+// Proofs fail for memory past the broker, too, without any fault of the tenant.
+void Leases::tell_unanswered(TenantId tenant, DeviceIndex device) {
+  if (!state_.tenants.contains(tenant)) return;
+  const auto found = unanswered_[device].find(tenant);
+  const Bytes bytes = found == unanswered_[device].end() ? Bytes{} : found->second;
+  state_.ledger.set_unanswered(tenant, device, bytes > state_.past_broker[device] ? bytes : Bytes{});
+}
+
+void Leases::observed(DeviceIndex device) {
+  for (const auto& [tenant, bytes] : unanswered_[device]) tell_unanswered(tenant, device);
 }
 
 // The process that has ended may have kept the memory in use. No other session answers for the memory until

@@ -48,6 +48,8 @@ class Leases {
   void freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of);
   /// The store has tried in vain to prove the memory free. Returns the session that gave it back.
   SessionId unproved(LeaseId id, TimePoint now);
+  /// The memory past the broker is known anew: proofs may fail for that, without anybody's fault.
+  void observed(DeviceIndex device);
   /// The session's leases come back; or, if its process may still use them, stay quarantined until the
   /// process is gone.
   void end(Session& session, bool may_be_in_use, TimePoint now);
@@ -116,6 +118,8 @@ class Leases {
   void take_back(Lease& lease);
   bool is_promised(const Lease& lease) const;
   void prove_anew(Lease& lease, TimePoint now);
+  void count_unanswered(Lease& lease, TenantId tenant);
+  void tell_unanswered(TenantId tenant, DeviceIndex device);
   void share(const Lease& lease);
   bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
   Session& detached_session_for(const Session& holder, TimePoint now);
@@ -124,6 +128,8 @@ class Leases {
   void note_suspect(SessionId session, std::span<const LeaseId> leases);
 
   State& state_;
+  /// By device: memory that is not free although the process is gone that was lent it.
+  std::vector<std::map<TenantId, Bytes>> unanswered_;
   Handles& handles_;
   Regions& regions_;
   IdSource<ExtentId> extent_ids_;

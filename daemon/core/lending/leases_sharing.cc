@@ -209,6 +209,7 @@ Session* Leases::successor_of(const Lease& lease) {
 void Leases::pass(Lease& lease, Session& successor) {
   Session& before = state_.session(lease.session);
   const Bytes size = lease.extent.size;
+  count_unanswered(lease, {});
   if (!lease.in_store) set_state(lease, Charge::kReturning);  // out of its slice and its grant
   if (Slice* slice = before.slice(lease.slice)) slice->charged -= size;
   Holding& from = before.holdings[lease.device];

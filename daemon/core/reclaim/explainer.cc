@@ -136,6 +136,7 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
   denial.guaranteed_to_others = ledger.promised(device).minus(ledger.promised(tenant, device));
   denial.charged_to_others = ledger.charges(device).total() - ledger.charges(tenant, device).total();
+  denial.unanswered = ledger.lends(device) ? ledger.unanswered(tenant, device) : Bytes{};
   denial.waiters_ahead = state_.arbiter.waiting_before(request.id, device);
   denial.waited = now - request.asked;
   denial.wait_limit = request.wait;

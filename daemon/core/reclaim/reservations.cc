@@ -136,7 +136,8 @@ Bytes Reservations::takable(const CommandJob& job, DeviceIndex device, const Nee
   if (need.whom == For::kLine) {
     if (job.leaf == request->tenant || job.devices[device].idle_since + state_.policy.reserve_idle > need.now)
       return {};
-    if (!need.below && ledger.lends(device) && request->may_borrow) return bytes;
+    const bool may_borrow = request->may_borrow && ledger.unanswered(request->tenant, device).is_zero();
+    if (!need.below && ledger.lends(device) && may_borrow) return bytes;
   }
   // Memory within promises stays with the tenants that have them: it would be kept for them, or claimed by
   // them. The request may be below such a tenant itself.

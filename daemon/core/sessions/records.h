@@ -30,6 +30,8 @@ struct Lease {
   bool in_store = false;  ///< handed back to the store, to be proved free
   bool unproved = false;  ///< the store has tried in vain
   bool fabric = false;    ///< given out by a fabric handle: who maps it cannot be known, asked or ended
+  TenantId
+      unanswered{};  ///< the tenant that it counts for as Ledger::unanswered; none: somebody answers for it
   /// Its place among the leases of its session, which it leaves when it is destroyed.
   boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> place{};
 };

@@ -62,6 +62,14 @@ std::string shortage_in_words(const Denial& denial) {
   return words;
 }
 
+std::string unanswered_in_words(const Denial& denial) {
+  if (denial.unanswered.is_zero()) return {};
+  return "; " + to_string(denial.unanswered) +
+         " of ended processes of this tenant are still in use, by processes that hold their descriptors: "
+         "until "
+         "these end, the tenant is lent nothing that is guaranteed to others";
+}
+
 std::string asked_in_words(const Denial& denial) {
   const std::string asked = to_string(denial.asked);
   if (!denial.context.is_zero())
@@ -137,9 +145,10 @@ std::string obstacle_in_words(const Denial& denial) {
                " at most, or ask the administrator for a higher limit or lower guarantees there";
       return "the whole pool of the device is " + to_string(denial.pool) + ", of which " +
              to_string(denial.guaranteed_to_others) + " are guaranteed to other tenants and " +
-             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial);
+             to_string(denial.charged) + " are charged to this one" + holders_in_words(denial) +
+             unanswered_in_words(denial);
     case Denial::Reason::kTurn: return "there is memory, but others are first; " + shortage_in_words(denial);
-    case Denial::Reason::kNoMemory: return shortage_in_words(denial);
+    case Denial::Reason::kNoMemory: return shortage_in_words(denial) + unanswered_in_words(denial);
   }
   return {};
 }

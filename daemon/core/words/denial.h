@@ -69,6 +69,7 @@ struct Denial {
   Bytes kept_for_others;       ///< of `free`: what others' guarantees still need
   Bytes guaranteed_to_others;  ///< of `pool`
   Bytes charged_to_others;
+  Bytes unanswered;  ///< of ended processes of the tenant, not free: it may not borrow from guarantees
   std::size_t waiters_ahead = 0;
   Duration waited{};
   Duration wait_limit{};
