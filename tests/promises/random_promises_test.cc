@@ -115,8 +115,8 @@ TEST(Promises, HoldInAWorldWhereTheEarlierOfTwoDeadlinesIsMissed) {
   run_world(20261207, kEventsOfAWorld, {}, seen);
 }
 
-// A process let go of a region as it ended. The memory passed as a proof for a liar's, and an honest reader of
-// the region was ended for what was not proved free.
+// A process let go of a region as it ended. The memory passed as a proof for a liar's, and an honest reader
+// of the region was ended for what was not proved free.
 TEST(Promises, HoldInAWorldWhereALiarTookAnothersProof) {
   Seen seen;
   run_world(20310020, kEventsOfAWorld, {.shares = true, .jobs = true, .contexts = true}, seen);

@@ -93,7 +93,7 @@ struct Peer {
 
   bool operator==(const Peer&) const = default;
 
-  /// Whose share it uses of what is limited for each user: its pod's, else its owner's or its user's.
+  /// The share that it uses of the bounds for each user: its pod's, else its owner's, else its user's.
   std::uint64_t account() const {
     constexpr std::uint64_t kOfAPod = std::uint64_t{1} << 63;
     if (!pod.empty()) return std::hash<std::string>{}(pod) | kOfAPod;

@@ -56,7 +56,7 @@ class Reconciler final : public core::Observer {
     std::chrono::seconds period{};          ///< between two looks; 0: on demand only
     PodReader pods{};                       ///< for whose the processes are
     const SubordinateIds* subordinates =
-        nullptr;                               ///< the same; outlives it; none: nobody's users are another's
+        nullptr;                               ///< owners of containers' users; outlives it; none: not known
     std::filesystem::path runtime_folder{};    ///< of the broker
     std::filesystem::path display_folder{};    ///< as cards_with_display()
     std::vector<std::string> pci_addresses{};  ///< of `devices`
