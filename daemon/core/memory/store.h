@@ -98,8 +98,8 @@ class Store {
   void finish(const JobResult& result, TimePoint now);
   /// Repeats failed creations now: a process that may have used the memory is gone.
   void retry_now(TimePoint now);
-  /// retry_now(), with the proof of `lease` before those of others: what the process let go of proves the leases
-  /// that it knew.
+  /// retry_now(), with the proof of `lease` before those of others: what the process let go of proves the
+  /// leases that it knew.
   void retry_now(LeaseId lease, TimePoint now);
 
   Progress advance(TimePoint now);
@@ -218,8 +218,8 @@ class Store {
   Bytes held_;                    ///< by all wishes
   std::vector<Attempt> put_off_;  ///< proofs that failed; to be tried again at retry_at_
   std::unordered_set<LeaseId> preferred_;  ///< their proofs are tried before other failed ones
-  Progress done_;                 ///< freed and quarantined since the last advance
-  Duration pause_ = Refill::kFirstPause;  ///< of the proofs
+  Progress done_;                          ///< freed and quarantined since the last advance
+  Duration pause_ = Refill::kFirstPause;   ///< of the proofs
   TimePoint retry_at_{};
   Refill refill_;
   Bytes kept_free_;
