@@ -231,7 +231,11 @@ Result<void> Daemon::serve_calls() {
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
   rpc::Server::Options options{
       .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()},
-      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); }};
+      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); },
+      .account_of = [this](int connection) -> std::optional<std::uint64_t> {
+        const auto caller = connections_.find(connection);
+        return caller ? std::optional(caller->peer.account()) : std::nullopt;
+      }};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
