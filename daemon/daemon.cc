@@ -351,6 +351,7 @@ Result<void> Daemon::read_again() {
 Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {
   if (auto reloaded = quotas_->reload_now(config); !reloaded) return reloaded.error();
   administrators_.set_group(config.admin_gid);
+  loop_->judge_watchers();
   if (auto opened = folder_.open_metrics(metrics_gid(config)); !opened)
     spdlog::error("the group of metrics.sock stays as it was: {}", opened.error().message);
   follow_accounts(config, std::move(accounts));

@@ -37,6 +37,9 @@ class EventWatcher {
   virtual bool tell(const std::shared_ptr<const LoggedEvent>& event, const Broker& broker) = 0;
   /// All stored events have been delivered; new ones follow as they happen. False: unsubscribe.
   virtual bool caught_up() = 0;
+  /// The configuration was read again, so the subscriber may have lost the right to what it follows. False:
+  /// it wants no more.
+  virtual bool judge(const Broker&) { return true; }
   /// There will be no more: the broker is stopping.
   virtual void closed() = 0;
 };

@@ -73,6 +73,10 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void show(DevicePages pages);
   /// Puts another policy in force. Errors  as core::Broker::apply.
   Result<void> apply(core::Policy policy, std::string cause = {});
+  /// Has the subscribers of events judged anew, since rights may have changed. Threads  any.
+  void judge_watchers() {
+    post([this](core::Broker& broker, core::TimePoint) { events_.judge(broker); });
+  }
 
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }

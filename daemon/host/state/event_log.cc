@@ -67,6 +67,10 @@ void EventLog::unwatch(const core::EventWatcher& watcher) {
   std::erase_if(watchers_, [&](const auto& one) { return one.get() == &watcher; });
 }
 
+void EventLog::judge(const core::Broker& broker) {
+  std::erase_if(watchers_, [&](const auto& watcher) { return !watcher->judge(broker); });
+}
+
 void EventLog::close() {
   closed_ = true;
   for (const auto& watcher : std::exchange(watchers_, {})) watcher->closed();

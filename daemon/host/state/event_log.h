@@ -25,6 +25,8 @@ class EventLog {
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since,
              const core::Broker& broker);
   void unwatch(const core::EventWatcher& watcher);
+  /// Has each subscriber judged anew.
+  void judge(const core::Broker& broker);
   /// Nobody is told of anything any more.
   void close();
 
