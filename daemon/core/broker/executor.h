@@ -77,6 +77,8 @@ class Executor {
   /// Writes down what was decided so far, so that the next broker knows of it before anybody is told.
   /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
   virtual Result<void> write_down() = 0;
+  /// A kept region of these leases was published: the next broker is to have their memory.
+  virtual void region_kept(const std::vector<LeaseId>&) {}
 
   /// The process at the other end of gRPC's connection with that number, if the connection is open.
   virtual std::optional<Caller> caller_of(int connection) const = 0;
