@@ -12,7 +12,7 @@
 
 namespace gpumem::host {
 
-/// What the calls of one user hold of the broker at this moment, over all the user's connections.
+/// The cost of one user's calls at this moment, over all the user's connections.
 struct UserCalls {
   using Clock = std::chrono::steady_clock;
 
@@ -22,7 +22,7 @@ struct UserCalls {
   std::size_t taken_back = 0;
   Clock::time_point counted_from{};
 
-  /// Counts anew every kTakenBackTime. Those of the time before do not count.
+  /// Counts anew every kTakenBackTime. Calls of the time before do not count.
   void count_time(Clock::time_point now) {
     if (now - counted_from < kTakenBackTime) return;
     counted_from = now;

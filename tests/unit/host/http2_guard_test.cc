@@ -1,4 +1,4 @@
-// What a client may make gRPC hold, told from the bytes of its connection.
+// Connections whose calls make gRPC hold too much are cut off.
 #include "daemon/host/sockets/http2_guard.h"
 
 #include <gmock/gmock.h>
