@@ -1,6 +1,7 @@
 #include "base/printable.h"
 
 #include <cstdint>
+#include <cstdio>
 
 namespace gpumem {
 namespace {
@@ -55,6 +56,20 @@ bool is_printable(std::string_view text) {
     if (character < 0x20 || (character >= 0x7f && character < 0xa0) || is_hidden(character)) return false;
   }
   return true;
+}
+
+std::string escape_non_ascii(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const std::string_view rest = text;
+    const std::uint32_t character = take_character(text);
+    if (text.size() == rest.size()) text.remove_prefix(1);
+    char escaped[16] = "?";
+    if (character >= 0x80) std::snprintf(escaped, sizeof escaped, "\\u{%X}", character);
+    const bool is_plain = character >= 0x20 && character < 0x7f;
+    shown += is_plain ? std::string(character == '\\' ? 2 : 1, rest.front()) : std::string(escaped);
+  }
+  return shown;
 }
 
 }  // namespace gpumem

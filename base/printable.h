@@ -26,6 +26,11 @@ inline std::string to_printable(std::string text) {
   return is_printable(text) ? text : printable_ascii(std::move(text));
 }
 
+/// `text` in printable ASCII that shows what it is: other characters as `\u{AD}`, a backslash as two, and
+/// what is no UTF-8 as question marks. For names that others chose: some characters are not seen or look like
+/// others, so that a name could pass for another's.
+std::string escape_non_ascii(std::string_view text);
+
 /// Longest label of a session or slice, in bytes.
 inline constexpr std::size_t kLabelBytes = 128;
 

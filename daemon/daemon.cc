@@ -233,7 +233,11 @@ Result<void> Daemon::serve_calls() {
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
   rpc::Server::Options options{
       .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()},
-      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); }};
+      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); },
+      .account_of = [this](int connection) -> std::optional<std::uint64_t> {
+        const auto caller = connections_.find(connection);
+        return caller ? std::optional(caller->peer.account()) : std::nullopt;
+      }};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
@@ -351,6 +355,7 @@ Result<void> Daemon::read_again() {
 Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {
   if (auto reloaded = quotas_->reload_now(config); !reloaded) return reloaded.error();
   administrators_.set_group(config.admin_gid);
+  loop_->judge_watchers();
   if (auto opened = folder_.open_metrics(metrics_gid(config)); !opened)
     spdlog::error("the group of metrics.sock stays as it was: {}", opened.error().message);
   follow_accounts(config, std::move(accounts));

@@ -1,7 +1,7 @@
 """Borrows memory of the first GPU in blocks: of its own, and under cuda.core's buffers. Nothing is compiled.
 
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem python3 allocate.py
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem gpumem-sim run /tmp/gpumem/driver python3 allocate.py    # no GPU: a simulated one
+    GPUMEM_RUNTIME_DIR=~/.gpumem python3 allocate.py
+    GPUMEM_RUNTIME_DIR=~/.gpumem gpumem-sim run ~/.gpumem/driver python3 allocate.py    # no GPU: a simulated one
 """
 import ctypes
 

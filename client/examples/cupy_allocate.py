@@ -1,6 +1,6 @@
 """CuPy's arrays in memory borrowed from gpumemd.
 
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem python3 cupy_allocate.py
+    GPUMEM_RUNTIME_DIR=~/.gpumem python3 cupy_allocate.py
 """
 import cupy
 import gpumem

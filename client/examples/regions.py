@@ -1,7 +1,7 @@
 """Several processes on one copy of a model: this one publishes it, a child of it maps it.
 
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem python3 regions.py
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem gpumem-sim run /tmp/gpumem/driver python3 regions.py    # no GPU: a simulated one
+    GPUMEM_RUNTIME_DIR=~/.gpumem python3 regions.py
+    GPUMEM_RUNTIME_DIR=~/.gpumem gpumem-sim run ~/.gpumem/driver python3 regions.py    # no GPU: a simulated one
 """
 import subprocess
 import sys

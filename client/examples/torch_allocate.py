@@ -1,6 +1,6 @@
 """PyTorch's CUDA tensors in memory borrowed from gpumemd.
 
-    GPUMEM_RUNTIME_DIR=/tmp/gpumem python3 torch_allocate.py
+    GPUMEM_RUNTIME_DIR=~/.gpumem python3 torch_allocate.py
 """
 import gpumem
 import gpumem.torch

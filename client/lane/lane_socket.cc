@@ -59,6 +59,7 @@ void take_descriptors(const NoFork& no_fork, msghdr& message, std::vector<OwnFd>
 }  // namespace
 
 Result<OwnFd> connect_lane(const std::filesystem::path& path, std::chrono::milliseconds timeout) {
+  if (auto trusted = check_owner(path); !trusted) return trusted.error();
   auto opened = open_socket();
   if (!opened) return opened;
   if (const int failed = connect_to(opened->get(), path, timeout); failed != 0)

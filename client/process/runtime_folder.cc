@@ -84,7 +84,36 @@ std::string permission_advice(const std::filesystem::path& socket) {
          " " + user;
 }
 
+bool is_trusted(uid_t uid) { return uid == 0 || uid == ::geteuid(); }
+
+// Root alone has put what is in there.
+bool is_roots_alone(const std::filesystem::path& folder) {
+  struct stat info {};
+  return ::stat(folder.c_str(), &info) == 0 && info.st_uid == 0 && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+Error not_trusted(const std::filesystem::path& path, const std::string& why) {
+  return {Code::kPermissionDenied, path.string() + " " + why +
+                                       ", who could name any driver to load: use a runtime folder of your "
+                                       "own, or one that belongs to root "
+                                       "or that root has placed, such as /run/gpumemd"};
+}
+
 }  // namespace
+
+Result<void> check_owner(const std::filesystem::path& socket) {
+  const std::filesystem::path folder = socket.parent_path();
+  struct stat link {
+  }, info{}, file{};
+  if (::lstat(folder.c_str(), &link) != 0 || ::stat(folder.c_str(), &info) != 0) return {};
+  if (!is_trusted(link.st_uid) && S_ISLNK(link.st_mode))
+    return not_trusted(folder, "is a link of user " + std::to_string(link.st_uid));
+  if ((info.st_mode & S_IWOTH) != 0) return not_trusted(folder, "can be written to by every user");
+  if (!is_trusted(info.st_uid) && !is_roots_alone(folder / ".."))
+    return not_trusted(folder, "belongs to user " + std::to_string(info.st_uid));
+  if (::lstat(socket.c_str(), &file) != 0 || is_trusted(file.st_uid) || file.st_uid == info.st_uid) return {};
+  return not_trusted(socket, "belongs to user " + std::to_string(file.st_uid));
+}
 
 std::filesystem::path runtime_folder(const std::string& named) {
   if (!named.empty()) return named;

@@ -10,6 +10,13 @@ namespace gpumem::client {
 /// else /run/gpumemd. The environment does not count in a set-user-id program.
 std::filesystem::path runtime_folder(const std::string& named);
 
+/// Checks that this process can trust the broker at `socket`: that broker names the driver to be loaded.
+/// Trusted are root and the process's own user. The folder and the socket must be of one of them, or root
+/// must have placed the folder: nobody but root writes to /run, so /run/gpumemd may be of the user gpumemd.
+/// A missing folder passes: nobody can connect there.
+/// Errors  kPermissionDenied, names the owner and what to do.
+Result<void> check_owner(const std::filesystem::path& socket);
+
 /// Whether the lane's socket is in `folder` and this process may connect to it. Makes no socket.
 bool may_connect(const std::filesystem::path& folder);
 

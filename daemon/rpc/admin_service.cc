@@ -29,7 +29,8 @@ Error no_administrator(const core::Caller& caller) {
 template <class Act>
 grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
                                      grpc::CallbackServerContext* context, Act act) {
-  auto* reactor = new Unary(calls);
+  auto* reactor = new Unary(calls, *context);
+  if (!reactor->is_taken()) return reactor;
   executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
                     core::Broker& broker, core::TimePoint now) {
     const auto caller = caller_of(executor, connection);

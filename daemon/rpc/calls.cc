@@ -1,7 +1,11 @@
 #include "daemon/rpc/calls.h"
 
 #include <charconv>
+#include <string>
 #include <string_view>
+
+#include "daemon/core/words/refusals.h"
+#include "daemon/rpc/convert.h"
 
 namespace gpumem::rpc {
 
@@ -15,10 +19,48 @@ void Calls::end() {
   if (--under_way_ == 0) none_.notify_all();
 }
 
+Result<std::optional<std::uint64_t>> Calls::begin_unary(std::optional<int> connection) {
+  const auto user = connection && account_of_ ? account_of_(*connection) : std::nullopt;
+  const MutexLock lock(mutex_);
+  ++under_way_;
+  if (!user) return user;
+  std::size_t& own = unary_[*user];
+  if (own >= kMostUnaryOfUser)
+    return core::refusal(core::Bound::kListings, "this user has " + std::to_string(kMostUnaryOfUser) +
+                                                     " calls under way already; read their answers first");
+  ++own;
+  return user;
+}
+
+void Calls::end_unary(std::optional<std::uint64_t> user) {
+  if (user) {
+    const MutexLock lock(mutex_);
+    if (const auto own = unary_.find(*user); --own->second == 0) unary_.erase(own);
+  }
+  end();
+}
+
 void Calls::await_none(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const MutexLock lock(mutex_);
   while (under_way_ != 0 && std::chrono::steady_clock::now() < deadline) none_.wait_until(mutex_, deadline);
+}
+
+Unary::Unary(Calls& calls, const grpc::CallbackServerContext& context) : calls_(calls) {
+  auto begun = calls_.begin_unary(connection_of(context));
+  if (begun) {
+    user_ = *begun;
+    return;
+  }
+  taken_ = false;
+  Finish(to_status(begun.error()));
+}
+
+void Unary::OnDone() {
+  Calls& calls = calls_;
+  const auto user = user_;
+  delete this;
+  calls.end_unary(user);
 }
 
 // gRPC names a connection that it was given as a descriptor by that: `fd:17`.

@@ -3,6 +3,9 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 
 #include "base/mutex.h"
@@ -10,38 +13,53 @@
 
 namespace gpumem::rpc {
 
-/// The calls that are under way, so that the end of the server need not wait for longer than they do.
-/// Threads  any.
+/// The user behind a connection, a number of connection_of(); none: it is gone. Threads  any.
+using AccountOf = std::function<std::optional<std::uint64_t>(int connection)>;
+
+/// The calls that are under way, so that the end of the server need not wait for longer than they do. Each
+/// user has a share of the unary calls, because an answer stays in memory until it is read. Threads  any.
 class Calls {
  public:
+  static constexpr std::size_t kMostUnaryOfUser = 64;
+
+  /// `account_of`  empty: users are not told apart, and not bounded.
+  explicit Calls(AccountOf account_of = {}) : account_of_(std::move(account_of)) {}
+
   void begin();
   void end();
+  /// Begins a call that is answered once. The user to count it for; none: it counts for nobody.
+  /// Errors  kResourceExhausted: the user has too many; the call has begun all the same.
+  Result<std::optional<std::uint64_t>> begin_unary(std::optional<int> connection);
+  void end_unary(std::optional<std::uint64_t> user);
   /// Waits until there are none, or for `patience`.   Blocks.
   void await_none(std::chrono::milliseconds patience);
 
  private:
   Mutex mutex_;
   Condition none_;
+  const AccountOf account_of_;
   std::size_t under_way_ GPUMEM_GUARDED_BY(mutex_) = 0;
-};
-
-/// Answers a call once, by Finish(); counted until that has been sent.
-class Unary final : public grpc::ServerUnaryReactor {
- public:
-  explicit Unary(Calls& calls) : calls_(calls) { calls_.begin(); }
-
- private:
-  void OnDone() override {
-    Calls& calls = calls_;
-    delete this;
-    calls.end();
-  }
-
-  Calls& calls_;
+  std::map<std::uint64_t, std::size_t> unary_ GPUMEM_GUARDED_BY(mutex_);  ///< by user
 };
 
 /// The number of the descriptor of the call's connection, which Server::serve() was given.
 std::optional<int> connection_of(const grpc::CallbackServerContext& context);
+
+/// Answers a call once, by Finish(); counted until that has been sent.
+class Unary final : public grpc::ServerUnaryReactor {
+ public:
+  Unary(Calls& calls, const grpc::CallbackServerContext& context);
+
+  /// False: its user has too many calls. It is finished already.
+  bool is_taken() const { return taken_; }
+
+ private:
+  void OnDone() override;
+
+  Calls& calls_;
+  std::optional<std::uint64_t> user_;
+  bool taken_ = true;
+};
 
 /// The caller behind `connection`, a number of connection_of(). Called in work on the core's thread.
 /// Errors  kUnauthenticated: the connection is gone.

@@ -25,17 +25,21 @@ Result<void> start(core::Executor& executor, const core::Broker& broker, Subscri
   auto subscription = subscribers.add(caller->peer.account());
   if (!subscription)
     return core::refusal(core::Bound::kFollowers, "too many follow events already; end some of them");
-  subscriber->begin(std::move(*caller), broker, std::move(subscription));
+  subscriber->begin(
+      std::move(*caller),
+      [&executor, connection = request.connection] { return caller_of(executor, connection); }, broker,
+      std::move(subscription));
   executor.watch(subscriber, request.since);
   return {};
 }
 
 }  // namespace
 
-void EventSubscriber::begin(core::Caller caller, const core::Broker& broker,
+void EventSubscriber::begin(core::Caller caller, FindCaller find_caller, const core::Broker& broker,
                             std::shared_ptr<void> subscription) {
-  caller_ = std::move(caller);
+  find_caller_ = std::move(find_caller);
   const MutexLock lock(mutex_);
+  caller_ = std::move(caller);
   subscription_ = std::move(subscription);
   devices_ = core::uuids_of(broker.policy());
 }
@@ -83,6 +87,22 @@ bool EventSubscriber::caught_up() {
   if (!filter_.follow) end_ = grpc::Status::OK;
   write_next();
   return filter_.follow && stream_ != nullptr;
+}
+
+// Events that wait to be written are judged as well: an administrator was to be told of them.
+bool EventSubscriber::judge(const core::Broker& broker) {
+  auto caller = find_caller_();
+  if (caller && !filter_.tenant.empty() && !may_follow(*caller, filter_.tenant, broker))
+    caller = may_not_follow(*caller, filter_.tenant);
+  const MutexLock lock(mutex_);
+  if (stream_ == nullptr) return false;
+  if (!caller) {
+    finish(to_status(caller.error()));
+    return false;
+  }
+  caller_ = std::move(*caller);
+  std::erase_if(unread_, [&](const auto& event) { return !is_wanted(event->event.tenant, broker); });
+  return true;
 }
 
 void EventSubscriber::closed() {

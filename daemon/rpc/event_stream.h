@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,13 +30,18 @@ class EventSubscriber final : public core::EventWatcher {
   };
   EventSubscriber(Stream& stream, Filter filter) : filter_(std::move(filter)), stream_(&stream) {}
 
+  /// Finds the caller again; called on the core's thread. Errors  kUnauthenticated: the connection is gone.
+  using FindCaller = std::function<Result<core::Caller>()>;
+
   /// Sets the caller and the subscription. Must come before the first event.
-  void begin(core::Caller caller, const core::Broker& broker, std::shared_ptr<void> subscription);
+  void begin(core::Caller caller, FindCaller find_caller, const core::Broker& broker,
+             std::shared_ptr<void> subscription);
   /// Ends the stream with `error`, before the first event.
   void refuse(const Error& error);
 
   bool tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker) override;
   bool caught_up() override;
+  bool judge(const core::Broker& broker) override;
   void closed() override;
 
   /// Called by the stream: its last write is done; the call is over.
@@ -48,7 +54,8 @@ class EventSubscriber final : public core::EventWatcher {
   void finish(const grpc::Status& status) GPUMEM_REQUIRES(mutex_);
 
   const Filter filter_;
-  core::Caller caller_;                 ///< set by begin()
+  FindCaller find_caller_;              ///< set by begin()
+  core::Caller caller_;                 ///< set by begin() and judge(), on the core's thread, with the mutex
   bool live_ = false;                   ///< used by the core's thread alone, like wanted_
   std::map<std::string, bool> wanted_;  ///< by tenant, while the kept events are told, which may be many
 

@@ -38,8 +38,10 @@ Result<Id> id_of(const std::string& token) {
 // copies.
 using Outcome = std::variant<Error, Snapshots::Present>;
 template <class Copy>
-grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, Copy copy) {
-  auto* const reactor = new Unary(calls);
+grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, const grpc::CallbackServerContext& context,
+                               Copy copy) {
+  auto* const reactor = new Unary(calls, context);
+  if (!reactor->is_taken()) return reactor;
   const bool taken = snapshots.take(
       [reactor, copy = std::move(copy)](core::Broker& broker, core::TimePoint now) -> Snapshots::Present {
         return [reactor, outcome = copy(broker, now)] {
@@ -122,52 +124,59 @@ Result<core::Explanation> explain(const core::Caller& caller, core::Broker& brok
 
 }  // namespace
 
-grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*, const v1::GetStatusRequest*,
+grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext* context,
+                                                    const v1::GetStatusRequest*,
                                                     v1::GetStatusResponse* response) {
-  return read(snapshots_, calls_, [this, response](core::Broker& broker, core::TimePoint now) -> Outcome {
-    return [this, response, now, devices = broker.devices(), sessions = broker.session_count()] {
-      response->set_version(info_.version);
-      response->set_driver(info_.driver);
-      response->set_started(to_date(info_.started, now));
-      for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view, now);
-      response->set_sessions(sessions);
-    };
-  });
+  return read(snapshots_, calls_, *context,
+              [this, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+                return [this, response, now, devices = broker.devices(), sessions = broker.session_count()] {
+                  response->set_version(info_.version);
+                  response->set_driver(info_.driver);
+                  response->set_started(to_date(info_.started, now));
+                  for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view, now);
+                  response->set_sessions(sessions);
+                };
+              });
 }
 
-grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* MonitorService::ListTenants(grpc::CallbackServerContext* context,
                                                       const v1::ListTenantsRequest* request,
                                                       v1::ListTenantsResponse* response) {
-  return read(snapshots_, calls_, [request, response](core::Broker& broker, core::TimePoint) -> Outcome {
-    const std::size_t most = page_size(request->page_size(), kPageTenants);
-    auto views = broker.tenants(request->page_token(), most);
-    return [response, most, views = std::move(views), devices = core::uuids_of(broker.policy())] {
-      for (const core::TenantView& view : views)
-        *response->add_tenants() = to_proto(view, devices[view.device]);
-      if (views.size() == most * devices.size()) response->set_next_page_token(views.back().name);
-    };
-  });
+  return read(snapshots_, calls_, *context,
+              [request, response](core::Broker& broker, core::TimePoint) -> Outcome {
+                const std::size_t most = page_size(request->page_size(), kPageTenants);
+                auto views = broker.tenants(request->page_token(), most);
+                return [response, most, views = std::move(views), devices = core::uuids_of(broker.policy())] {
+                  for (const core::TenantView& view : views)
+                    *response->add_tenants() = to_proto(view, devices[view.device]);
+                  if (views.size() == most * devices.size()) response->set_next_page_token(views.back().name);
+                };
+              });
 }
 
-grpc::ServerUnaryReactor* MonitorService::ListJobs(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* MonitorService::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
-  return read(snapshots_, calls_, [request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
-    const auto after = id_of<core::CommandJobId>(request->page_token());
-    if (!after) return after.error();
-    const std::size_t most = page_size(request->page_size(), kPageTenants);
-    auto views = broker.jobs(*after, most);
-    return [response, most, now, views = std::move(views), devices = core::uuids_of(broker.policy())] {
-      for (const core::JobView& view : views) *response->add_jobs() = to_proto(view, devices, now);
-      if (views.size() == most) response->set_next_page_token(std::to_string(views.back().id.value));
-    };
-  });
+  return read(snapshots_, calls_, *context,
+              [request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto after = id_of<core::CommandJobId>(request->page_token());
+                if (!after) return after.error();
+                const std::size_t most = page_size(request->page_size(), kPageTenants);
+                auto views = broker.jobs(*after, most);
+                return [response, most, now, views = std::move(views),
+                        devices = core::uuids_of(broker.policy())] {
+                  for (const core::JobView& view : views)
+                    *response->add_jobs() = to_proto(view, devices, now);
+                  if (views.size() == most)
+                    response->set_next_page_token(std::to_string(views.back().id.value));
+                };
+              });
 }
 
-grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerContext* context,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return read(snapshots_, calls_,
+  return read(snapshots_, calls_, *context,
               [this, request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto after = id_of<SessionId>(request->page_token());
                 if (!after) return after.error();
@@ -188,7 +197,7 @@ grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MonitorService::ListRegions(grpc::CallbackServerContext* context,
                                                       const v1::ListRegionsRequest* request,
                                                       v1::ListRegionsResponse* response) {
-  return read(snapshots_, calls_,
+  return read(snapshots_, calls_, *context,
               [this, connection = connection_of(*context), request, response](
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);
@@ -208,14 +217,14 @@ grpc::ServerUnaryReactor* MonitorService::ListRegions(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* MonitorService::Reconcile(grpc::CallbackServerContext* context,
                                                     const v1::ReconcileRequest* request,
                                                     v1::ReconcileResponse* response) {
-  return reconcile(executor_, calls_, {info_.observer, connection_of(*context), &refusing_}, *request,
-                   response);
+  return reconcile(executor_, calls_, *context, {info_.observer, connection_of(*context), &refusing_},
+                   *request, response);
 }
 
 grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* context,
                                                   const v1::ExplainRequest* request,
                                                   v1::ExplainResponse* response) {
-  return read(snapshots_, calls_,
+  return read(snapshots_, calls_, *context,
               [this, connection = connection_of(*context), request, response](
                   core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto caller = caller_of(executor_, connection);

@@ -78,9 +78,11 @@ void refuse_later(core::Executor& executor, const std::shared_ptr<Call>& call, s
 
 }  // namespace
 
-grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
+grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls,
+                                    const grpc::CallbackServerContext& context, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response) {
-  auto* reactor = new Unary(calls);
+  auto* reactor = new Unary(calls, context);
+  if (!reactor->is_taken()) return reactor;
   auto call = std::make_shared<Call>(Call{reactor, response, nullptr});
   const auto finish = [call](core::Broker& broker, core::TimePoint now) { call->finish(broker, now); };
   if (look.observer == nullptr || !request.now()) {

@@ -22,7 +22,8 @@ struct Look {
 /// after a new look, or after five seconds. If too many wait for a look already, the answer is
 /// kResourceExhausted, after a second: so repeating the call at once costs the caller's time, not the
 /// broker's. At most kMostHeldRefusals are held back; further ones are answered at once.
-grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls, Look look,
+grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls,
+                                    const grpc::CallbackServerContext& context, Look look,
                                     const v1::ReconcileRequest& request, v1::ReconcileResponse* response);
 
 }  // namespace gpumem::rpc

@@ -1,7 +1,6 @@
 #include "daemon/rpc/server.h"
 
 #include <grpc/support/log.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
@@ -17,7 +16,6 @@ void prepare_grpc() {
   static const bool kReady = [] {  // process-wide switches of gRPC
     redirect_grpc_log();
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
   static_cast<void>(kReady);
@@ -58,8 +56,11 @@ Result<std::unique_ptr<Server>> Server::start(core::Executor& executor, core::Qu
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(options.idle_connections.count()));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+  builder.SetMaxReceiveMessageSize(kMostMessage);
   // Or what a stream may send before it is read grows to megabytes. Requests are small.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kMostReadAhead);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kMostReadAhead);
   builder.RegisterService(&server->broker_);
   builder.RegisterService(&server->monitor_);
   builder.RegisterService(&server->admin_);

@@ -34,17 +34,21 @@ class LineLimit {
 /// can cause them, so they are limited.
 void redirect_grpc_log();
 
-/// The gRPC side: all services, standard health and reflection, on connections that somebody else accepts.
+/// The gRPC side: all services and standard health, on connections that somebody else accepts and bounds
+/// (host::Http2Guard).
 class Server {
  public:
   struct Options {
     BrokerInfo info;
-    core::Reload reload;  ///< callable until stop() has returned
+    core::Reload reload;     ///< callable until stop() has returned
+    AccountOf account_of{};  ///< likewise
     /// A connection without a call is closed after this time. Clients connect again by themselves.
     std::chrono::milliseconds idle_connections = std::chrono::minutes(10);
   };
   /// Calls that one connection may have under way; gRPC has clients keep further ones back.
   static constexpr int kMostCallsOfAConnection = 256;
+  static constexpr int kMostMessage = 65536;    ///< bytes; no request needs more
+  static constexpr int kMostReadAhead = 16384;  ///< bytes of a call that nobody reads yet
 
   /// Errors  kUnavailable: gRPC does not start.
   static Result<std::unique_ptr<Server>> start(core::Executor& executor, core::QuotaAdmin& quotas,
@@ -61,7 +65,8 @@ class Server {
  private:
   Server(core::Executor& executor, core::QuotaAdmin& quotas, core::PodClaimAdmin& claims,
          const Options& options)
-      : broker_(executor, calls_),
+      : calls_(options.account_of),
+        broker_(executor, calls_),
         monitor_(executor, calls_, options.info),
         admin_(executor, calls_, quotas, options.reload),
         claims_(executor, calls_, claims) {}

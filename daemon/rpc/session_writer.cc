@@ -20,6 +20,7 @@ void SessionWriter::write(v1::SessionAnswer answer) {
 
 void SessionWriter::read() {
   const MutexLock lock(mutex_);
+  request_ = v1::SessionRequest();  // the one before may be large, and the next one late
   wants_to_read_ = true;
   read_next();
 }

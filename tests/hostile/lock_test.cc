@@ -54,5 +54,57 @@ TEST_F(OpenFolder, WhereAnybodyForgesQuotasIsRefused) {
       << outcome.output;
 }
 
+// In a folder that every user may write to, as /tmp is, another user was there first.
+struct ForeignFolder : OpenFolder {
+  void SetUp() override {
+    GPUMEM_NEEDS_ROOT();
+    std::filesystem::permissions(public_.path(), std::filesystem::perms(01777));
+  }
+  std::string folder() const { return (public_ / "gpumem").string(); }
+  static Outcome gpumem(std::vector<std::string> arguments, const std::string& folder) {
+    return run({.program = cli_program(),
+                .arguments = std::move(arguments),
+                .environment = {{"GPUMEM_RUNTIME_DIR", folder}},
+                .user = {}});
+  }
+  TemporaryFolder public_;
+};
+
+TEST_F(ForeignFolder, IsNotServedInByRootsBroker) {
+  {
+    const AsUser user(10'007, BrokerProcess::kGroup);
+    std::filesystem::create_directory(folder());
+  }
+  const Outcome outcome = run({.program = gpumemd_program(),
+                               .arguments = {"--simulate", "1x64MiB", "--runtime-dir", folder()},
+                               .environment = {},
+                               .user = {}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find(folder() + " belongs to user 10007"), std::string::npos) << outcome.output;
+}
+
+struct ForeignBroker : ForeignFolder, testing::WithParamInterface<const char*> {};
+
+TEST_P(ForeignBroker, IsNotTrustedByRootsCommands) {
+  const User other = test_user(10'007);
+  const std::string config = (public_ / "gpumemd.toml").string();
+  write_file(config, kSomeSpare);
+  Child broker({.program = gpumemd_program(),
+                .arguments = {"--simulate", "1x64MiB", "--runtime-dir", folder(), "--config", config},
+                .environment = {},
+                .user = other});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder() + "/api.sock"); }));
+  std::filesystem::create_directory_symlink(folder(), public_ / "link");
+  ::lchown((public_ / "link").c_str(), 10'007, BrokerProcess::kGroup);
+  for (const std::string& where : {folder(), (public_ / "link").string()}) {
+    const Outcome outcome = gpumem({GetParam()}, where);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_NE(outcome.output.find("who could name any driver to load"), std::string::npos) << outcome.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, ForeignBroker, testing::Values("status", "check", "ps"),
+                         [](const auto& one) { return std::string(one.param); });
+
 }  // namespace
 }  // namespace gpumem::test

@@ -14,7 +14,7 @@ namespace {
 const User kOne = test_user(10'001), kOther = test_user(10'002);
 
 struct Events : BrokerTest {
-  Events() : BrokerTest({.config = shared()}) {}
+  explicit Events(const std::string& config = shared()) : BrokerTest({.config = config}) {}
 
   Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
     arguments.insert(arguments.begin(), "events");
@@ -68,6 +68,35 @@ TEST_F(Events, OfOthersAreNotTold) {
   const Outcome refused = gpumem({"--no-follow", "--tenant", "uid:10001"}, kOther);
   EXPECT_EQ(refused.status, 1);
   EXPECT_NE(refused.output.find("administrators"), std::string::npos) << refused.output;
+}
+
+// Every user of these tests is an administrator until the reload.
+struct FormerAdministrator : Events {
+  FormerAdministrator() : Events(shared("admin_group = 10000\n")) {}
+};
+
+TEST_F(FormerAdministrator, IsNotToldOfOthersAnyMore) {
+  GPUMEM_NEEDS_ROOT();
+  const TemporaryFolder folder;
+  const std::filesystem::path heard = folder / "heard";
+  const UniqueFd output(::open(heard.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const Child follower({.program = cli_program(),
+                        .arguments = {"events", "--json"},
+                        .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                        .user = kOne,
+                        .output = output.get()});
+  const auto hears = [&](const std::string& tenant) {
+    return read_file(heard).find(tenant) != std::string::npos;
+  };
+  EXPECT_TRUE(eventually([&] {
+    client({}, kOther)->leave();
+    return hears("uid:10002");
+  }));
+  broker_.reload(shared());
+  EXPECT_EQ(client({}, test_user(10'003))->leave(), 0);
+  EXPECT_EQ(client({}, kOne)->leave(), 0);
+  EXPECT_TRUE(eventually([&] { return hears("uid:10001"); })) << "its own are told";
+  EXPECT_FALSE(hears("uid:10003"));
 }
 
 TEST_F(Events, OfATenantThatIsNotKnownSaySo) {

@@ -1,4 +1,4 @@
-// The standard services of gRPC beside the broker's own: health and reflection.
+// The standard service of gRPC beside the broker's own: health.
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Services = BrokerTest;
 
-// Sends one message, given as it goes over the wire, and takes one: their .proto files are not the project's.
+// Sends one message, given as it goes over the wire, and takes one: its .proto file is not the project's.
 std::string exchange(const std::string& folder, const std::string& method, const std::string& request) {
   grpc::GenericStub stub(connect_to_api(folder));
   grpc::ClientContext context;
@@ -49,14 +49,6 @@ TEST_F(Services, HealthKnowsTheBrokersServices) {
   const std::string request =
       std::string("\x0a") + static_cast<char>(name.size()) + name;  // field 1, service
   EXPECT_EQ(exchange(broker_.folder(), "/grpc.health.v1.Health/Check", request), std::string("\x08\x01"));
-}
-
-TEST_F(Services, ReflectionListsTheBrokersServices) {
-  const std::string request = "\x3a\x01*";  // ServerReflectionRequest: field 7, list_services
-  const std::string answer =
-      exchange(broker_.folder(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request);
-  EXPECT_NE(answer.find("gpumem.v1.Broker"), std::string::npos);
-  EXPECT_NE(answer.find("gpumem.v1.Monitor"), std::string::npos);
 }
 
 TEST_F(Services, StatusNamesVersionsDevicesAndDates) {

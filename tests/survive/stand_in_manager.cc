@@ -30,7 +30,7 @@ std::string value_of(const std::string& said, const std::string& key) {
 
 // Another number for it, out of the way of those that it is passed as, that the next program gets.
 UniqueFd inherited(const UniqueFd& descriptor) {
-  constexpr int kOutOfTheWay = 100;
+  constexpr int kOutOfTheWay = 4096;
   return UniqueFd(::fcntl(descriptor.get(), F_DUPFD, kOutOfTheWay));
 }
 
@@ -56,23 +56,24 @@ std::pair<std::string, std::string> StandInManager::environment() const {
   return {"NOTIFY_SOCKET", (folder_ / "notify").string()};
 }
 
-// The shell knows the broker's pid before that runs.
+// The interpreter knows the broker's pid before that runs. A shell has a descriptor of its own among so many.
 void StandInManager::prepare() {
   passed_.clear();
-  std::string moves, names;
+  std::string numbers, names;
   const std::lock_guard lock(mutex_);
   for (const auto& [name, descriptor] : kept_) {
-    const int number = kFirstPassed + static_cast<int>(passed_.size());
     passed_.push_back(inherited(descriptor));
-    const std::string from = std::to_string(passed_.back().get());
-    moves += "exec " + std::to_string(number) + "<&" + from + " " + from + "<&-\n";
+    numbers += std::to_string(passed_.back().get()) + ",";
     names += (names.empty() ? "" : ":") + name;
   }
-  std::string text = "#!/bin/bash\n" + moves;
+  std::string text = "#!/usr/bin/python3 -IS\nimport os, sys\n";
+  text += "for number, passed in enumerate([" + numbers + "], " + std::to_string(kFirstPassed) + "):\n";
+  text += "    os.dup2(passed, number)\n    os.close(passed)\n";
   if (!passed_.empty())
-    text += "export LISTEN_PID=$$ LISTEN_FDS=" + std::to_string(passed_.size()) + " LISTEN_FDNAMES=" + names +
-            "\n";
-  write_file(program(), text + "exec '" + gpumemd_program().string() + "' \"$@\"\n");
+    text += "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='" + std::to_string(passed_.size()) +
+            "', LISTEN_FDNAMES='" + names + "')\n";
+  const std::string broker = gpumemd_program().string();
+  write_file(program(), text + "os.execv('" + broker + "', ['" + broker + "'] + sys.argv[1:])\n");
   std::filesystem::permissions(program(), std::filesystem::perms::owner_all);
 }
 

@@ -1,6 +1,7 @@
 // Brokers die at every step by which a service manager keeps descriptors of what is lent: nothing is lost,
 // nothing is lent twice, and nobody is handed memory of another.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,9 +41,9 @@ class StoreTest : public testing::Test {
     if (::geteuid() != 0) GTEST_SKIP() << "several tenants are several users: only root can start them";
   }
 
-  void start(std::string plan) {
+  void start(std::string plan, const std::string& machine = "1x64MiB") {
     plan_ = std::move(plan);
-    broker_ = std::make_unique<BrokerProcess>(BrokerOptions{.simulate = "1x64MiB",
+    broker_ = std::make_unique<BrokerProcess>(BrokerOptions{.simulate = machine,
                                                             .config = kConfig,
                                                             .program = manager_.program(),
                                                             .environment = environment(),
@@ -178,6 +179,33 @@ TEST_F(StoreTest, NumbersOfKeptDescriptorsAreNotGivenToOtherMemory) {
   for (const std::string& name : manager_.names()) EXPECT_FALSE(before.contains(name)) << name;
   EXPECT_EQ(other->leave(), 0);
   EXPECT_TRUE(eventually([&] { return is_at_rest() && manager_.names().empty(); })) << broker_->unrest();
+}
+
+// A user takes every place that the manager has, one small extent after the other.
+TEST_F(StoreTest, OfAKeptRegionIsNotLostToTheNumberOfAnothersExtents) {
+  constexpr std::size_t kPlaces = 2000;
+  constexpr rlim_t kFiles = 8192;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::max(files.rlim_cur, kFiles);
+  files.rlim_max = std::max(files.rlim_max, kFiles);
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0)
+    GTEST_SKIP() << "this user may not open " << kFiles << " files";
+  start({}, "1x4608MiB");
+  auto taker = client(kOther);
+  for (std::size_t i = 1; i <= kPlaces + 50; ++i) ASSERT_TRUE(grow(*taker, mebibytes(2 * i)));
+  ASSERT_TRUE(come_to([&] { return manager_.names().size() == kPlaces; })) << manager_.names().size();
+  const std::set<std::string> before = manager_.names();
+  auto publisher = client(kLender);
+  ASSERT_TRUE(grow(*publisher, mebibytes(2)));
+  EXPECT_TRUE(insist(*publisher, {{"do", "publish"}, {"slice", "a"}, {"region", "weights"}, {"keep", true}}));
+  const auto is_new = [&](const std::string& name) { return !before.contains(name); };
+  EXPECT_TRUE(come_to([&] { return std::ranges::any_of(manager_.names(), is_new); }));
+  EXPECT_LE(manager_.names().size(), kPlaces);
+  EXPECT_EQ(publisher->leave(), 0);
+  restart();
+  auto reader = client(kLender);
+  EXPECT_TRUE(insist(*reader, {{"do", "map_region"}, {"region", "weights"}}));
 }
 
 // Written down and not answered: the library asks the next broker, under the same number.

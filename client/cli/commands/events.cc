@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "base/printable.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -125,7 +126,7 @@ std::string event_line(const v1::Event& event) {
   std::string line = event.time() + "  " + padded(event.kind(), 11) + "  " + who(event) + "  ";
   if (!event.device().empty()) line += short_uuid(event.device()) + "  ";
   line += what(event);
-  if (!event.words().empty()) line += ": " + event.words();
+  if (!event.words().empty()) line += ": " + escape_non_ascii(event.words());
   return printable(line) + "\n";
 }
 

@@ -34,6 +34,7 @@ constexpr std::chrono::seconds kTimeout{10};
 
 // gRPC alone would only say "failed to connect to all addresses".
 Result<void> probe(const std::filesystem::path& socket) {
+  if (auto trusted = client::check_owner(socket); !trusted) return trusted;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (socket.native().size() >= sizeof address.sun_path) return client::connect_error(socket, ENAMETOOLONG);

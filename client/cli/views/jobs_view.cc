@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -54,7 +55,7 @@ std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout) {
       const bool is_last = &usage == &*job.devices().rbegin();
       if (!is_used && (is_shown || !is_last)) continue;
       is_shown = true;
-      table.add({std::to_string(job.id()), tenant_text(job.tenant()), job.label(),
+      table.add({std::to_string(job.id()), tenant_text(job.tenant()), escape_non_ascii(job.label()),
                  usage.waiting() != 0 ? "waits"
                  : job.owner() == 0   ? "ends"
                                       : "runs",

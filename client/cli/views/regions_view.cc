@@ -2,6 +2,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -120,7 +121,7 @@ std::vector<std::string> region_cells(const v1::RegionInfo& region, WallTime now
   const bool is_left = is_known && region.kept() && pid == 0;
   if (region.charged_size() > 1) session += "+" + std::to_string(region.charged_size() - 1);
   return {tenant_text(region.owner()),
-          region.name(),
+          escape_non_ascii(region.name()),
           std::to_string(region.version()),
           region.sealed() ? "yes" : "",
           layout.device(region.device()),

@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "base/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"
@@ -76,8 +77,9 @@ class SessionsTable {
                             : session.detached() ? ""
                                                  : "?";
     table_.add({std::to_string(session.id()), pid, user_name(session.uid()), tenant_cell(session, layout_),
-                session.command(), join(session.label(), part.label), age_text(session.since(), now_),
-                state_text(session), session.job() == 0 ? "" : std::to_string(session.job()), part.slice,
+                session.command(), escape_non_ascii(join(session.label(), part.label)),
+                age_text(session.since(), now_), state_text(session),
+                session.job() == 0 ? "" : std::to_string(session.job()), part.slice,
                 part.device.empty() ? "" : layout_.device(part.device), part.charged, part.limit, part.in_use,
                 part.waiting});
   }
@@ -110,8 +112,9 @@ class SessionsTable {
 };
 
 void add_slice(SessionsTable& table, const v1::SessionInfo& session, const v1::SliceInfo& slice) {
-  table.add(session, {std::to_string(slice.id()), slice.label(), slice.device(), size_text(slice.charged()),
-                      size_text(slice.limit()), size_text(slice.in_use()), size_text(slice.waiting())});
+  table.add(session, {std::to_string(slice.id()), escape_non_ascii(slice.label()), slice.device(),
+                      size_text(slice.charged()), size_text(slice.limit()), size_text(slice.in_use()),
+                      size_text(slice.waiting())});
 }
 
 // Charged, and mapped: what it has inherited, and that with what is others'. What it has given out by fabric

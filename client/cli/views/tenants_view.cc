@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "base/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"
@@ -20,7 +21,8 @@ std::size_t cells_of(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::string job_name(const v1::JobInfo& job) {
-  return "job " + std::to_string(job.id()) + (job.label().empty() ? "" : " (" + job.label() + ")");
+  return "job " + std::to_string(job.id()) +
+         (job.label().empty() ? "" : " (" + escape_non_ascii(job.label()) + ")");
 }
 
 // As tenants below their own, on each device that they have something of.

@@ -71,6 +71,7 @@ bool is_in_namespace(std::uint64_t inode) {
 
 std::unique_ptr<DeviceListing> listing_of(const cuda::DeviceUuid& uuid) {
   const auto path = client::runtime_folder("") / device_page_name(to_string(uuid));
+  if (!client::check_owner(path)) return nullptr;
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || !is_kept_up(file.get()) || ::fstat(file.get(), &info) != 0 ||

@@ -256,6 +256,8 @@ class Broker {
   bool knows(SessionId session) const;
   /// The session is known.
   const std::string& tenant_name(SessionId session) const;
+  /// Nothing, if there is no such lease.
+  std::optional<LeaseStanding> standing_of(LeaseId lease) const;
   /// Nothing, if the session is not known.
   std::optional<std::string> tenant_of(SessionId session) const;
   /// How a user without a tenant would stand; as Explainer::explain_newcomer().

@@ -37,6 +37,9 @@ class EventWatcher {
   virtual bool tell(const std::shared_ptr<const LoggedEvent>& event, const Broker& broker) = 0;
   /// All stored events have been delivered; new ones follow as they happen. False: unsubscribe.
   virtual bool caught_up() = 0;
+  /// The configuration was read again, so the subscriber may have lost the right to what it follows. False:
+  /// it wants no more.
+  virtual bool judge(const Broker&) { return true; }
   /// There will be no more: the broker is stopping.
   virtual void closed() = 0;
 };
@@ -74,6 +77,8 @@ class Executor {
   /// Writes down what was decided so far, so that the next broker knows of it before anybody is told.
   /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
   virtual Result<void> write_down() = 0;
+  /// A kept region of these leases was published: the next broker is to have their memory.
+  virtual void region_kept(const std::vector<LeaseId>&) {}
 
   /// The process at the other end of gRPC's connection with that number, if the connection is open.
   virtual std::optional<Caller> caller_of(int connection) const = 0;

@@ -127,6 +127,13 @@ std::optional<std::string> Broker::tenant_of(SessionId session) const {
   return found == nullptr ? std::nullopt : std::optional(found->tenant_name);
 }
 
+std::optional<LeaseStanding> Broker::standing_of(LeaseId lease) const {
+  const Lease* found = leases_.find(lease);
+  const Session* session = found == nullptr ? nullptr : state_.find(found->session);
+  if (session == nullptr) return std::nullopt;
+  return LeaseStanding{found->extent.id, found->device, session->tenant_name, leases_.keeps(*found)};
+}
+
 Result<SessionView> Broker::describe(SessionId session) const {
   if (!knows(session)) return no_such_session();
   return sessions(SessionId{session.value - 1}, 0).front();

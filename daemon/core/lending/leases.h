@@ -86,6 +86,8 @@ class Leases {
 
   Store& store(DeviceIndex device) { return stores_[device]; }
   const Store& store(DeviceIndex device) const { return stores_[device]; }
+  /// Whether a kept region has the lease's memory.
+  bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
   /// The deadline of the stores.
   std::optional<TimePoint> next_deadline() const;
   /// Every store is settled.
@@ -121,7 +123,6 @@ class Leases {
   void count_unanswered(Lease& lease, TenantId tenant);
   void tell_unanswered(TenantId tenant, DeviceIndex device);
   void share(const Lease& lease);
-  bool keeps(const Lease& lease) const { return !lease.fabric && regions_.keeps(lease.id); }
   Session& detached_session_for(const Session& holder, TimePoint now);
   Session* successor_of(const Lease& lease);
   void pass(Lease& lease, Session& successor);

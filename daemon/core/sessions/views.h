@@ -12,6 +12,14 @@ namespace gpumem::core {
 
 // What can be seen of the broker: copies, for listings.
 
+/// What the extent of a lease is to its tenant.
+struct LeaseStanding {
+  ExtentId extent;
+  DeviceIndex device = 0;
+  std::string tenant;
+  bool is_kept = false;  ///< a kept region lies in it
+};
+
 struct DeviceView {
   DevicePolicy policy;
   Bytes free;  ///< with what an elastic pool can create

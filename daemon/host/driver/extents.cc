@@ -11,14 +11,10 @@ namespace {
 
 constexpr auto kUntilKept = std::chrono::seconds(1);
 
-// systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
-// little more than this.
-constexpr std::size_t kMostStored = 2000;
-
 }  // namespace
 
 Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, Options options) {
-  std::unique_ptr<Extents> extents(new Extents(loop, options.store, std::move(options.done)));
+  std::unique_ptr<Extents> extents(new Extents(loop, options));
   for (const core::DevicePolicy& policy : options.devices) {
     auto uuid = cuda::parse_device_uuid(policy.uuid);
     if (!uuid) return uuid.error();
@@ -50,7 +46,8 @@ DriverJob Extents::with_extents(core::Job job) {
     for (const ExtentId id : step.destroy) {
       auto held = held_.extract(id);
       GPUMEM_CHECK(!held.empty(), "only what is held is destroyed");
-      if (held.mapped().stored) --stored_;
+      stored_.erase(id);
+      places_.free(id);
       destroy.push_back(std::move(held.mapped()));
     }
   }
@@ -61,6 +58,12 @@ void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {
   const auto held = held_.find(id);
   if (held == held_.end()) return;  // the extent was returned at once
   held->second.lease = lease;
+  keep_soon(id, device);
+}
+
+void Extents::region_kept(ExtentId id, core::DeviceIndex device) { keep_soon(id, device); }
+
+void Extents::keep_soon(ExtentId id, core::DeviceIndex device) {
   if (store_ == nullptr) return;
   recent_.push_back({std::chrono::steady_clock::now(), id, device});
   if (recent_.size() == 1) keep_next();
@@ -70,10 +73,11 @@ void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device
   HeldExtent held{extent, {}, std::move(descriptor.fd)};
   held.lease = lease;
   held.stored = descriptor.stored && store_ != nullptr;
-  if (held.stored) ++stored_;
-  const bool is_kept = held.stored;
-  held_.emplace(extent.id, std::move(held));
-  if (!is_kept) lent(extent.id, lease, device);
+  const bool is_stored = held.stored;
+  const auto adopted = held_.emplace(extent.id, std::move(held)).first;
+  if (!is_stored) return lent(extent.id, lease, device);
+  stored_.emplace(extent.id, device);
+  static_cast<void>(take_place(adopted->second));
 }
 
 void Extents::forget(std::map<LeaseId, KeptDescriptor> descriptors) {
@@ -106,12 +110,25 @@ void Extents::keep_next() {
 
 void Extents::keep(const Recent& one) {
   const auto held = held_.find(one.extent);
-  if (held == held_.end() || stored_ >= kMostStored) return;
+  if (held == held_.end() || !held->second.lease) return;
   UniqueFd duplicate = duplicate_of(held->second.descriptor.get());
-  if (!duplicate.valid()) return;
+  if (!duplicate.valid() || !take_place(held->second) || held->second.stored) return;
   held->second.stored = true;
-  ++stored_;
+  stored_.emplace(one.extent, one.device);
   workers_[one.device]->keep(held->second.lease, std::move(duplicate));
+}
+
+// Whether it has a place; who loses one for it is forgotten.
+bool Extents::take_place(const HeldExtent& held) {
+  const auto standing = standing_of_(held.lease);
+  if (!standing) return held.stored;
+  const StorePlaces::Outcome outcome = places_.take(held.extent.id, *standing);
+  if (!outcome.loser) return outcome.has_place;
+  const auto stored = stored_.extract(*outcome.loser);
+  HeldExtent& loser = held_.at(*outcome.loser);
+  loser.stored = false;
+  workers_[stored.mapped()]->forget({loser.lease});
+  return true;
 }
 
 int Extents::descriptor(ExtentId id) const {

@@ -9,13 +9,14 @@
 
 #include "daemon/core/words/policy.h"
 #include "daemon/host/driver/device_worker.h"
+#include "daemon/host/driver/store_places.h"
 #include "daemon/host/state/passed_descriptors.h"
 
 namespace gpumem::host {
 
 /// Every extent in the broker's hands, and the workers that make and destroy them. Extents that have been
-/// lent for a second are also kept in the store, if there is one, for the next broker. Short loans are not.
-/// Threads  the loop's.
+/// lent for a second are also kept in the store, if there is one, for the next broker, as far as StorePlaces
+/// has places. Short loans are not. Threads  the loop's.
 class Extents {
  public:
   using Done = std::function<void(const core::JobResult&)>;
@@ -26,6 +27,8 @@ class Extents {
     std::vector<core::DevicePolicy> devices;  ///< of the policy, in its order
     const DescriptorStore* store = nullptr;   ///< outlives it; null: there is none
     Done done;                                ///< is called on the loop's thread
+    /// The standing of a lease's extent; none: there is no such lease. Called on the loop's thread.
+    std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of;
   };
 
   /// Errors  kNotFound: a device of the policy that the driver does not show.
@@ -35,6 +38,8 @@ class Extents {
   void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
   /// The extent is on its way to a client.
   void lent(ExtentId id, LeaseId lease, core::DeviceIndex device);
+  /// A kept region lies in the extent from now on, so it is first among those that are stored.
+  void region_kept(ExtentId id, core::DeviceIndex device);
   /// An extent that the broker before has lent, by the number that the core gives it. The broker before has
   /// told its size.
   void adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor);
@@ -55,20 +60,31 @@ class Extents {
     core::DeviceIndex device;
   };
 
-  Extents(boost::asio::io_context& loop, const DescriptorStore* store, Done done)
-      : loop_(loop), store_(store), done_(std::move(done)), keeping_(loop) {}
+  Extents(boost::asio::io_context& loop, Options& options)
+      : loop_(loop),
+        store_(options.store),
+        done_(std::move(options.done)),
+        standing_of_(std::move(options.standing_of)),
+        keeping_(loop) {}
   DriverJob with_extents(core::Job job);
   void take_in(DriverResult result);
   void keep_next();
   void keep(const Recent& one);
+  void keep_soon(ExtentId id, core::DeviceIndex device);
+  bool take_place(const HeldExtent& held);
 
   boost::asio::io_context& loop_;
   const DescriptorStore* store_;
   Done done_;
+  const std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of_;
   std::unordered_map<ExtentId, HeldExtent> held_;
   std::deque<Recent> recent_;  ///< oldest first
   boost::asio::steady_timer keeping_;
-  std::size_t stored_ = 0;
+  // systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
+  // little more than this.
+  static constexpr std::size_t kMostStored = 2000;
+  StorePlaces places_{kMostStored};
+  std::unordered_map<ExtentId, core::DeviceIndex> stored_;
   bool has_warned_ = false;                             ///< of too few descriptors
   std::vector<std::unique_ptr<DeviceWorker>> workers_;  // last: they end before what they post to goes
 };

@@ -36,7 +36,7 @@ class DescriptorBudget {
     return std::min<std::size_t>(kMostSilent, std::max<std::size_t>(limit_ / 8, 4));
   }
   std::size_t silent_of_a_user() const { return std::max<std::size_t>(silent() / 2, 2); }
-  /// Connections of gRPC, in all and of one user: each takes three descriptors, or five when relayed.
+  /// Connections of gRPC, in all and of one user: each takes five descriptors.
   std::size_t api() const { return std::max<std::size_t>(std::min(kMostApi, limit_ / 16), 4); }
   std::size_t api_of_a_user() const { return std::max<std::size_t>(api() / 2, 2); }
   /// Descriptors that a user's clients may leave unread, and once more those on connections that have ended:

@@ -45,14 +45,21 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   options.policy.max_extents = options.budget.extents();
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
-      loop->io_, {.driver = &driver,
-                  .nvml = nvml,
-                  .devices = loop->broker_.policy().devices,
-                  .store = store,
-                  .done = [self = loop.get()](const core::JobResult& result) {
-                    self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
-                    self->note_missing();
-                  }});
+      loop->io_,
+      {.driver = &driver,
+       .nvml = nvml,
+       .devices = loop->broker_.policy().devices,
+       .store = store,
+       .done =
+           [self = loop.get()](const core::JobResult& result) {
+             self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
+             self->note_missing();
+           },
+       .standing_of = [self = loop.get()](LeaseId lease) -> std::optional<StorePlaces::Standing> {
+         const auto standing = self->broker_.standing_of(lease);
+         if (!standing) return std::nullopt;
+         return StorePlaces::Standing{standing->tenant, standing->is_kept};
+       }});
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
   if (!before) {
@@ -209,6 +216,13 @@ void Loop::do_effects() {
 Result<void> Loop::write_down() {
   if (journal_.write(broker_, now())) return {};
   return Error{Code::kUnavailable, journal_.why()};
+}
+
+void Loop::region_kept(const std::vector<LeaseId>& leases) {
+  for (const LeaseId lease : leases) {
+    if (const auto standing = broker_.standing_of(lease))
+      extents_->region_kept(standing->extent, standing->device);
+  }
 }
 
 // Memory that the next broker would not know of is not lent: it comes back at once.

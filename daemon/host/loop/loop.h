@@ -73,10 +73,15 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void show(DevicePages pages);
   /// Puts another policy in force. Errors  as core::Broker::apply.
   Result<void> apply(core::Policy policy, std::string cause = {});
+  /// Has the subscribers of events judged anew, since rights may have changed. Threads  any.
+  void judge_watchers() {
+    post([this](core::Broker& broker, core::TimePoint) { events_.judge(broker); });
+  }
 
   void post(Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override;
+  void region_kept(const std::vector<LeaseId>& leases) override;
   std::optional<core::Caller> caller_of(int connection) const override;
   Result<SessionId> open_session(int connection, std::string label, core::CommandJobId job,
                                  std::shared_ptr<core::SessionHolder> holder) override;

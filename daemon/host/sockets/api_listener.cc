@@ -1,7 +1,6 @@
 #include "daemon/host/sockets/api_listener.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -21,46 +20,6 @@ constexpr auto kPatience = std::chrono::seconds(10);
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 }  // namespace
-
-HangupWatch::HangupWatch(boost::asio::io_context& loop) : epoll_(loop) {
-  epoll_.assign(::epoll_create1(EPOLL_CLOEXEC));
-  await();
-}
-
-Result<void> HangupWatch::add(UniqueFd socket, std::function<void()> ended) {
-  epoll_event event{};
-  event.events = EPOLLONESHOT;  // besides what is always told: EPOLLHUP and EPOLLERR
-  const int number = event.data.fd = socket.get();
-  watched_.insert_or_assign(number, Watched{std::move(socket), std::move(ended)});
-  if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, number, &event) == 0) return {};
-  const Error error = errno_error(errno, "cannot watch the connection");
-  watched_.erase(number);
-  return error;
-}
-
-void HangupWatch::stop() {
-  boost::system::error_code ignored;
-  epoll_.close(ignored);
-  watched_.clear();
-}
-
-void HangupWatch::await() {
-  epoll_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [this](const boost::system::error_code& error) {
-                      if (error) return;
-                      take_ended();
-                      await();
-                    });
-}
-
-void HangupWatch::take_ended() {
-  std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const auto ended = watched_.extract(events[static_cast<std::size_t>(i)].data.fd);
-    if (!ended.empty()) ended.mapped().ended();
-  }
-}
 
 // A connection whose client has not said anything yet.
 struct ApiListener::Silent {
@@ -83,7 +42,6 @@ ApiListener::ApiListener(Options options)
       disposal_(options.socket.takes_descriptors),
       work_guard_(boost::asio::make_work_guard(io_)),
       warnings_(io_),
-      hangups_(io_),
       silent_({budget_.silent(), budget_.silent_of_a_user()}) {
   PeerListener::Options listening{
       .socket = std::move(options.socket.fd),
@@ -103,7 +61,6 @@ ApiListener::~ApiListener() {
   if (thread_.joinable()) stop();
   io_.stop();
   if (thread_.joinable()) thread_.join();
-  hangups_.stop();
 }
 
 void ApiListener::start() {
@@ -176,28 +133,11 @@ void ApiListener::cut(const std::shared_ptr<Silent>& silent, const std::string& 
 
 void ApiListener::hand_over(UniqueFd socket, ApiConnections::Caller caller) {
   Result<void> done = connections_.check_room(caller);
-  if (done)
-    done = disposal_.foreign_descriptors() ? hand_over_relayed(socket, caller)
-                                           : hand_over_directly(socket, caller);
+  if (done) done = hand_over_relayed(socket, caller);
   if (done) return;
   warnings_.warn("gRPC: connection of uid " + std::to_string(caller.peer.uid) +
                  " refused: " + done.error().message);
   disposal_.close(std::move(socket));
-}
-
-Result<void> ApiListener::hand_over_directly(UniqueFd& socket, const ApiConnections::Caller& caller) {
-  UniqueFd watched = duplicate_of(socket.get());
-  if (!watched.valid()) return errno_error(errno, "cannot watch the connection");
-  UniqueFd handed = renumber(std::move(socket));
-  const int number = handed.get();
-  auto watching = hangups_.add(std::move(watched), [this, number] { connections_.remove(number); });
-  if (!watching) {
-    socket = std::move(handed);
-    return watching;
-  }
-  connections_.add(number, caller);
-  serve_(std::move(handed));
-  return {};
 }
 
 Result<void> ApiListener::hand_over_relayed(UniqueFd& socket, const ApiConnections::Caller& caller) {
@@ -207,13 +147,19 @@ Result<void> ApiListener::hand_over_relayed(UniqueFd& socket, const ApiConnectio
   UniqueFd own(ends[0]);
   UniqueFd handed = renumber(UniqueFd(ends[1]));
   const int number = handed.get();
-  auto relay = Relay::create(io_, std::move(socket), std::move(own), disposal_,
-                             [this, number] { connections_.remove(number); });
+  auto relay = Relay::create(
+      io_, std::move(socket), std::move(own), disposal_, calls_.of(caller.peer.account()),
+      [this, number, uid = caller.peer.uid](const std::string& why) { relay_ended(number, uid, why); });
   if (!relay) return relay.error();
   connections_.add(number, caller);
   serve_(std::move(handed));
   (*relay)->start();
   return {};
+}
+
+void ApiListener::relay_ended(int number, std::uint32_t uid, const std::string& why) {
+  connections_.remove(number);
+  if (!why.empty()) warnings_.warn("gRPC: connection of uid " + std::to_string(uid) + " cut: " + why);
 }
 
 // Calls are told apart by the number of their connection's descriptor. So a number is used again as late as

@@ -5,8 +5,8 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
-#include <unordered_map>
 
 #include "base/unique_fd.h"
 #include "daemon/host/limits/connection_limits.h"
@@ -18,33 +18,9 @@
 
 namespace gpumem::host {
 
-/// Tells when a socket has been shut down for both directions, by either end; of nothing else that happens on
-/// it, so that traffic wakes nobody.
-/// Threads  the loop's.
-class HangupWatch {
- public:
-  explicit HangupWatch(boost::asio::io_context& loop);
-
-  /// Keeps `socket`, a duplicate, until `ended` has been called. Errors  kResourceExhausted.
-  Result<void> add(UniqueFd socket, std::function<void()> ended);
-  /// Stops watching: nobody is told any more.
-  void stop();
-
- private:
-  struct Watched {
-    UniqueFd socket;
-    std::function<void()> ended;
-  };
-  void await();
-  void take_ended();
-
-  boost::asio::posix::stream_descriptor epoll_;
-  std::unordered_map<int, Watched> watched_;
-};
-
 /// Accepts gRPC's connections, on a thread of its own, and hands them over once their client has begun to
-/// speak HTTP/2. Records the peer of each connection while it lives. Descriptors that clients send never
-/// reach gRPC: where the kernel does not refuse them, a relay stands between.
+/// speak HTTP/2. Records the peer of each connection while it lives. A relay stands between each client and
+/// gRPC: it bounds what the client can make gRPC hold, and lets no descriptors through.
 class ApiListener {
  public:
   struct Options {
@@ -76,8 +52,8 @@ class ApiListener {
   void listen_to(const std::shared_ptr<Silent>& silent);
   void cut(const std::shared_ptr<Silent>& silent, const std::string& why);
   void hand_over(UniqueFd socket, ApiConnections::Caller caller);
-  Result<void> hand_over_directly(UniqueFd& socket, const ApiConnections::Caller& caller);
   Result<void> hand_over_relayed(UniqueFd& socket, const ApiConnections::Caller& caller);
+  void relay_ended(int number, std::uint32_t uid, const std::string& why);
   UniqueFd renumber(UniqueFd socket);
 
   const DescriptorBudget budget_;
@@ -87,7 +63,7 @@ class ApiListener {
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
   RateLimitedLog warnings_;
-  HangupWatch hangups_;
+  CallsOfUsers calls_;
   SilentConnections silent_;
   std::unique_ptr<PeerListener> listener_;
   int next_number_ = 0;

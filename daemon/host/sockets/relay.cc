@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "daemon/host/limits/socket_disposal.h"
@@ -18,12 +19,14 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-Relay::Relay(boost::asio::io_context& loop, SocketDisposal& disposal, std::function<void()> ended)
-    : disposal_(disposal), ended_(std::move(ended)), client_(loop), own_(loop) {}
+Relay::Relay(boost::asio::io_context& loop, SocketDisposal& disposal, std::shared_ptr<UserCalls> user,
+             Ended ended)
+    : disposal_(disposal), guard_(std::move(user)), ended_(std::move(ended)), client_(loop), own_(loop) {}
 
 Result<std::shared_ptr<Relay>> Relay::create(boost::asio::io_context& loop, UniqueFd client, UniqueFd own,
-                                             SocketDisposal& disposal, std::function<void()> ended) {
-  const std::shared_ptr<Relay> relay(new Relay(loop, disposal, std::move(ended)));
+                                             SocketDisposal& disposal, std::shared_ptr<UserCalls> user,
+                                             Ended ended) {
+  const std::shared_ptr<Relay> relay(new Relay(loop, disposal, std::move(user), std::move(ended)));
   boost::system::error_code failed;
   relay->client_.assign(client.get(), failed);
   if (failed) {
@@ -74,7 +77,9 @@ bool Relay::read_some(Direction& direction) {
   if (count > 0) {
     direction.begin = 0;
     direction.end = static_cast<std::size_t>(count);
-    return true;
+    const auto inspected = inspect(direction);
+    if (!inspected) end(inspected.error().message);
+    return inspected.has_value();
   }
   if (count < 0 && would_block())
     wait(direction, *direction.from, Descriptor::wait_read);
@@ -83,6 +88,13 @@ bool Relay::read_some(Direction& direction) {
   else
     finish(direction);
   return false;
+}
+
+Result<void> Relay::inspect(const Direction& direction) {
+  const auto bytes = std::span(direction.bytes).first(direction.end);
+  if (direction.from_client) return guard_.from_client(bytes);
+  guard_.from_broker(bytes);
+  return {};
 }
 
 bool Relay::write_some(Direction& direction) {
@@ -113,12 +125,12 @@ void Relay::finish(Direction& direction) {
   if (in_.done && out_.done) end();
 }
 
-void Relay::end() {
+void Relay::end(const std::string& why) {
   if (!client_.is_open()) return;
   disposal_.close(UniqueFd(client_.release()));
   boost::system::error_code ignored;
   own_.close(ignored);
-  if (const auto ended = std::exchange(ended_, nullptr)) ended();
+  if (const auto ended = std::exchange(ended_, nullptr)) ended(why);
 }
 
 }  // namespace gpumem::host

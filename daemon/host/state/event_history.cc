@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/time_format.h"
+#include "daemon/host/state/fair_buffer.h"
 
 namespace gpumem::host {
 namespace {
@@ -81,6 +82,20 @@ std::optional<LoggedEvent> event_of(const std::string& line, const std::vector<s
 std::size_t size_of(int file) {
   struct stat found {};
   return ::fstat(file, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
+}
+
+// The lines of both files that the second one keeps. A line that cannot be read is nobody's, and is kept as
+// such: another version may read it.
+std::string shared_lines(const std::string& text, const std::vector<std::string>& devices) {
+  FairBuffer<std::string> kept(EventHistory::kMostBytes);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = event_of(line, devices);
+    kept.push(event ? event->event.tenant : "", line.size() + 1, line);
+  }
+  std::string shared;
+  for (const auto& [number, entry] : kept.entries()) shared += entry.item + "\n";
+  return shared;
 }
 
 // The end of a file that something else has made longer.
@@ -198,9 +213,20 @@ Result<void> EventHistory::write_lines(const std::string& lines) {
 }
 
 Result<void> EventHistory::begin_next_file() {
-  if (::rename(file_.c_str(), older_file_.c_str()) != 0)
-    return errno_error(errno, "cannot rename " + file_.string());
-  return open_file();
+  const std::filesystem::path next = older_file_.string() + ".new";
+  const std::string lines = shared_lines(read_tail(older_file_) + read_tail(file_), devices_);
+  UniqueFd made(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!made.valid()) return errno_error(errno, "cannot make " + next.string());
+  auto written = write_all(made.get(), lines);
+  if (written && ::rename(next.c_str(), older_file_.c_str()) != 0)
+    written = errno_error(errno, "cannot rename " + next.string());
+  if (!written) {
+    ::unlink(next.c_str());
+    return written.error().in(next.string());
+  }
+  if (::ftruncate(opened_.get(), 0) != 0) return errno_error(errno, "cannot truncate " + file_.string());
+  size_ = 0;
+  return {};
 }
 
 }  // namespace gpumem::host

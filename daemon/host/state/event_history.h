@@ -14,8 +14,9 @@
 
 namespace gpumem::host {
 
-/// The events of the last day in a file of the state folder, for the next broker: a JSON object a line. A
-/// file that has grown to kMostBytes becomes the second one, in place of the second one before.
+/// The events of the last day in a file of the state folder, for the next broker: a JSON object a line. When
+/// the file has grown to kMostBytes, its lines move to a second file. Tenants share that one: beyond
+/// kMostBytes the tenant with most bytes in it loses its oldest events.
 ///
 /// A thread writes, a moment later: neither a slow nor a full disk delays anybody. Events that cannot be
 /// written are lost, and the log says so once.

@@ -21,15 +21,15 @@ void cut(std::string& words) {
 void EventLog::begin(std::unique_ptr<EventHistory> history, core::WallTime wall) {
   history_ = std::move(history);
   if (history_ == nullptr) return;
-  for (auto& event : history_->read(wall)) keep(std::move(event));
-  if (kept_.empty()) return;
-  sequence_ = kept_.back()->sequence;
-  last_ = kept_.back()->time;
+  for (auto& event : history_->read(wall)) keep(event);
+  if (kept_.entries().empty()) return;
+  const core::LoggedEvent& newest = *kept_.entries().rbegin()->second.item;
+  sequence_ = newest.sequence;
+  last_ = newest.time;
 }
 
-void EventLog::keep(std::shared_ptr<const core::LoggedEvent> event) {
-  kept_.push_back(std::move(event));
-  if (kept_.size() > kMostKept) kept_.pop_front();
+void EventLog::keep(const std::shared_ptr<const core::LoggedEvent>& event) {
+  kept_.push(event->event.tenant, 1, event);
 }
 
 void EventLog::add(std::vector<core::Event> events, const core::Broker& broker, core::TimePoint now,
@@ -56,10 +56,8 @@ void EventLog::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<
                      const core::Broker& broker) {
   if (closed_) return watcher->closed();
   if (since) {
-    const auto before = [](const auto& event, core::WallTime time) { return event->time < time; };
-    for (auto event = std::lower_bound(kept_.begin(), kept_.end(), *since, before); event != kept_.end();
-         ++event) {
-      if (!watcher->tell(*event, broker)) return;
+    for (const auto& [number, entry] : kept_.entries()) {
+      if (entry.item->time >= *since && !watcher->tell(entry.item, broker)) return;
     }
   }
   if (watcher->caught_up()) watchers_.push_back(std::move(watcher));
@@ -67,6 +65,10 @@ void EventLog::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<
 
 void EventLog::unwatch(const core::EventWatcher& watcher) {
   std::erase_if(watchers_, [&](const auto& one) { return one.get() == &watcher; });
+}
+
+void EventLog::judge(const core::Broker& broker) {
+  std::erase_if(watchers_, [&](const auto& watcher) { return !watcher->judge(broker); });
 }
 
 void EventLog::close() {

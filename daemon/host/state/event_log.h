@@ -1,15 +1,15 @@
 #pragma once
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "daemon/core/broker/executor.h"
 #include "daemon/host/state/event_history.h"
+#include "daemon/host/state/fair_buffer.h"
 
 namespace gpumem::host {
 
-/// The last events, and whoever follows them.
-/// Invariant  numbers grow by one, times never go back, whatever the clocks do.
+/// The last events, and whoever follows them. Tenants share the room: beyond it the tenant that has most
+/// loses its oldest event. Invariant  numbers grow by one, times never go back, whatever the clocks do.
 /// Threads  the loop's.
 class EventLog {
  public:
@@ -25,14 +25,16 @@ class EventLog {
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since,
              const core::Broker& broker);
   void unwatch(const core::EventWatcher& watcher);
+  /// Has each subscriber judged anew.
+  void judge(const core::Broker& broker);
   /// Nobody is told of anything any more.
   void close();
 
  private:
-  void keep(std::shared_ptr<const core::LoggedEvent> event);
+  void keep(const std::shared_ptr<const core::LoggedEvent>& event);
   void tell(const std::shared_ptr<const core::LoggedEvent>& event, const core::Broker& broker);
 
-  std::deque<std::shared_ptr<const core::LoggedEvent>> kept_;
+  FairBuffer<std::shared_ptr<const core::LoggedEvent>> kept_{kMostKept};
   std::vector<std::shared_ptr<core::EventWatcher>> watchers_;
   std::unique_ptr<EventHistory> history_;
   std::uint64_t sequence_ = 0;

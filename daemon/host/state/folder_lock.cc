@@ -81,7 +81,15 @@ Result<UniqueFd> open_lock(const std::filesystem::path& path) {
 // The sticky bit helps little: whoever is first makes the file.
 Result<void> check_closed(const std::filesystem::path& folder, std::string_view option) {
   struct stat found {};
-  if (::stat(folder.c_str(), &found) != 0 || (found.st_mode & S_IWOTH) == 0) return {};
+  if (::stat(folder.c_str(), &found) != 0) return {};
+  if (found.st_uid != 0 && found.st_uid != ::geteuid()) {
+    const std::string own = std::to_string(::geteuid());
+    return Error{Code::kFailedPrecondition,
+                 folder.string() + " belongs to user " + std::to_string(found.st_uid) +
+                     ", who can replace what the broker keeps there: chown " + own + " " + folder.string() +
+                     " if you trust what is in it, or choose another " + std::string(option)};
+  }
+  if ((found.st_mode & S_IWOTH) == 0) return {};
   return Error{Code::kFailedPrecondition, "every user may write to " + folder.string() +
                                               " and so replace what the broker keeps there: chmod o-w " +
                                               folder.string() + ", or choose another " + std::string(option)};

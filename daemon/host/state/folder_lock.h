@@ -10,8 +10,9 @@
 namespace gpumem::host {
 
 /// Checks that only the broker and its administrator can put files into `folder`. In a folder that all users
-/// may write to, anybody could replace a journal, a socket or the quotas. A missing folder is fine.
-/// Errors  kFailedPrecondition: others may write to it; the message says what to do.
+/// may write to, or that belongs to another, somebody could replace a journal, a socket or the quotas. A
+/// missing folder is fine. Errors  kFailedPrecondition: another owns it, or others may write to it; the
+/// message says what to do.
 Result<void> check_closed(const std::filesystem::path& folder, std::string_view option);
 
 /// Locks `folder` for this process, by flock(2) on a file in it, as long as the descriptor lives. The file

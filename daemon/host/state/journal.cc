@@ -11,6 +11,7 @@
 #include "base/crash_point.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/thread_guards.h"
 
 namespace gpumem::host {
 namespace {
@@ -193,6 +194,7 @@ Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
   if (written) {
     size_ += buffer_.size();
+    if (is_shortening()) since_ += buffer_;
     crash_at(CrashPoint::kJournalWritten);
     return {};
   }
@@ -201,24 +203,62 @@ Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   return written.error().in((folder_ / kJournalName).string());
 }
 
-Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
-  const std::filesystem::path prepared = folder_ / kPreparedJournal;
+Result<Journal::Prepared> Journal::prepare(const std::filesystem::path& folder,
+                                           const std::vector<std::string>& devices,
+                                           const core::Checkpoint& checkpoint) {
+  const std::filesystem::path prepared = folder / kPreparedJournal;
   UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
-  std::string bytes = header_of(devices_);
+  std::string bytes = header_of(devices);
   for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
-  auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
+  const auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
   crash_at(CrashPoint::kJournalPrepared);
-  if (written && ::rename(prepared.c_str(), (folder_ / kJournalName).c_str()) != 0)
-    written = errno_error(errno, "cannot put the new journal in its place");
-  if (!written) {
-    ::unlink(prepared.c_str());
-    return written.error().in(prepared.string());
+  if (written) return Prepared{std::move(file), bytes.size()};
+  ::unlink(prepared.c_str());
+  return written.error().in(prepared.string());
+}
+
+Result<void> Journal::replace(Prepared prepared) {
+  const std::filesystem::path name = folder_ / kPreparedJournal;
+  if (::rename(name.c_str(), (folder_ / kJournalName).c_str()) != 0) {
+    const Error error = errno_error(errno, "cannot put the new journal in its place");
+    ::unlink(name.c_str());
+    return error.in(name.string());
   }
   crash_at(CrashPoint::kJournalRenamed);
-  file_ = std::move(file);
-  size_ = checkpoint_size_ = bytes.size();
+  file_ = std::move(prepared.file);
+  size_ = checkpoint_size_ = prepared.size;
   return {};
+}
+
+Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
+  prepared_ = {};  // the thread writes the same file
+  auto prepared = prepare(folder_, devices_, checkpoint);
+  return prepared ? replace(std::move(*prepared)) : prepared.error();
+}
+
+void Journal::begin_to_shorten(core::Checkpoint checkpoint) {
+  since_.clear();
+  const SignalsBlocked blocked;
+  prepared_ = std::async(std::launch::async,
+                         [folder = folder_, devices = devices_, checkpoint = std::move(checkpoint)] {
+                           return prepare(folder, devices, checkpoint);
+                         });
+}
+
+Result<bool> Journal::finish_shortening() {
+  if (prepared_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  auto prepared = prepared_.get();
+  if (!prepared) return prepared.error();
+  const std::size_t checkpoint_size = prepared->size;
+  if (auto written = write_all(prepared->file.get(), since_); !written) {
+    ::unlink((folder_ / kPreparedJournal).c_str());
+    return written.error().in((folder_ / kPreparedJournal).string());
+  }
+  prepared->size += since_.size();
+  if (auto replaced = replace(std::move(*prepared)); !replaced) return replaced.error();
+  checkpoint_size_ = checkpoint_size;
+  return true;
 }
 
 Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<std::string> devices,
@@ -240,10 +280,24 @@ bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
     fail(broker, written.error(), now);
     return false;
   }
-  if (!journal_->is_long()) return true;
-  if (auto shortened = journal_->rewrite(broker.checkpoint()); !shortened)
-    spdlog::warn("the journal cannot be shortened: {}", shortened.error().message);
+  shorten(broker, now);
   return true;
+}
+
+// The state is copied here, and written on a thread.
+void JournalWriter::shorten(core::Broker& broker, core::TimePoint now) {
+  if (!journal_->is_shortening()) {
+    const bool pauses = not_shortened_ && now < *not_shortened_ + kPauseBetweenTries;
+    if (journal_->is_long() && !pauses) journal_->begin_to_shorten(broker.checkpoint());
+    return;
+  }
+  const auto shortened = journal_->finish_shortening();
+  if (shortened && !*shortened) return;
+  if (!shortened && !not_shortened_)
+    spdlog::warn("the journal cannot be shortened, which is tried again every second: {}",
+                 shortened.error().message);
+  if (shortened && not_shortened_) spdlog::info("the journal is shortened again");
+  not_shortened_ = shortened ? std::nullopt : std::optional(now);
 }
 
 bool JournalWriter::try_again(core::Broker& broker, core::TimePoint now) {

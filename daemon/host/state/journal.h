@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,7 +47,14 @@ class Journal {
   /// Whether so much of the file is obsolete that rewriting it is worthwhile.
   bool is_long() const { return size_ > kShortest && size_ > kGrowth * checkpoint_size_; }
   /// The checkpoint in place of everything that is there. Errors  as begin(); the file stays what it was.
+  /// Blocks  until it is written, and until a thread of begin_to_shorten() has ended, whose work is lost.
   Result<void> rewrite(const core::Checkpoint& checkpoint);
+  /// As rewrite(), on a thread; add() goes on meanwhile. Nothing changes before finish_shortening().
+  void begin_to_shorten(core::Checkpoint checkpoint);
+  bool is_shortening() const { return prepared_.valid(); }
+  /// Puts the file of begin_to_shorten() in its place, with the changes since. False: it is not ready yet.
+  /// Errors  as rewrite(). Does not block for the disk.
+  Result<bool> finish_shortening();
 
  private:
   static constexpr std::size_t kShortest = std::size_t{1} << 20;
@@ -61,6 +69,17 @@ class Journal {
   std::size_t size_ = 0;             ///< bytes of complete records
   std::size_t checkpoint_size_ = 0;  ///< bytes of its checkpoint
   std::string buffer_;
+  struct Prepared {
+    UniqueFd file;
+    std::size_t size = 0;
+  };
+  static Result<Prepared> prepare(const std::filesystem::path& folder,
+                                  const std::vector<std::string>& devices,
+                                  const core::Checkpoint& checkpoint);
+  Result<void> replace(Prepared prepared);
+
+  std::string since_;                       ///< records that were added since begin_to_shorten()
+  std::future<Result<Prepared>> prepared_;  ///< of begin_to_shorten()
 };
 
 /// Writes the core's changes to the journal before anybody else learns of them. While that fails, the core
@@ -81,12 +100,14 @@ class JournalWriter {
 
  private:
   bool try_again(core::Broker& broker, core::TimePoint now);
+  void shorten(core::Broker& broker, core::TimePoint now);
   void fail(core::Broker& broker, const Error& error, core::TimePoint now);
 
   std::optional<Journal> journal_;
   std::vector<core::Checkpoint::Change> changes_;
   std::string why_;
   std::optional<core::TimePoint> failed_;  ///< since nothing could be written; the time of the last try
+  std::optional<core::TimePoint> not_shortened_;  ///< since it could not be shortened; likewise
 };
 
 /// One change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.

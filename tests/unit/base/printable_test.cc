@@ -11,6 +11,16 @@ TEST(Printable, IsTextOfAnyLanguage) {
     EXPECT_TRUE(is_printable(text)) << text;
 }
 
+TEST(Escaped, NamesThatLookAlikeDiffer) {
+  EXPECT_EQ(escape_non_ascii("weights-v1"), "weights-v1");
+  EXPECT_EQ(escape_non_ascii("weights\u00ad-v1\u3164"), "weights\\u{AD}-v1\\u{3164}");
+  EXPECT_EQ(escape_non_ascii("w\u0435ights\U000E0041"), "w\\u{435}ights\\u{E0041}") << "a letter, and a tag";
+  EXPECT_EQ(escape_non_ascii("weights\\u{AD}"), "weights\\\\u{AD}");
+  EXPECT_EQ(escape_non_ascii("\x1b\xff"
+                             "a\xc2"),
+            "??a?");
+}
+
 TEST(Printable, IsNoControlCharacter) {
   for (const std::string& text :
        {std::string("\0", 1), std::string("a\nb"), std::string("\x1b[2J"), std::string("\x7f"),

@@ -64,6 +64,12 @@ TEST(RegionsView, IsATableByOwnerNameAndVersion) {
             "0m  -\n");
 }
 
+TEST(RegionsView, ShowsNamesThatLookAlikeAsWhatTheyAre) {
+  const auto list = listed({region("ann", "weights", 4), region("bob", "weights\u00ad", 5)});
+  EXPECT_THAT(regions_text(list, high_noon()), HasSubstr("bob    weights\\u{AD}"));
+  EXPECT_EQ(regions_json(list)["regions"][1]["name"], "weights\u00ad") << "for programs as it is";
+}
+
 TEST(RegionsView, TellsOfTheMemory) {
   const Json json = regions_json(listed({region("bob", "weights", 3)}))["regions"][0];
   EXPECT_EQ(json["memory"], 17);

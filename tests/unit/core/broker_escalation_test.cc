@@ -187,6 +187,23 @@ TEST_F(BrokerEscalation, EndsADebtorsSession) {
   EXPECT_EQ(machine->signals.size(), 1u);
 }
 
+// A reload has turned `refuse` on: what the sessions of such users have is a debt of theirs.
+TEST_F(BrokerEscalation, AsksUsersWhoAreTurnedAwayBeforeItEndsThem) {
+  Policy others = policy(Escalation::kEndSession);
+  others.others = std::vector<Quota>{{{}, mebibytes(64)}};
+  machine.emplace(others);
+  const SessionId stranger = machine->connect(77);
+  const SliceId slice = machine->slice(stranger);
+  machine->get(stranger, slice, mebibytes(16));
+  others.others.reset();
+  ASSERT_TRUE(machine->broker.apply(others, machine->now));
+  machine->collect();
+  EXPECT_EQ(machine->asked_of(stranger), mebibytes(16));
+  EXPECT_THAT(machine->signals, IsEmpty()) << "a whole deadline is its own";
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(stranger, Signal::kTerminate)));
+}
+
 TEST_F(BrokerEscalation, EndsADebtorHoweverMuchOthersGiveBack) {
   start(Escalation::kEndSession);
   Policy lower = policy(Escalation::kEndSession);

@@ -27,10 +27,11 @@ struct History : testing::Test {
     EXPECT_TRUE(opened) << opened.error().message;
     return opened ? std::move(*opened) : nullptr;
   }
-  static std::shared_ptr<const core::LoggedEvent> event(core::WallTime time, std::string words) {
+  static std::shared_ptr<const core::LoggedEvent> event(core::WallTime time, std::string words,
+                                                        std::string tenant = "ann") {
     Event one;
     one.kind = Event::Kind::kDenied;
-    one.tenant = "ann";
+    one.tenant = std::move(tenant);
     one.words = std::move(words);
     return std::make_shared<const core::LoggedEvent>(core::LoggedEvent{1, time, std::move(one)});
   }
@@ -103,6 +104,13 @@ TEST_F(History, IsBoundedOnTheDisk) {
   for (const auto& one : std::filesystem::directory_iterator(folder_.path())) bytes += one.file_size();
   EXPECT_LE(bytes, 3 * EventHistory::kMostBytes);
   EXPECT_GE(words_kept(noon).size(), 3'000U);
+}
+
+TEST_F(History, IsSharedByTenantsSoThatNoneLosesItsEventsToAnother) {
+  keep({event(noon, "why")});
+  const std::string words(EventLog::kMostWords, 'x');
+  for (int i = 0; i < 3; ++i) keep(EventHistory::Events(5'000, event(noon, words, "bob")));
+  EXPECT_EQ(words_kept(noon).front(), "why");
 }
 
 TEST_F(History, OfAFullDiskIsLostAndGoesOnWhenThereIsRoom) {

@@ -32,8 +32,10 @@ struct Reader final : core::EventWatcher {
 
 struct EventLogTest : testing::Test {
   // An event `ago` before the clocks show `wall`.
-  void happens(core::WallTime wall, core::Duration ago = {}, std::string words = {}) {
+  void happens(core::WallTime wall, core::Duration ago = {}, std::string words = {},
+               std::string tenant = {}) {
     Event event;
+    event.tenant = std::move(tenant);
     event.at = steady - ago;
     event.words = std::move(words);
     log.add({event}, broker, steady, wall);
@@ -88,6 +90,16 @@ TEST_F(EventLogTest, KeepsTheLastOnly) {
   const auto one = reader(noon);
   EXPECT_EQ(one->heard.size(), EventLog::kMostKept);
   EXPECT_EQ(one->heard.front()->sequence, 11U);
+}
+
+TEST_F(EventLogTest, IsSharedByTenantsSoThatNoneLosesItsEventsToAnother) {
+  happens(noon, {}, "why", "ann");
+  for (std::size_t i = 0; i < 3 * EventLog::kMostKept; ++i) happens(noon, {}, {}, i % 2 == 0 ? "bob" : "cat");
+  happens(noon, {}, "last", "ann");
+  const auto one = reader(noon);
+  EXPECT_EQ(one->heard.size(), EventLog::kMostKept);
+  EXPECT_EQ(one->heard.front()->event.words, "why");
+  EXPECT_EQ(one->heard.back()->event.words, "last");
 }
 
 TEST_F(EventLogTest, CutsLongWordsBetweenCharacters) {

@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/core/policies.h"
 
 namespace gpumem::host {
 namespace {
@@ -303,6 +304,59 @@ TEST_F(JournalKept, RewrittenHasThePresentStateAlone) {
   EXPECT_FALSE(journal->is_long());
   ASSERT_TRUE(journal->add({&opened, 1}));
   EXPECT_EQ(read().checkpoint.sessions.size(), 1U);
+}
+
+TEST_F(JournalKept, IsShortenedWhileChangesAreAdded) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  ASSERT_TRUE(journal->add(std::span(changes).first(3)));
+  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(3, 4)));
+  auto done = journal->finish_shortening();
+  while (done && !*done) done = journal->finish_shortening();
+  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
+  EXPECT_EQ(read().checkpoint, made_of(changes));
+  EXPECT_EQ(read().damage, "");
+}
+
+struct JournalWritten : JournalKept {
+  /// Has a session come and go, and its changes written, so often that the journal is long; or until
+  /// `is_enough`.
+  template <class IsEnough>
+  void write_changes(core::TimePoint now, IsEnough is_enough) {
+    core::Peer peer;
+    peer.pid = 42;
+    peer.uid = 1;
+    for (int i = 0; i < 20'000 && !is_enough(); ++i) {
+      const auto session = broker_.open_session(peer, std::string(100, 'x'), now);
+      ASSERT_TRUE(session);
+      ASSERT_TRUE(writer_.write(broker_, now));
+      broker_.session_ended(*session, core::SessionEnd::kExited, now);
+      ASSERT_TRUE(writer_.write(broker_, now));
+      std::vector<core::Effect> ignored;
+      broker_.outbox().take_effects(ignored);
+    }
+  }
+  std::uintmax_t size() const { return std::filesystem::file_size(file()); }
+
+  static constexpr std::uintmax_t kLong = std::uintmax_t{1} << 20;
+  core::Broker broker_{core::small_policy()};
+  JournalWriter writer_;
+};
+
+TEST_F(JournalWritten, ThatCannotBeShortenedIsTriedAgainAfterAPauseAndGoesOn) {
+  const core::TimePoint now{std::chrono::hours(1)};
+  ASSERT_TRUE(writer_.begin(folder_.path(), kDevices, broker_));
+  const std::filesystem::path obstacle = folder_ / "journal.new";
+  std::filesystem::create_directory(obstacle);
+  write_changes(now, [&] { return size() > kLong + kLong / 8; });
+  std::filesystem::remove(obstacle);
+  const std::uintmax_t before = size();
+  write_changes(now + std::chrono::milliseconds(900), [&] { return size() > before + 10'000; });
+  EXPECT_GT(size(), before) << "during the pause it grows on";
+  write_changes(now + std::chrono::seconds(2), [&] { return size() < kLong / 2; });
+  EXPECT_LT(size(), kLong / 2);
 }
 
 TEST_F(JournalKept, IsForItsOwnerAlone) {

@@ -152,6 +152,7 @@ Result<SessionHandover> SessionHandover::make(const std::filesystem::path& runti
                                               const std::string& program) {
   SessionHandover handover;
   handover.socket_ = runtime_folder / kApiSocketName;
+  if (auto trusted = client::check_owner(handover.socket_); !trusted) return trusted.error();
   const std::string& path = handover.socket_.native();
   if (path.size() >= sizeof handover.address_.sun_path)
     return client::connect_error(handover.socket_, ENAMETOOLONG);
