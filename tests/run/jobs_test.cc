@@ -36,7 +36,7 @@ TEST_F(Jobs, OfTwoThatDoNotFitTogetherTheSecondBeginsWhenTheFirstHasEnded) {
   first.pid_of_command();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // as people start them
   auto second = begin_job(options, words);
-  EXPECT_TRUE(second.has_said("gpumem run: waiting for 12GiB of GPU-"));
+  EXPECT_TRUE(second.has_said("gpumem run: waiting for 12GiB of gpu0, first"));
   first.tell("take\n");
   EXPECT_TRUE(first.has_said("has it\n"));
   EXPECT_EQ(second.said().find("ready"), std::string::npos) << second.said();

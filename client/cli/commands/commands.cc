@@ -66,7 +66,7 @@ constexpr std::array<Listing, 4> kListings{{
 
 Layout layout_for(const v1::GetStatusResponse& status, bool is_long) {
   Layout layout = Layout::of_output(is_long);
-  for (const v1::DeviceStatus& device : status.devices()) layout.devices.push_back(device.uuid());
+  layout.devices = uuids_of(status);
   return layout;
 }
 

@@ -116,7 +116,8 @@ int ask(const std::filesystem::path& folder, v1::AskBackRequest request) {
   if (!device) return report(device.error());
   request.set_device(*device);
   const auto asked = call_broker<v1::Admin>(folder, &v1::Admin::Stub::AskBack, request, kRequestTimeout);
-  if (!asked) return report(asked.error());
+  if (!asked)
+    return report({asked.error().code, with_device_names(asked.error().message, uuids_of(*status))});
   return print("session " + std::to_string(request.session()) + " is asked for " + size_text(asked->bytes()) +
                " within " + span_text(std::chrono::milliseconds(asked->within_ms())) +
                "; `gpumem events` shows what it gives back\n");

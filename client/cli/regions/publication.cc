@@ -119,6 +119,7 @@ Result<void> Publication::open_slice() {
   auto slice = session_->open_slice({.device = *device});
   if (!slice) return slice.error();
   slice_.emplace(std::move(*slice));
+  std::string device_name_;
   return {};
 }
 
@@ -133,6 +134,7 @@ Result<void> Publication::grow() {
 
 Result<void> Publication::load() {
   auto driver = cuda::Driver::open(session_->driver_folder());
+  device_name_ = device_name(slice_->device(), lent_to(*session_));
   if (!driver) return driver.error();
   const auto context = cuda::CurrentContext::enter(**driver, slice_->ordinal());
   if (!context) return context.error();
@@ -198,7 +200,7 @@ void Publication::tell() const {
                             {"session", session_->id()}});
   } else {
     std::cout << printable("published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                           size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                           size_text(source_.size()) + " on " + device_name_ + ", sharing " +
                            options_.sharing + held_text())
               << "\n";
   }
