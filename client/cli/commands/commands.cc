@@ -80,6 +80,11 @@ std::string find_tenant(const Monitor& monitor, const std::string& text) {
   return is_tenant ? text : tenant_of_user(text);
 }
 
+std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text) {
+  const auto monitor = text.empty() ? Error{} : Monitor::connect(runtime_folder);
+  return monitor ? find_tenant(*monitor, text) : text;
+}
+
 void clear_screen() {
   if (::isatty(STDOUT_FILENO) == 1) std::cout << "\033[H\033[2J";
 }

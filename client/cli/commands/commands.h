@@ -35,6 +35,8 @@ Layout layout_for(const Monitor& monitor, bool is_long);
 /// The tenant that `text` names: a tenant as it is, or the name of a user without a tenant, who is `uid:N`.
 /// Anything else as it is.
 std::string find_tenant(const Monitor& monitor, const std::string& text);
+/// As find_tenant(), of the broker of the folder; `text` as it is if that does not answer.
+std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text);
 
 /// One of the commands that ask the Monitor service once and show the answer.
 struct Listing {
