@@ -262,7 +262,7 @@ uint64_t gpumem_session_job(const gpumem_session* session) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_slice_options {
   size_t struct_size;
-  const char* device;    /* UUID; NULL: the first device that both the broker and this process see */
+  const char* device;    /* UUID or gpu0; NULL: the first that the broker and this process see */
   uint64_t limit;        /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;     /* for people, shown by `gpumem ps`; NULL: none */
   bool trim_on_pressure; /* what lies beyond gpumem_slice_set_in_use goes back without asking */
@@ -593,7 +593,7 @@ gpumem_status gpumem_remove_region(gpumem_session* session, const char* name,
 
 typedef struct gpumem_allocator_options {
   size_t struct_size;
-  const char* device; /* UUID; NULL: the first device that both the broker and this process see */
+  const char* device; /* UUID or gpu0; NULL: the first that the broker and this process see */
   uint64_t limit;     /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
   int64_t wait_ms;    /* how long an allocation may wait for memory, as in gpumem_grow_options */

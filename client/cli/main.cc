@@ -95,10 +95,10 @@ void add_why(CLI::App& app, Arguments& arguments, int& status) {
                    "The number of a session, or the name of a tenant or a user")
       ->required()
       ->check(refuse_unprintable);
-  add_json_flag(*command, arguments.flags.json);
+  add_table_flags(*command, arguments.flags);
   add_watch(*command, arguments);
   command->callback([&] {
-    status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, arguments.flags.json,
+    status = run_why({client::runtime_folder(arguments.runtime_dir), arguments.subject, arguments.flags,
                       arguments.watch_seconds});
   });
 }
@@ -117,10 +117,10 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
-  add_json_flag(*command, arguments.flags.json);
+  add_table_flags(*command, arguments.flags);
   command->callback([&] {
     status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
-                         !arguments.no_follow, arguments.flags.json});
+                         !arguments.no_follow, arguments.flags});
   });
 }
 

@@ -1,5 +1,5 @@
 // Holds a cache in device memory, and gives it back, down to what it must keep, when others need the memory:
-//   elastic [--device UUID] [--size 4GiB] [--keep 1GiB] [--seconds 60]
+//   elastic [--device gpu0] [--size 4GiB] [--keep 1GiB] [--seconds 60]
 #include <gpumem/session.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc || options.count(argv[i]) == 0) {
       return std::fprintf(stderr,
-                          "usage: elastic [--device UUID] [--size BYTES] [--keep BYTES] [--seconds N]\n"),
+                          "usage: elastic [--device gpu0] [--size BYTES] [--keep BYTES] [--seconds N]\n"),
              2;
     }
     options[argv[i]] = argv[i + 1];

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/crash_point.h"
+#include "base/device_name.h"
 #include "client/lane/silent_brokers.h"
 #include "client/process/environment.h"
 #include "client/process/runtime_folder.h"
@@ -122,6 +123,8 @@ Result<Bytes> Connection::slice_limit(const SharedDevice& device, Bytes limit) c
 
 Result<std::size_t> Connection::device_index(const std::string& uuid) const {
   const auto wanted = cuda::parse_device_uuid(uuid);
+  const auto place = device_place(uuid);
+  if (place && *place < welcome_.devices.size()) return *place;
   std::string lent;
   for (std::size_t i = 0; i < welcome_.devices.size(); ++i) {
     const std::string& device = welcome_.devices[i];
@@ -136,7 +139,9 @@ Result<std::size_t> Connection::device_index(const std::string& uuid) const {
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
   std::optional<cuda::DeviceUuid> uuid;
   if (!wanted.empty()) {
-    auto parsed = cuda::parse_device_uuid(wanted);
+    const auto named = device_place(wanted) ? device_index(wanted) : Result<std::size_t>(0);
+    if (!named) return named.error();
+    auto parsed = cuda::parse_device_uuid(device_place(wanted) ? welcome_.devices[*named] : wanted);
     if (!parsed) return parsed.error();
     uuid = *parsed;
   }

@@ -43,14 +43,14 @@ class Connection {
   /// Errors  kFailedPrecondition: in a forked child.
   Result<void> usable() const { return check_not_forked(generation_); }
 
-  /// The device with the UUID `wanted`; if empty, the first that both sides see. Opens the driver.
-  /// Errors  kNotFound, kInvalidArgument (not a UUID), kFailedPrecondition (driver).
+  /// The device `wanted`, a UUID or `gpu0` by its place at the broker; if empty, the first that both sides
+  /// see. Opens the driver. Errors  kNotFound, kInvalidArgument (neither), kFailedPrecondition (driver).
   Result<SharedDevice> find_device(const std::string& wanted) const;
 
   /// Errors  as shm's read_figures.
   Result<BrokerFigures> broker_figures() const { return read_figures(*broker_page_); }
 
-  /// The index of the device that the broker spells or means as `uuid`. Needs no driver.
+  /// The index of the device that the broker spells or means as `uuid`, or `gpu0`. Needs no driver.
   /// Errors  kNotFound.
   Result<std::size_t> device_index(const std::string& uuid) const;
 

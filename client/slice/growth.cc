@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/crash_point.h"
+#include "base/device_name.h"
 #include "base/time_format.h"
 #include "client/process/messages.h"
 #include "client/process/signal_watch.h"
@@ -226,11 +227,10 @@ class Growth {
 }  // namespace
 
 std::unique_ptr<WaitNotice> notice_of_wait(const Borrower& slice, Bytes bytes, milliseconds wait) {
-  constexpr std::size_t kShortUuid = 12;  // as `gpumem` shows it
   static Pace told;
   if (wait <= WaitNotice::kShort) return nullptr;
   return std::make_unique<WaitNotice>(told, "waiting for " + to_string(bytes) + " of " +
-                                                slice.device().uuid.substr(0, kShortUuid) + "; at most " +
+                                                device_name(slice.device().index) + "; at most " +
                                                 span_text(wait));
 }
 

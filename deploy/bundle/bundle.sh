@@ -47,7 +47,6 @@ install_programs() {
 install_texts() {
   install -Dm 644 "$here/BUNDLE.md" "$top/README.md"
   install -Dm 644 "$source/LICENSE" "$top/LICENSE"
-  install -Dm 644 -t "$top/share/doc/gpumem" "$source/README.md" "$source/CHANGELOG.md"
   install -Dm 644 -t "$top/share/gpumem/examples" "$source"/client/examples/*
   printf '%s\n' "$version" > "$top/VERSION"
 }

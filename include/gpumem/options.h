@@ -40,9 +40,10 @@ struct JobOptions {
 };
 
 struct SliceOptions {
-  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
-  std::string label{};   ///< for people, shown by `gpumem ps`
+  /// UUID, or `gpu0` by its place in `gpumem status`. Empty: the first that broker and process both see.
+  std::string device{};
+  Bytes limit{};        ///< zero: none but the tenant's, as it is at any time
+  std::string label{};  ///< for people, shown by `gpumem ps`
   /// When the broker asks for memory, the library may give back what lies beyond Slice::set_in_use without
   /// asking the program. False: the figure is only shown to people.
   bool trim_on_pressure = false;
@@ -62,9 +63,10 @@ struct GrowOptions {
 };
 
 struct AllocatorOptions {
-  std::string device{};  ///< UUID; empty: the first device that both the broker and this process see
-  Bytes limit{};         ///< zero: none but the tenant's, as it is at any time
-  std::string label{};   ///< for people, shown by `gpumem ps`
+  /// UUID, or `gpu0` by its place in `gpumem status`. Empty: the first that broker and process both see.
+  std::string device{};
+  Bytes limit{};        ///< zero: none but the tenant's, as it is at any time
+  std::string label{};  ///< for people, shown by `gpumem ps`
   /// How long an allocation may wait for memory that others hold now. Zero and nothing: as of GrowOptions.
   std::optional<std::chrono::milliseconds> wait{};
   /// Memory that has been idle for this long is returned to the broker.

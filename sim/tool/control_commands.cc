@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/device_name.h"
 #include "sim/control/costs.h"
 #include "sim/control/faults.h"
 #include "sim/machine/table.h"
@@ -50,11 +51,14 @@ Result<void> load_and_set(const Machine& machine, const std::string& name) {
   return profile ? set_costs(machine, *profile) : Result<void>(profile.error());
 }
 
-/// The device of that index or UUID.
+/// The device of that index, `gpu0` or UUID.
 Result<std::uint32_t> find_device(const Table& table, const std::string& name) {
+  const auto place = device_place(name);
+  const std::string digits = place ? std::to_string(*place) : name;
   std::uint32_t index = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-  if (error == std::errc() && end == name.data() + name.size() && index < table.device_count()) return index;
+  const char* const last = digits.data() + digits.size();
+  const auto [end, error] = std::from_chars(digits.data(), last, index);
+  if (error == std::errc() && end == last && index < table.device_count()) return index;
   for (index = 0; index < table.device_count(); ++index) {
     if (to_string(table.uuid(index)) == name) return index;
   }

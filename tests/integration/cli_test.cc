@@ -151,6 +151,29 @@ TEST_F(Cli, ShellsCompleteItsCommandsAndOptions) {
   }
 }
 
+TEST_F(Cli, ZshAndFishCompleteItToo) {
+  const TemporaryFolder home;
+  const std::string folder = GPUMEM_TEST_COMPLETIONS, programs = cli_program().parent_path();
+  struct Completion {
+    std::string words, line, word;
+  };
+  for (const auto& [words, line, word] :
+       std::vector<Completion>{{"gpumem recon", "gpumem reconcile", "reconcile\t"},
+                               {"gpumem quota re", "gpumem quota reset", "reset\t"},
+                               {"gpumem ps --so", "gpumem ps --sort", "--sort\t"},
+                               {"gpumem run -- ps --so", "gpumem run -- ps --so\n", ""}}) {
+    const Outcome zsh =
+        run({.program = "/bin/zsh", .arguments = {"-f", GPUMEM_TEST_COMPLETE_ZSH, folder, programs, words}});
+    EXPECT_TRUE(zsh.output.starts_with(line)) << zsh.output;
+    const Outcome fish = run(
+        {.program = "/usr/bin/fish",
+         .arguments = {"--no-config", "-c", "set PATH $argv[1] $PATH; source $argv[2]; complete -C $argv[3]",
+                       programs, folder + "/gpumem.fish", words},
+         .environment = {{"HOME", home.path()}}});
+    EXPECT_TRUE(word.empty() ? fish.output.empty() : fish.output.starts_with(word)) << fish.output;
+  }
+}
+
 TEST_F(Cli, TablesFitTheColumnsThatAreThere) {
   auto one = client_with(mebibytes(48));
   const Outcome narrow = run({.program = cli_program(),

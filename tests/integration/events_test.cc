@@ -55,6 +55,15 @@ TEST_F(Events, TellALifeInItsOrder) {
   }
 }
 
+TEST_F(Events, NameDevicesByTheirPlaces) {
+  auto client = client_with(mebibytes(8));
+  const Outcome text = gpumem({"--no-follow"});
+  EXPECT_NE(text.output.find("  gpu0  8MiB granted"), std::string::npos) << text.output;
+  EXPECT_EQ(text.output.find("GPU-"), std::string::npos) << text.output;
+  EXPECT_NE(gpumem({"--no-follow", "--long"}).output.find("  GPU-"), std::string::npos);
+  EXPECT_NE(kept().back()["device"].get<std::string>().find("GPU-"), std::string::npos);
+}
+
 TEST_F(Events, OfOthersAreNotTold) {
   GPUMEM_NEEDS_ROOT();
   auto one = client_with(mebibytes(8), kOne);

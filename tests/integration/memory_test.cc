@@ -61,6 +61,14 @@ TEST_F(Memory, FiguresInTheSharedPageAgreeWithTheStatus) {
   EXPECT_EQ(figures["available"], device.free());
 }
 
+TEST_F(Memory, IsLentOfTheDeviceThatIsNamedByItsPlace) {
+  auto one = client_with(mebibytes(2));
+  const Json opened = one->open("b", {}, "gpu0");
+  EXPECT_TRUE(succeeded(opened));
+  EXPECT_EQ(opened["device"], broker_.device().uuid());
+  EXPECT_TRUE(failed_with(one->open("c", {}, "gpu1"), "NOT_FOUND"));
+}
+
 TEST_F(Memory, OfSeveralSlicesIsListedUnderTheirSession) {
   auto one = client_with(mebibytes(32));
   EXPECT_TRUE(succeeded(one->open("b", mebibytes(16))));

@@ -74,7 +74,7 @@ TEST_F(QuotasByRoot, ShowInTenantsAtOnceWithTheirFormerValues) {
   EXPECT_EQ(broker_.tenant("ann").limit(), mebibytes(160).count);
   EXPECT_EQ(broker_.tenant("ann").guarantee(), mebibytes(64).count) << "what was not named stays";
   EXPECT_EQ(broker_.tenant("ann").weight(), 7U);
-  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1.5GiB"}), 1, "more than the pool of 224MiB"));
+  EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "1.5GiB"}), 1, "more than the pool of 224MiB on gpu0"));
   EXPECT_TRUE(says(gpumem({"set", "ann", "--limit", "100%"}), 0, "160MiB -> 224MiB")) << "the pool";
   EXPECT_TRUE(says(gpumem({"reset", "ann"}), 0, "224MiB -> 128MiB"));
   EXPECT_EQ(quota("ann")["set"], false);
@@ -95,7 +95,7 @@ TEST_F(QuotasByRoot, TakeNamesOfUsersWhoAreNoTenants) {
 TEST_F(QuotasByRoot, HoldForSessionsThatAreOpen) {
   auto ann = client({}, test_user(10'001));
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(130)), "RESOURCE_EXHAUSTED"));
-  EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", "0"}).status, 0);
+  EXPECT_EQ(gpumem({"set", "ann", "--limit", "160MiB", "--device", "gpu0"}).status, 0);
   EXPECT_TRUE(succeeded(ann->grow("a", mebibytes(150)))) << "the slice has no limit of its own";
   EXPECT_EQ(gpumem({"set", "ann", "--limit", "100MiB"}).status, 0);
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(152)), "RESOURCE_EXHAUSTED"));

@@ -65,11 +65,26 @@ TEST_F(RegionCommands, ReadersThatAreNotKnownAreWarnedOf) {
   const Outcome mistyped = gpumem({"publish", path, "--keep", "--sharing", "gruop"});
   EXPECT_EQ(mistyped.status, 0) << "such a tenant may come";
   EXPECT_THAT(mistyped.output, HasSubstr("no tenant 'gruop' is known now; did you mean 'group'? words are "
-                                         "private, group, public, or tenants' names\n"));
+                                         "private, group, public, or names of tenants and users\n"));
   const Outcome other = gpumem({"publish", path, "--keep", "--sharing", "somebody"});
   EXPECT_THAT(other.output, HasSubstr("no tenant 'somebody' is known now; words are private"));
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
   EXPECT_EQ(gpumem({"regions", "rm", "weights.bin"}).status, 0);
+}
+
+TEST_F(RegionCommands, UsersAreNamedAsTheyAreByOtherCommands) {
+  GPUMEM_NEEDS_ROOT();
+  const std::string path = file("weights.bin", "content");
+  const Outcome published = gpumem({"publish", path, "--keep", "--sharing", "nobody,ann"});
+  ASSERT_EQ(published.status, 0) << published.output;
+  EXPECT_THAT(published.output, AllOf(HasSubstr(" on gpu0, sharing uid:65534,ann"),
+                                      HasSubstr("no tenant 'nobody (uid:65534)' is known now;")));
+  EXPECT_EQ(regions().at(0)["readers"], (Json{"uid:65534", "ann"}));
+  EXPECT_THAT(gpumem({"regions", "--long"}).output, HasSubstr("nobody (uid:65534),ann"));
+  EXPECT_EQ(gpumem({"cat", "weights.bin", "--owner", "root"}, test_user(65'534)).output, "content");
+  EXPECT_EQ(gpumem({"verify", "weights.bin", path, "--owner", "root"}).status, 0);
+  EXPECT_EQ(gpumem({"regions", "rm", "weights.bin", "--owner", "root"}).status, 0);
+  EXPECT_TRUE(regions().empty());
 }
 
 TEST_F(RegionCommands, ARegionIsWaitedFor) {

@@ -45,6 +45,9 @@ TEST_F(Why, ShowsTheReasonOfAWait) {
   const Outcome text = why({"uid:10002"});
   EXPECT_NE(text.output.find("waits for 64MiB"), std::string::npos) << text.output;
   EXPECT_NE(text.output.find("soonest: "), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("\ngpu0\n"), std::string::npos) << text.output;
+  EXPECT_EQ(text.output.find("GPU-"), std::string::npos) << text.output;
+  EXPECT_NE(why({"uid:10002", "--long"}).output.find("\nGPU-"), std::string::npos);
 }
 
 TEST_F(Why, OfASessionIsThatOfItsTenant) {
@@ -81,6 +84,7 @@ TEST_F(Why, ShowsTheLastDenial) {
     const Outcome text = why({"uid:10003"}, refused);
     EXPECT_EQ(text.status, 0);
     EXPECT_NE(text.output.find("last denied "), std::string::npos) << text.output;
+    EXPECT_NE(text.output.find("asked for 226MiB on gpu0: "), std::string::npos) << text.output;
     EXPECT_NE(text.output.find("226MiB is more than the whole limit of 224MiB, which is the whole pool"),
               std::string::npos)
         << text.output;

@@ -132,9 +132,18 @@ contained() {
   await 'the memory' nobody_borrows
 }
 
+# Read by the oldest Compose that is said to take it.
+composed() {
+  documented 'In a container' yaml |
+    GPUMEM_USER=1234:1234 GPUMEM_GROUP=5678 docker-compose -f - config > "$work/said" 2>&1 || fail 'Compose does not take the file'
+  for words in 'GPUMEM_LIMIT: 8GiB' "user: '\?1234:1234" "'5678'" '/usr/lib/gpumem/shim:/usr/lib/gpumem/shim:ro'; do
+    grep -q -- "$words" "$work/said" || fail "Compose does not see $words: $(cat "$work/said")"
+  done
+}
+
 boot
 provide_packages
-for phase in installed started_by_the_drop_in watched stopped restarted contained; do
+for phase in installed started_by_the_drop_in watched stopped restarted contained composed; do
   step "$phase"
   "$phase"
 done

@@ -84,7 +84,7 @@ def holding(path: object, *words: str):
 def test_it_holds_the_region_until_it_is_interrupted(broker, session, path):
     for interruption in (signal.SIGINT, signal.SIGTERM):
         with holding(path, "--life", "1h") as (command, said):
-            assert said.startswith("published 'held', version ") and " in 9 arrays on GPU-" in said, said
+            assert said.startswith("published 'held', version ") and " in 9 arrays on gpu0, " in said, said
             assert said.endswith("sharing private; kept until this program is interrupted or 3600 s are over\n"), said
             session.map_region("held").close()
             command.send_signal(interruption)

@@ -61,7 +61,7 @@ def test_a_tree_is_published_by_its_key_paths_and_loaded_in_place(context, broke
     assert found["more"].startswith("StaleLayout: the region has no array 'more'")
     assert found["twice"].startswith("InvalidArgument: two leaves of the tree are called 'a/b'")
     assert found["leaf"].startswith("InvalidArgument")
-    assert found["explained"].startswith("RESOURCE_EXHAUSTED: Out of memory\ndevice GPU-")
+    assert found["explained"].startswith("RESOURCE_EXHAUSTED: Out of memory\ngpu0: ")
 
 
 def test_jax_is_limited_by_what_the_slices_may_hold(context, broker):

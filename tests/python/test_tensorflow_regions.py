@@ -131,7 +131,7 @@ def test_tensorflow_tensors_of_a_published_file(context, broker, file):
         assert len(found["unpublished"]) == 3 and all("array 'odd' cannot be published" in said for said in found["unpublished"])
         assert found["written"] == ["net/counting/calls", "net/norm/moving_mean", "net/norm/moving_variance"]
         assert found["chosen"] == ["net/frozen/bias", "net/quantised/bias"]
-        assert found["explained"].startswith("OOM when allocating tensor\ndevice GPU-")
+        assert found["explained"].startswith("OOM when allocating tensor\ngpu0: ")
         assert f"tenant {found['tenant']} has " in found["explained"] and "256 MiB are charged to nobody" in found["explained"]
 
 

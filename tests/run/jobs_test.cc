@@ -36,7 +36,7 @@ TEST_F(Jobs, OfTwoThatDoNotFitTogetherTheSecondBeginsWhenTheFirstHasEnded) {
   first.pid_of_command();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // as people start them
   auto second = begin_job(options, words);
-  EXPECT_TRUE(second.has_said("gpumem run: waiting for 12GiB of GPU-"));
+  EXPECT_TRUE(second.has_said("gpumem run: waiting for 12GiB of gpu0, first"));
   first.tell("take\n");
   EXPECT_TRUE(first.has_said("has it\n"));
   EXPECT_EQ(second.said().find("ready"), std::string::npos) << second.said();
@@ -135,6 +135,27 @@ TEST_F(Jobs, AndSessionsAreEndedByNumberAndTheirUserIsToldByWhom) {
   const std::string session = std::to_string(broker_.sessions().back().id());
   EXPECT_EQ(gpumem({"end", session}).output, "session " + session + " has ended\n");
   EXPECT_EQ(other.wait(), -SIGTERM);
+}
+
+TEST_F(Jobs, AreNotKilledByEndAndItIsSaidHowToGoOn) {
+  RunningCli stubborn(
+      {"run", "--", "/bin/sh", "-c", "trap '' TERM; exec \"$0\" borrow driver 1 stay", actor_program()},
+      with({{"GPUMEM_SHIM_FOLDER", ""}}));
+  ASSERT_TRUE(stubborn.has_said("has it\n"));
+  const auto session = broker_.sessions().back();
+  const auto pid = static_cast<pid_t>(session.pid());
+  const std::string number = std::to_string(session.id());
+  for (const std::string& subject : {number, only_job()}) {
+    const Outcome asked = gpumem({"end", subject});
+    EXPECT_EQ(asked.status, 1);
+    EXPECT_TRUE(says(asked.output, "got SIGTERM 10 s ago and goes on"));
+    EXPECT_TRUE(says(asked.output, "The broker does not kill it; `kill -KILL "));
+  }
+  EXPECT_TRUE(says(gpumem({"ps"}).output, std::to_string(pid))) << "it has what it had";
+  EXPECT_NE(charged(), 0U);
+  ::kill(pid, SIGKILL);
+  stubborn.wait();
+  EXPECT_TRUE(eventually([&] { return charged() == 0; }));
 }
 
 struct JobsOfOthers : Jobs {

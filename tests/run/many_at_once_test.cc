@@ -33,7 +33,7 @@ TEST_F(ManyAtOnce, RunsThatWaitAllSaySoAndBegin) {
   ASSERT_TRUE(holder.open("a").at("ok"));
   ASSERT_TRUE(holder.grow("a", {broker_.device().free()}).at("ok"));
   auto all = begin_many(24, {"run", "--limit", "3GiB", "--wait", "1h", "--", "/bin/echo", "has run"});
-  for (const RunningCli& one : all) EXPECT_TRUE(one.has_said("waiting for 3GiB of GPU-"));
+  for (const RunningCli& one : all) EXPECT_TRUE(one.has_said("waiting for 3GiB of gpu0"));
   EXPECT_TRUE(holder.shrink("a", {}).at("ok"));
   expect_that_each_runs(all);
 }

@@ -78,7 +78,7 @@ TEST_F(Reserve, RefusesBadCommandLines) {
   EXPECT_EQ(none.status, 125);
   EXPECT_TRUE(says(none.output, "no broker at /nowhere"));
   const Outcome device = gpumem({"reserve", "1MiB", "--device", "9", "/bin/true"});
-  EXPECT_TRUE(says(device.output, "--device: the broker lends no device '9', but these:\n  0: GPU-"));
+  EXPECT_TRUE(says(device.output, "--device: the broker lends no device '9', but these:\n  gpu0: GPU-"));
 }
 
 TEST_F(Reserve, RefusesAnImpossibleAmountDespiteItsWait) {

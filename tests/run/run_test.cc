@@ -239,12 +239,12 @@ TEST_F(Run, WithoutABrokerRefusesWithAdvice) {
 }
 
 TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
-  const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--optional", "--", "/bin/sh", "-c",
-                                  "echo \"=$GPUMEM_JOB=\"; exit 9"});
+  const Outcome outcome = gpumem({"run", "--runtime-dir", "/nowhere", "--optional", "--device", "gpu1", "--",
+                                  "/bin/sh", "-c", "echo \"=$GPUMEM_JOB=$CUDA_VISIBLE_DEVICES=\"; exit 9"});
   EXPECT_EQ(outcome.status, 9);
   EXPECT_TRUE(says(outcome.output, "no broker at /nowhere"));
   EXPECT_TRUE(says(outcome.output, "runs without gpumem"));
-  EXPECT_TRUE(says(outcome.output, "==\n"));
+  EXPECT_TRUE(says(outcome.output, "==1=\n")) << "as CUDA spells it";
 }
 
 // gRPC takes longer to start than many a command runs.
@@ -377,7 +377,7 @@ TEST_F(RunWaits, InTheLineAndSaysSoUntilThereIsRoom) {
   auto client = holder(mebibytes(224));
   auto waiting = begin({"run", "--limit", "64MiB", "--wait", "1h", "/bin/echo", "has run"});
   ASSERT_TRUE(eventually_waits()) << waiting.said();
-  EXPECT_TRUE(waiting.has_said("gpumem run: waiting for 64MiB of GPU-"));
+  EXPECT_TRUE(waiting.has_said("gpumem run: waiting for 64MiB of gpu0"));
   EXPECT_TRUE(waiting.has_said("first in the line\n"));
   EXPECT_EQ(waiting.said().find("has run"), std::string::npos);
   EXPECT_TRUE(client->shrink("a", {}).at("ok"));

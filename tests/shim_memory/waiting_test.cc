@@ -35,7 +35,7 @@ TEST_F(WaitingTest, OfTwoThatDoNotFitTogetherOneWaitsAndFinishes) {
   EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.device().waiting() == 1; }));
   const auto says = [&](const char* words) { return waiter.output().find(words) != std::string::npos; };
   EXPECT_FALSE(says("waiting for"));
-  EXPECT_TRUE(gpumem::test::eventually([&] { return says("gpumem: waiting for 160MiB of GPU-"); }));
+  EXPECT_TRUE(gpumem::test::eventually([&] { return says("gpumem: waiting for 160MiB of gpu0"); }));
   EXPECT_TRUE(says("; at most 10m 0s\n")) << waiter.output();
   holder.tell();
   EXPECT_TRUE(waiter.succeeds()) << waiter.output();

@@ -78,7 +78,7 @@ bool check_answers(const std::filesystem::path& folder, Findings& findings) {
     if (device.unexplained() <= kDriversOwn) continue;
     findings.push_back(
         {"unexplained", State::kWarn,
-         printable(device.uuid()) + ": " + to_string(Bytes{device.unexplained()}) +
+         device_name(device.uuid(), uuids_of(*status)) + ": " + to_string(Bytes{device.unexplained()}) +
              " are in use by nobody that the broker knows, and may be missing for contexts",
          "end what a program has left behind, such as workers that inherited a descriptor of its "
          "memory; see gpumem reconcile --now"});
@@ -93,10 +93,11 @@ void check_usage(const Session& session, Findings& findings) {
     add(findings, "shared_page", usage, "");
     return;
   }
-  for (const DeviceUsage& device : *usage) {
+  for (std::size_t place = 0; place < usage->size(); ++place) {
+    const DeviceUsage& device = (*usage)[place];
     const bool some = !device.limit.is_zero();
     findings.push_back({"quota", some ? State::kOk : State::kWarn,
-                        device.device + ": guarantee " + to_string(device.guarantee) + ", limit " +
+                        device_name(place) + ": guarantee " + to_string(device.guarantee) + ", limit " +
                             to_string(device.limit) + ", charged " + to_string(device.charged) +
                             ", available now " + to_string(device.available),
                         some ? "" : "ask the administrator for a limit for tenant " + session.tenant()});
@@ -105,7 +106,9 @@ void check_usage(const Session& session, Findings& findings) {
 
 void check_loan(Session& session, Findings& findings) {
   auto slice = session.open_slice({{}, {}, "gpumem check"});
-  if (!add(findings, "slice", slice, slice ? "opened on " + slice->device() : "")) return;
+  if (!add(findings, "slice", slice,
+           slice ? "opened on " + device_name(slice->device(), lent_to(session)) : ""))
+    return;
   const auto grown = slice->grow(slice->granularity(), {std::chrono::seconds(5)});
   if (!grown) {
     const bool full = grown.error().denial.has_value();  // the broker works; the memory is lent

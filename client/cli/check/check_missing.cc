@@ -35,9 +35,9 @@ std::string users_of(const v1::DeviceStatus& device, const Result<v1::ReconcileR
   return enumeration(users);
 }
 
-Finding contexts_of(const v1::DeviceStatus& device) {
+Finding contexts_of(const v1::DeviceStatus& device, const std::string& name) {
   return {"contexts", State::kOk,
-          printable(device.uuid()) + ": " + to_string(Bytes{device.contexts()}) + " of the pool of " +
+          name + ": " + to_string(Bytes{device.contexts()}) + " of the pool of " +
               to_string(Bytes{device.pool()}) + " were given to the driver for contexts of programs",
           ""};
 }
@@ -48,20 +48,20 @@ Finding context_refused_of(const std::string& words) {
           "`reserve` in gpumemd.toml; see gpumem why"};
 }
 
-Finding missing_of(const v1::DeviceStatus& device, const Result<v1::ReconcileResponse>& seen) {
+Finding missing_of(const v1::DeviceStatus& device, const std::string& name,
+                   const Result<v1::ReconcileResponse>& seen) {
   const std::string users = users_of(device, seen);
   return {"missing", State::kWarn,
-          printable(device.uuid()) + ": " + to_string(Bytes{device.missing()}.minus({device.contexts()})) +
-              " of the pool of " + to_string(Bytes{device.pool()}) +
-              " are missing, because others use the device" + (users.empty() ? "" : ": " + users) +
-              ". The pool grows when they free memory",
+          name + ": " + to_string(Bytes{device.missing()}.minus({device.contexts()})) + " of the pool of " +
+              to_string(Bytes{device.pool()}) + " are missing, because others use the device" +
+              (users.empty() ? "" : ": " + users) + ". The pool grows when they free memory",
           "end programs that take memory past the broker, or start them by gpumem run; see gpumem reconcile "
           "--now"};
 }
 
 // Guarantees beyond the memory that is there lack it even if all borrowers give theirs back.
-void check_guarantees(const v1::DeviceStatus& device, const Result<v1::ListTenantsResponse>& tenants,
-                      std::vector<Finding>& findings) {
+void check_guarantees(const v1::DeviceStatus& device, const std::string& name,
+                      const Result<v1::ListTenantsResponse>& tenants, std::vector<Finding>& findings) {
   const Bytes guaranteed{device.guaranteed()};
   const Bytes uncovered = guaranteed.minus(Bytes{device.pool()}.minus({device.missing()}));
   if (uncovered.is_zero()) return;
@@ -73,8 +73,8 @@ void check_guarantees(const v1::DeviceStatus& device, const Result<v1::ListTenan
   };
   if (tenants) std::ranges::for_each(tenants->tenants(), note);
   findings.push_back({"guarantees", State::kWarn,
-                      printable(device.uuid()) + ": of the " + to_string(guaranteed) +
-                          " that are guaranteed, " + to_string(uncovered) + " are not covered until then" +
+                      name + ": of the " + to_string(guaranteed) + " that are guaranteed, " +
+                          to_string(uncovered) + " are not covered until then" +
                           (lacking.empty() ? "" : ": " + enumeration(lacking)),
                       ""});
 }
@@ -83,13 +83,16 @@ void check_guarantees(const v1::DeviceStatus& device, const Result<v1::ListTenan
 
 void check_missing(const Monitor& monitor, const v1::GetStatusResponse& status,
                    std::vector<Finding>& findings) {
+  Layout layout;
+  layout.devices = uuids_of(status);
   for (const v1::DeviceStatus& device : status.devices()) {
-    const std::string refused = contexts_refused_text(device, std::chrono::system_clock::now());
+    const std::string name = layout.device(device.uuid());
+    const std::string refused = contexts_refused_text(device, std::chrono::system_clock::now(), layout);
     if (!refused.empty()) findings.push_back(context_refused_of(refused));
-    if (device.contexts() != 0) findings.push_back(contexts_of(device));
+    if (device.contexts() != 0) findings.push_back(contexts_of(device, name));
     if (device.missing() == device.contexts()) continue;
-    findings.push_back(missing_of(device, monitor.reconcile(false)));
-    check_guarantees(device, monitor.tenants(), findings);
+    findings.push_back(missing_of(device, name, monitor.reconcile(false)));
+    check_guarantees(device, name, monitor.tenants(), findings);
   }
 }
 

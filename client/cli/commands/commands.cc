@@ -66,7 +66,7 @@ constexpr std::array<Listing, 4> kListings{{
 
 Layout layout_for(const v1::GetStatusResponse& status, bool is_long) {
   Layout layout = Layout::of_output(is_long);
-  for (const v1::DeviceStatus& device : status.devices()) layout.devices.push_back(device.uuid());
+  layout.devices = uuids_of(status);
   return layout;
 }
 
@@ -78,6 +78,11 @@ Layout layout_for(const Monitor& monitor, bool is_long) {
 std::string find_tenant(const Monitor& monitor, const std::string& text) {
   const bool is_tenant = text.empty() || unknown_tenants(monitor, {text}).empty();
   return is_tenant ? text : tenant_of_user(text);
+}
+
+std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text) {
+  const auto monitor = text.empty() ? Error{} : Monitor::connect(runtime_folder);
+  return monitor ? find_tenant(*monitor, text) : text;
 }
 
 void clear_screen() {

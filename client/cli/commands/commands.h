@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/views.h"
 
@@ -34,6 +35,8 @@ Layout layout_for(const Monitor& monitor, bool is_long);
 /// The tenant that `text` names: a tenant as it is, or the name of a user without a tenant, who is `uid:N`.
 /// Anything else as it is.
 std::string find_tenant(const Monitor& monitor, const std::string& text);
+/// As find_tenant(), of the broker of the folder; `text` as it is if that does not answer.
+std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text);
 
 /// One of the commands that ask the Monitor service once and show the answer.
 struct Listing {
@@ -72,7 +75,7 @@ struct EventsOptions {
   std::string since;   ///< as since_text() takes it; empty: from now on, or, not following, all that is kept
   std::string tenant;  ///< only of this one; empty: all that this user may see
   bool follow = true;
-  bool json = false;
+  TableFlags flags{};
 };
 
 /// `gpumem events`: a line for each event, until interrupted. Answers the command's exit status.
@@ -81,7 +84,7 @@ int run_events(const EventsOptions& options);
 struct WhyOptions {
   std::filesystem::path runtime_folder;
   std::string subject;  ///< a session's number, or a tenant's name
-  bool json = false;
+  TableFlags flags{};
   std::optional<double> watch_seconds;  ///< show again and again, this far apart
 };
 

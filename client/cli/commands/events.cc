@@ -110,10 +110,11 @@ int run_events(const EventsOptions& options) {
   if (!monitor) return report(monitor.error());
   request->set_tenant(find_tenant(*monitor, options.tenant));
   if (options.follow) warn_of_unknown_tenant(*monitor, request->tenant());
+  const Layout layout = layout_for(*monitor, options.flags.is_long);
   bool any = false;
   const auto show = [&](const v1::Event& event) {
     any = true;
-    std::cout << (options.json ? event_json_line(event) : event_line(event)) << std::flush;
+    std::cout << (options.flags.json ? event_json_line(event) : event_line(event, layout)) << std::flush;
     return static_cast<bool>(std::cout);
   };
   const auto watched = monitor->watch_events(*request, show, interrupt.token());
@@ -122,11 +123,12 @@ int run_events(const EventsOptions& options) {
   return std::cout ? 0 : 1;
 }
 
-std::string event_line(const v1::Event& event) {
+std::string event_line(const v1::Event& event, const Layout& layout) {
   std::string line = event.time() + "  " + padded(event.kind(), 11) + "  " + who(event) + "  ";
-  if (!event.device().empty()) line += short_uuid(event.device()) + "  ";
+  if (!event.device().empty()) line += layout.device(event.device()) + "  ";
   line += what(event);
-  if (!event.words().empty()) line += ": " + escape_non_ascii(event.words());
+  if (!event.words().empty())
+    line += ": " + escape_non_ascii(with_device_names(event.words(), layout.devices));
   return printable(line) + "\n";
 }
 

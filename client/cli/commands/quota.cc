@@ -109,12 +109,14 @@ Result<std::string> change(const std::filesystem::path& folder, const Arguments&
   request.set_tenant(tenant_in(*quotas, request.tenant()));
   request.set_revision(arguments.revision.value_or(quotas->revision()));
   auto changed = call_broker<v1::Admin>(folder, &v1::Admin::Stub::SetQuota, request, kQuotaTimeout);
-  if (!changed) return changed.error();
+  const Layout layout = layout_for(*monitor, arguments.flags.is_long);
+  if (!changed)
+    return Error{changed.error().code, with_device_names(changed.error().message, layout.devices)};
   if (arguments.flags.json) return json_text(quota_change_json(*changed));
   const bool any = changed->revision() != request.revision();
-  return any ? quota_change_text(*changed, layout_for(*monitor, arguments.flags.is_long))
+  return any ? quota_change_text(*changed, layout)
              : "nothing was set for tenant '" + request.tenant() + "'" +
-                   (request.device().empty() ? "" : " on " + request.device()) +
+                   (request.device().empty() ? "" : " on " + layout.device(request.device())) +
                    ": nothing is changed\nrevision " + std::to_string(changed->revision()) + "\n";
 }
 

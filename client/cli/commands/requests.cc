@@ -81,8 +81,9 @@ int end(const std::filesystem::path& folder, std::uint64_t number) {
     pollfd ended{processes[i].get(), POLLIN, 0};
     if (!processes[i].valid() || ::poll(&ended, 1, kPatience) == 1) continue;
     const std::string pid = std::to_string(target->pids[i]);
-    std::cerr << "gpumem: pid " << pid << " of " << target->name
-              << " has got SIGTERM, and goes on; `kill -KILL " << pid << "` ends it\n";
+    std::cerr << "gpumem: pid " << pid << " of " << target->name << " got SIGTERM " << kPatience / 1000
+              << " s ago and goes on: it takes longer, or ignores the signal. The broker does not kill it; "
+              << "`kill -KILL " << pid << "` does\n";
     return 1;
   }
   return print(target->name + (processes.empty() ? " has got SIGTERM\n" : " has ended\n"));
@@ -115,7 +116,8 @@ int ask(const std::filesystem::path& folder, v1::AskBackRequest request) {
   if (!device) return report(device.error());
   request.set_device(*device);
   const auto asked = call_broker<v1::Admin>(folder, &v1::Admin::Stub::AskBack, request, kRequestTimeout);
-  if (!asked) return report(asked.error());
+  if (!asked)
+    return report({asked.error().code, with_device_names(asked.error().message, uuids_of(*status))});
   return print("session " + std::to_string(request.session()) + " is asked for " + size_text(asked->bytes()) +
                " within " + span_text(std::chrono::milliseconds(asked->within_ms())) +
                "; `gpumem events` shows what it gives back\n");

@@ -94,19 +94,21 @@ std::string holders_line(const std::string& title, const Holders& holders) {
 }
 
 // Of a user who has no session.
-std::string newcomers_text(const v1::Standing& standing) {
-  return standing.device() + "\n  would have at most " + size_text(standing.limit()) + "; guarantee " +
-         size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) + ", priority " +
-         std::to_string(standing.priority()) +
+std::string newcomers_text(const v1::Standing& standing, const Layout& layout) {
+  return layout.device(standing.device()) + "\n  would have at most " + size_text(standing.limit()) +
+         "; guarantee " + size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) +
+         ", priority " + std::to_string(standing.priority()) +
          "\n  could be granted now: " + size_text(standing.available()) + "\n";
 }
 
-std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now) {
+std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now,
+                         const Layout& layout) {
   if (denials.empty()) return "";
   std::string text;
   for (const v1::Event& denial : denials) {
     text += (text.empty() ? "last denied " : "before that, ") + age_text(denial.time(), now) + " ago: ";
-    text += denial.words().empty() ? size_text(denial.bytes()) + " on " + denial.device() : denial.words();
+    text += denial.words().empty() ? size_text(denial.bytes()) + " on " + layout.device(denial.device())
+                                   : with_device_names(denial.words(), layout.devices);
     text += "\n";
   }
   const bool is_plain = tenant.find_first_of(" '\"\\$`;&|<>()*?~#") == std::string::npos;
@@ -114,11 +116,11 @@ std::string denials_text(const std::string& tenant, const std::vector<v1::Event>
   return text + "  see `gpumem events --no-follow --tenant " + word + "`\n";
 }
 
-std::string standing_text(const v1::Standing& standing) {
-  std::string text = standing.device() + "\n  charged " + size_text(standing.charged()) + " of at most " +
-                     size_text(standing.limit()) + "; guarantee " + size_text(standing.guarantee()) +
-                     ", weight " + std::to_string(standing.weight()) + ", priority " +
-                     std::to_string(standing.priority()) + "\n";
+std::string standing_text(const v1::Standing& standing, const Layout& layout) {
+  std::string text = layout.device(standing.device()) + "\n  charged " + size_text(standing.charged()) +
+                     " of at most " + size_text(standing.limit()) + "; guarantee " +
+                     size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) +
+                     ", priority " + std::to_string(standing.priority()) + "\n";
   if (standing.declared() != 0 || standing.overhead() != 0) {
     text += "  of that, besides the broker's memory: declared " + size_text(standing.declared()) +
             ", contexts " + size_text(standing.overhead()) + "\n";
@@ -149,14 +151,14 @@ std::string soonest_words(const v1::Soonest& soonest) {
   return soonest.why().empty() ? when : when + ": " + soonest.why();
 }
 
-std::string waiting_text(const v1::Denial& denial) {
+std::string waiting_text(const v1::Denial& denial, const Layout& layout) {
   std::string text = "request " + std::to_string(denial.request()) + " of session " +
                      std::to_string(denial.session()) + " waits for " + size_text(denial.asked());
   if (denial.asked_min() != 0 && denial.asked_min() != denial.asked())
     text += " (at least " + size_text(denial.asked_min()) + ")";
   if (denial.context() != 0)
     text += " that the driver lacks for a context of about " + size_text(denial.context());
-  text += " on " + denial.device() + "\n  for " + span(denial.waited_ms()) + " of " +
+  text += " on " + layout.device(denial.device()) + "\n  for " + span(denial.waited_ms()) + " of " +
           span(denial.wait_limit_ms());
   text += denial.waiters_ahead() == 0 ? ", first in the line\n"
                                       : ", ahead of it: " + std::to_string(denial.waiters_ahead()) + "\n";
@@ -251,6 +253,7 @@ int run_why(const WhyOptions& options) {
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
   const v1::ExplainRequest request = request_about(*monitor, options.subject);
+  const Layout layout = layout_for(*monitor, options.flags.is_long);
   do {
     auto explained = monitor->explain(request);
     if (interrupt.happened()) return 0;
@@ -260,8 +263,8 @@ int run_why(const WhyOptions& options) {
                              ? last_denials(*monitor, explained->tenant(), now, interrupt.token())
                              : std::vector<v1::Event>();
     if (interrupt.happened()) return 0;
-    const std::string text =
-        options.json ? json_text(why_json(*explained, denials)) : why_text(*explained, denials, now);
+    const std::string text = options.flags.json ? json_text(why_json(*explained, denials))
+                                                : why_text(*explained, denials, now, layout);
     if (options.watch_seconds) clear_screen();
     std::cout << text << std::flush;
   } while (options.watch_seconds && std::cout &&
@@ -292,15 +295,15 @@ std::string obstacle_words(const v1::Denial& denial) {
 }
 
 std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials,
-                     WallTime now) {
+                     WallTime now, const Layout& layout) {
   const bool is_newcomer = explained.newcomer();
   std::string text = "tenant " + tenant_text(explained.tenant()) +
                      (is_newcomer ? " has no session now; what [default] says would hold\n" : "\n");
   for (const v1::Standing& standing : explained.devices())
-    text += "\n" + (is_newcomer ? newcomers_text(standing) : standing_text(standing));
+    text += "\n" + (is_newcomer ? newcomers_text(standing, layout) : standing_text(standing, layout));
   if (explained.waiting().empty())
-    text += "\nno request waits\n" + denials_text(explained.tenant(), denials, now);
-  for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial);
+    text += "\nno request waits\n" + denials_text(explained.tenant(), denials, now, layout);
+  for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial, layout);
   if (explained.requests() > kMostExplained && !explained.waiting().empty())
     text += "\n" + std::to_string(explained.requests()) + " requests wait in all; these came first\n";
   return printable_lines(text);

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/device_name.h"
 #include "base/unique_fd.h"
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"
@@ -149,13 +150,14 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
   int matches = 0;
   int place = -1;
   const char* end = text.data() + text.size();
-  const char* const begin = text.data() + (text.starts_with("gpu") ? 3 : 0);
+  const char* const begin =
+      text.data() + (text.starts_with(kDeviceNamePrefix) ? kDeviceNamePrefix.size() : 0);
   const auto [rest, failed] = std::from_chars(begin, end, place);
   const bool is_place = failed == std::errc() && rest == end;
   for (int i = 0; i < status.devices_size(); ++i) {
     const std::string& uuid = status.devices(i).uuid();
     const std::string& name = status.devices(i).name();
-    all += "\n  " + std::to_string(i) + ": " + uuid + (name.empty() ? "" : " " + name);
+    all += "\n  " + device_name(static_cast<std::size_t>(i)) + ": " + uuid + (name.empty() ? "" : " " + name);
     if (is_place ? i != place : text.empty() || !uuid.starts_with(text)) continue;
     found = uuid;
     ++matches;

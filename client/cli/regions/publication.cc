@@ -27,6 +27,10 @@ using Clock = std::chrono::steady_clock;
 // How often it looks whether the region is still there.
 constexpr std::chrono::seconds kLook{2};
 
+bool is_word(const std::string& sharing) {
+  return sharing == "private" || sharing == "group" || sharing == "public";
+}
+
 PublishOptions terms_of(const PublicationOptions& options) {
   PublishOptions terms;
   terms.life = options.life;
@@ -35,11 +39,21 @@ PublishOptions terms_of(const PublicationOptions& options) {
   terms.sealed = options.seal;
   if (options.sharing == "group") terms.sharing = Sharing::kGroup;
   if (options.sharing == "public") terms.sharing = Sharing::kPublic;
-  if (options.sharing == "private" || terms.sharing != Sharing::kPrivate) return terms;
+  if (is_word(options.sharing)) return terms;
   terms.sharing = Sharing::kNamed;
   std::istringstream tenants(options.sharing);
   for (std::string tenant; std::getline(tenants, tenant, ',');) terms.readers.push_back(tenant);
   return terms;
+}
+
+// `sharing` with the tenants of users in place of their names.
+std::string tenants_in(const std::filesystem::path& runtime_folder, const std::string& sharing) {
+  if (is_word(sharing)) return sharing;
+  std::string tenants;
+  std::istringstream names(sharing);
+  for (std::string name; std::getline(names, name, ',');) tenants += find_tenant(runtime_folder, name) + ",";
+  if (!tenants.empty()) tenants.pop_back();
+  return tenants;
 }
 
 // They may come later, so that it is no error.
@@ -49,9 +63,9 @@ void warn_of_unknown_readers(const std::filesystem::path& runtime_folder,
   if (!monitor) return;
   for (const std::string& one : unknown_tenants(*monitor, readers)) {
     const std::string near = nearest_name(one, {"private", "group", "public"}, 2);
-    std::cerr << "gpumem publish: --sharing: no tenant '" << printable(one) << "' is known now"
+    std::cerr << "gpumem publish: --sharing: no tenant '" << printable(tenant_text(one)) << "' is known now"
               << (near.empty() ? ";" : "; did you mean '" + near + "'?")
-              << " words are private, group, public, or tenants' names\n";
+              << " words are private, group, public, or names of tenants and users\n";
   }
 }
 
@@ -105,6 +119,7 @@ class Publication {
   const Interrupt interrupt_;  // before there are other threads
   std::optional<Session> session_;
   std::optional<Slice> slice_;
+  std::string device_name_;
   std::uint64_t version_ = 0;
   Clock::time_point end_ = Clock::time_point::max();
 };
@@ -119,6 +134,7 @@ Result<void> Publication::open_slice() {
   auto slice = session_->open_slice({.device = *device});
   if (!slice) return slice.error();
   slice_.emplace(std::move(*slice));
+  device_name_ = device_name(slice_->device(), lent_to(*session_));
   return {};
 }
 
@@ -198,7 +214,7 @@ void Publication::tell() const {
                             {"session", session_->id()}});
   } else {
     std::cout << printable("published '" + options_.name + "', version " + std::to_string(version_) + ": " +
-                           size_text(source_.size()) + " on " + short_uuid(slice_->device()) + ", sharing " +
+                           size_text(source_.size()) + " on " + device_name_ + ", sharing " +
                            options_.sharing + held_text())
               << "\n";
   }
@@ -268,6 +284,7 @@ bool is_safetensors(const std::filesystem::path& path) {
 
 int publish_file(PublicationOptions options, const std::filesystem::path& file, bool raw) {
   if (options.name.empty()) options.name = file.filename().string();
+  options.sharing = tenants_in(options.runtime_folder, options.sharing);
   if (!raw && is_safetensors(file)) return publish_safetensors(options, file);
   Publication publication(options, file);
   if (auto published = publication.publish(); !published)

@@ -10,8 +10,8 @@ namespace gpumem::cli {
 struct PublicationOptions {
   std::filesystem::path runtime_folder;
   std::string name;
-  std::string sharing = "private";      ///< private, group, public, or tenants with commas between them
-  std::string device;                   ///< as find_device(); empty: the first
+  std::string sharing = "private";  ///< private, group, public, or tenants and users with commas between them
+  std::string device;               ///< as find_device(); empty: the first
   std::chrono::milliseconds life{0};    ///< zero: until it is interrupted
   bool keep = false;                    ///< leaves it behind at once
   std::chrono::milliseconds linger{0};  ///< of a kept one: so long after the last process; zero: for ever

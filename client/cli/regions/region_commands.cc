@@ -47,7 +47,7 @@ void add_wait(CLI::App& command, RegionName& region) {
 }
 
 void add_owner(CLI::App& command, RegionName& region) {
-  command.add_option("--owner", region.owner, "The tenant that has published it [one's own]")
+  command.add_option("--owner", region.owner, "The tenant or user that has published it [one's own]")
       ->check(refuse_unprintable)
       ->type_name("TENANT");
 }
@@ -59,7 +59,7 @@ void add_region_name(CLI::App& command, RegionName& region) {
 void add_publication(CLI::App& command, PublicationOptions& options) {
   command
       .add_option("--sharing", options.sharing,
-                  "Who else may map it: private, group, public, or tenants (ann,bob) [private]")
+                  "Who else may map it: private, group, public, or tenants and users (ann,bob) [private]")
       ->type_name("WHO");
   command
       .add_option("--device", options.device,
@@ -102,7 +102,8 @@ Result<void> remove_own(const std::filesystem::path& runtime_folder, const std::
 int remove_region(const std::filesystem::path& runtime_folder, const std::string& owner,
                   const std::string& name, std::uint64_t version) {
   const auto removed = owner.empty() ? remove_own(runtime_folder, name, version)
-                                     : Monitor::remove_region(runtime_folder, owner, name, version);
+                                     : Monitor::remove_region(
+                                           runtime_folder, find_tenant(runtime_folder, owner), name, version);
   if (!removed) return report(removed.error(), runtime_folder);
   return print(
       printable("removed '" + name + "'" + (version == 0 ? "" : ", version " + std::to_string(version))) +
@@ -119,7 +120,8 @@ struct RegionArguments {
 CLI::App* add_rm(CLI::App& regions, RegionArguments& arguments) {
   CLI::App* rm = regions.add_subcommand("rm", "Remove a region of one's tenant; who has mapped it keeps it");
   add_region_name(*rm, arguments.region);
-  rm->add_option("--owner", arguments.region.owner, "Of this tenant, as an administrator [one's own]")
+  rm->add_option("--owner", arguments.region.owner, "Of this tenant or user, as an administrator [one's own]")
+      ->check(refuse_unprintable)
       ->type_name("TENANT");
   add_version(*rm, arguments.region);
   return rm;
@@ -129,7 +131,7 @@ void add_regions_command(CLI::App& app, const std::string& runtime_dir, int& sta
   const auto arguments = std::make_shared<RegionArguments>();  // lives as long as the callback
   CLI::App* regions =
       app.add_subcommand("regions", "List regions: published memory, who pays and who maps it");
-  regions->add_option("--owner", arguments->region.owner, "Only of this tenant [of all]")
+  regions->add_option("--owner", arguments->region.owner, "Only of this tenant or user [of all]")
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   add_table_flags(*regions, arguments->flags);
@@ -178,7 +180,9 @@ void add_cat(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_wait(*cat, *region);
   cat->add_flag("--raw", *raw, "Write the bytes of a region of arrays, too, as they are");
   cat->callback([=, &runtime_dir, &status] {
-    status = cat_region(client::runtime_folder(runtime_dir), *region, *raw);
+    const std::filesystem::path folder = client::runtime_folder(runtime_dir);
+    region->owner = find_tenant(folder, region->owner);
+    status = cat_region(folder, *region, *raw);
   });
 }
 
@@ -192,8 +196,9 @@ void add_verify(CLI::App& app, const std::string& runtime_dir, int& status) {
   add_wait(*verify, arguments->region);
   add_json_flag(*verify, arguments->flags.json);
   verify->callback([=, &runtime_dir, &status] {
-    status = verify_region(client::runtime_folder(runtime_dir), arguments->region, arguments->file,
-                           arguments->flags.json);
+    const std::filesystem::path folder = client::runtime_folder(runtime_dir);
+    arguments->region.owner = find_tenant(folder, arguments->region.owner);
+    status = verify_region(folder, arguments->region, arguments->file, arguments->flags.json);
   });
 }
 

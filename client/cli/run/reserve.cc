@@ -76,8 +76,11 @@ Result<ReservationOptions> find_settings(const ReserveOptions& options) {
   // The lane tells where the driver is; gRPC does not.
   auto session = Session::connect({options.runtime_folder.string(), kReserveLabel});
   return ReservationOptions{options.runtime_folder,
-                            client::driver_folder(session ? session->driver_folder() : ""), *device,
-                            options.bytes, options.name.empty() ? std::string(kReserveLabel) : options.name};
+                            client::driver_folder(session ? session->driver_folder() : ""),
+                            *device,
+                            device_name(*device, uuids_of(*status)),
+                            options.bytes,
+                            options.name.empty() ? std::string(kReserveLabel) : options.name};
 }
 
 void Reserving::reserve(std::unique_ptr<BrokerSession> session, pid_t command) {
@@ -90,7 +93,7 @@ Result<void, CommandError> Reserving::begin_alone() {
   auto session = BrokerSession::open(settings_.runtime_folder, settings_.name);
   if (!session) return CommandError(session.error());
   if (auto charged = charge(**session, settings_); !charged) return CommandError(charged.error());
-  progress_.say(to_string(settings_.bytes) + " of " + short_uuid(settings_.device) +
+  progress_.say(to_string(settings_.bytes) + " of " + settings_.device_name +
                 " are reserved until this program is interrupted");
   reserve(std::move(*session), 0);
   return {};
@@ -125,9 +128,9 @@ Result<void, CommandError> Reserving::begin_command() {
 // Another program may take the room before it is charged: then this one waits for room again.
 Result<void, CommandError> Reserving::begin() {
   for (;;) {
-    auto waited =
-        wait_for_room({settings_.runtime_folder, settings_.device, settings_.bytes, options_.wait, end_},
-                      signals_, progress_);
+    auto waited = wait_for_room({settings_.runtime_folder, settings_.device, settings_.device_name,
+                                 settings_.bytes, options_.wait, end_},
+                                signals_, progress_);
     if (!waited) return CommandError(waited.error());
     if (waited->signal) die_by(*waited->signal);
     auto begun = options_.words.empty() ? begin_alone() : begin_command();

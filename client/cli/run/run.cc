@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/commands/usage.h"
@@ -100,13 +101,19 @@ int finish(const Result<Ended, CommandError>& ended, Progress& progress) {
   return ended.error().status;
 }
 
+// CUDA knows UUIDs and ordinals.
+std::string drivers_name(const std::string& device) {
+  const auto place = device_place(device);
+  return place ? std::to_string(*place) : device;
+}
+
 int run_plain(const RunOptions& options, const Error& why, const Signals& signals, Progress& progress) {
   progress.say(why.message);
   progress.say("the command runs without gpumem, as --optional allows");
   Environment environment = own_environment();
   const std::string& device = options.place.device;
   if (!device.empty() && device != kAnyDevice && device != kAllDevices)
-    environment["CUDA_VISIBLE_DEVICES"] = device;
+    environment["CUDA_VISIBLE_DEVICES"] = drivers_name(device);
   return finish(run_to_its_end({options.words, std::move(environment)}, signals), progress);
 }
 

@@ -2,9 +2,11 @@
 
 #include <pwd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
-#include <vector>
+
+#include "gpumem/session.h"
 
 namespace gpumem::cli {
 namespace {
@@ -42,6 +44,29 @@ std::optional<uid_t> find_user(const std::string& text) {
   passwd* found = nullptr;
   ::getpwnam_r(text.c_str(), &entry, room.data(), room.size(), &found);
   return found != nullptr ? std::optional(entry.pw_uid) : std::nullopt;
+}
+
+std::string device_name(const std::string& uuid, const std::vector<std::string>& lent) {
+  constexpr std::size_t kShort = 12;  // `GPU-` and eight digits
+  const auto found = std::ranges::find(lent, uuid);
+  return found == lent.end() ? uuid.substr(0, kShort)
+                             : device_name(static_cast<std::size_t>(found - lent.begin()));
+}
+
+std::vector<std::string> lent_to(const Session& session) {
+  std::vector<std::string> lent;
+  if (const auto usage = session.usage())
+    for (const DeviceUsage& device : *usage) lent.push_back(device.device);
+  return lent;
+}
+
+std::string with_device_names(std::string text, const std::vector<std::string>& lent) {
+  for (const std::string& uuid : lent) {
+    const std::string name = device_name(uuid, lent);
+    for (auto at = text.find(uuid); !uuid.empty() && at != text.npos; at = text.find(uuid, at + name.size()))
+      text.replace(at, uuid.size(), name);
+  }
+  return text;
 }
 
 std::string tenant_of_user(const std::string& name) {

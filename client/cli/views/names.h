@@ -4,8 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "base/device_name.h"
 
 // Users and devices by name. Name services are asked here, and never by the broker's deciding thread.
+
+namespace gpumem {
+class Session;
+}
 
 namespace gpumem::cli {
 
@@ -15,8 +22,14 @@ std::string user_name(std::uint32_t uid);
 /// The user with this name or number; none: there is no such name.
 std::optional<uid_t> find_user(const std::string& text);
 
-/// Enough of a UUID to tell a machine's devices apart: `GPU-` and eight digits.
-inline std::string short_uuid(const std::string& uuid) { return uuid.substr(0, 12); }
+using gpumem::device_name;
+/// `gpu0` by the place of `uuid` in `lent`, which is that in `gpumem status`. For a device that is not there,
+/// enough of the UUID to tell devices apart.
+std::string device_name(const std::string& uuid, const std::vector<std::string>& lent);
+/// The UUIDs of the devices that the session's broker lends, by their places.
+std::vector<std::string> lent_to(const Session& session);
+/// `text` with the names of the `lent` devices in place of their UUIDs.
+std::string with_device_names(std::string text, const std::vector<std::string>& lent);
 
 /// `uid:1000`, the tenant of the user of this name; anything else as it is.
 std::string tenant_of_user(const std::string& name);

@@ -23,7 +23,8 @@ std::string sharing_name(v1::Sharing sharing) {
 // Named tenants by name, where the broker tells them.
 std::string sharing_text(const v1::RegionInfo& region) {
   std::string names;
-  for (const std::string& reader : region.readers()) names += (names.empty() ? "" : ",") + reader;
+  for (const std::string& reader : region.readers())
+    names += (names.empty() ? "" : ",") + tenant_text(reader);
   return names.empty() ? sharing_name(region.sharing()) : names;
 }
 

@@ -84,11 +84,17 @@ std::string elastic_text(const v1::DeviceStatus& device, const Layout& layout) {
 
 }  // namespace
 
-std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now) {
+std::vector<std::string> uuids_of(const v1::GetStatusResponse& status) {
+  std::vector<std::string> uuids;
+  for (const v1::DeviceStatus& device : status.devices()) uuids.push_back(device.uuid());
+  return uuids;
+}
+
+std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now, const Layout& layout) {
   constexpr auto kLately = std::chrono::minutes(10);
   const auto last = parse_rfc3339(device.context_refused_at());
   if (!last || now - *last > kLately) return "";
-  return printable(device.uuid()) + ": no memory for a context of a program, " +
+  return printable(layout.device(device.uuid())) + ": no memory for a context of a program, " +
          age_text(device.context_refused_at(), now) +
          " ago; since the broker started: " + std::to_string(device.contexts_refused());
 }
@@ -139,7 +145,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now, const
   for (const v1::DeviceStatus& device : status.devices()) elastic += elastic_text(device, layout);
   if (!elastic.empty()) text += "\n" + elastic;
   for (const v1::DeviceStatus& device : status.devices())
-    if (const std::string refused = contexts_refused_text(device, now); !refused.empty())
+    if (const std::string refused = contexts_refused_text(device, now, layout); !refused.empty())
       text += "\n" + refused + "; see gpumem why\n";
   return text;
 }

@@ -66,9 +66,7 @@ Layout Layout::of_output(bool is_long) {
 }
 
 std::string Layout::device(const std::string& uuid) const {
-  if (is_long) return uuid;
-  const auto found = std::ranges::find(devices, uuid);
-  return found == devices.end() ? short_uuid(uuid) : "gpu" + std::to_string(found - devices.begin());
+  return is_long ? uuid : device_name(uuid, devices);
 }
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {

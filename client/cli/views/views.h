@@ -26,8 +26,10 @@ namespace gpumem::cli {
 
 using Json = nlohmann::ordered_json;
 
+/// The UUIDs of the devices, by their places.
+std::vector<std::string> uuids_of(const v1::GetStatusResponse& status);
 /// Says that programs had no memory for their contexts lately; empty: they had.
-std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now);
+std::string contexts_refused_text(const v1::DeviceStatus& device, WallTime now, const Layout& layout);
 std::string status_text(const v1::GetStatusResponse& status, WallTime now, const Layout& layout = {});
 Json status_json(const v1::GetStatusResponse& status, WallTime now);
 
@@ -99,7 +101,7 @@ Json reconcile_json(const v1::ReconcileResponse& response);
 /// How a tenant stands on each device, and for each request that waits what it waits for, in words and
 /// figures. `denials`  the tenant's latest, the latest first, as of `now`: told where nothing waits.
 std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {},
-                     WallTime now = {});
+                     WallTime now = {}, const Layout& layout = {});
 Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {});
 
 /// The obstacle of a request, in words that are complete without the figures.
@@ -118,7 +120,7 @@ std::string claims_text(const v1::ListClaimsResponse& claims, const Layout& layo
 Json claims_json(const v1::ListClaimsResponse& claims);
 
 /// An event in one line of words: time, subject, effect.
-std::string event_line(const v1::Event& event);
+std::string event_line(const v1::Event& event, const Layout& layout = {});
 
 /// An event in one line of JSON, for programs. A field that the event does not have is null.
 std::string event_json_line(const v1::Event& event);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/device_name.h"
 #include "daemon/core/words/policy.h"
 
 namespace gpumem::core {
@@ -100,6 +101,7 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.request = request.id;
   denial.session = request.session;
   denial.device = state_.policy.devices[device].uuid;
+  denial.device_name = device_name(device);
   denial.tenant = state_.tenants.name(tenant);
   denial.asked = part.bytes;
   denial.asked_min = part.min_bytes;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/device_name.h"
+
 namespace gpumem::core {
 
 void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
@@ -47,12 +49,12 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   if (!limiting) return {};
   const Bytes used = state_.ledger.used(limiting, device);
   const Bytes unused = state_.ledger.charges(limiting, device)[Charge::kReserved];
-  return Error{
-      Code::kResourceExhausted,
-      "a context on " + state_.policy.devices[device].uuid + " is charged with " + to_string(overhead) +
-          ", which would pass the limit of tenant '" + state_.tenants.name(limiting) + "' (" +
-          to_string(state_.ledger.quota(limiting, device).limit) + ", of which " + to_string(used - unused) +
-          " are charged already); give memory back or ask the administrator for a higher limit"};
+  return Error{Code::kResourceExhausted,
+               "a context on " + device_name(device) + " is charged with " + to_string(overhead) +
+                   ", which would pass the limit of tenant '" + state_.tenants.name(limiting) + "' (" +
+                   to_string(state_.ledger.quota(limiting, device).limit) + ", of which " +
+                   to_string(used - unused) +
+                   " are charged already); give memory back or ask the administrator for a higher limit"};
 }
 
 void Outside::begin_context(Session& session, DeviceIndex device) {
@@ -92,7 +94,7 @@ void Outside::end(Session& session) {
 Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared) {
   const DevicePolicy& device = state_.policy.devices[index];
   if (declared > device.total) {
-    return Error{Code::kInvalidArgument, to_string(declared) + " are more than " + device.uuid +
+    return Error{Code::kInvalidArgument, to_string(declared) + " are more than " + device_name(index) +
                                              " has: " + to_string(device.total) +
                                              "; declare what the process holds of it"};
   }

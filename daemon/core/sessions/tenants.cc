@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/device_name.h"
+
 namespace gpumem::core {
 namespace {
 
@@ -31,24 +33,23 @@ TenantId Tenants::parent_of(const TenantMatch& match) const {
 // Another guarantee has to fit into what is promised already, on every level.
 Result<void> Tenants::check_room(const Policy& policy, const TenantMatch& match) const {
   for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
-    const std::string& uuid = policy.devices[device].uuid;
+    const std::string on = " on " + device_name(device);
     Bytes more = match.quotas[device].guarantee;
     for (TenantId above = parent_of(match); above && !more.is_zero(); above = ledger_.parent(above)) {
       const Quota& quota = ledger_.quota(above, device);
       const Bytes members = ledger_.members_promised(above, device) + more;
       if (members > quota.limit) {
-        return Error{Code::kResourceExhausted, "no room for another guarantee of " + to_string(more) +
-                                                   " on " + uuid + " below tenant '" + name(above) +
-                                                   "', whose limit is " + to_string(quota.limit) +
-                                                   "; ask the administrator"};
+        return Error{Code::kResourceExhausted, "no room for another guarantee of " + to_string(more) + on +
+                                                   " below tenant '" + name(above) + "', whose limit is " +
+                                                   to_string(quota.limit) + "; ask the administrator"};
       }
       more = std::max(quota.guarantee, members) - ledger_.promised(above, device);
     }
     if (const auto sum = ledger_.promised(device).plus(more); !sum || *sum > ledger_.pool(device)) {
       return Error{Code::kResourceExhausted,
-                   "no room for another guarantee of " + to_string(match.quotas[device].guarantee) + " on " +
-                       uuid + ": " + to_string(ledger_.promised(device)) + " of " +
-                       to_string(ledger_.pool(device)) + " are promised already; ask the administrator"};
+                   "no room for another guarantee of " + to_string(match.quotas[device].guarantee) + on +
+                       ": " + to_string(ledger_.promised(device)) + " of " + to_string(ledger_.pool(device)) +
+                       " are promised already; ask the administrator"};
     }
   }
   return {};

@@ -157,7 +157,7 @@ std::string obstacle_in_words(const Denial& denial) {
 
 std::string explain(const Denial& denial) {
   const std::string head =
-      "tenant '" + denial.tenant + "' asked for " + asked_in_words(denial) + " on " + denial.device;
+      "tenant '" + denial.tenant + "' asked for " + asked_in_words(denial) + " on " + denial.device_name;
   const bool by_lack = denial.reason == Denial::Reason::kNoMemory || denial.reason == Denial::Reason::kTurn;
   if (denial.waited != Duration::zero() && denial.wait_limit != Duration::zero())
     return head + " and waited " + seconds(denial.waited) + " in vain: " + obstacle_in_words(denial);

@@ -42,7 +42,8 @@ struct Denial {
   Reason reason = Reason::kNoMemory;
   RequestId request;
   SessionId session;
-  std::string device;
+  std::string device;       ///< UUID
+  std::string device_name;  ///< for people: `gpu0`
   std::string tenant;
   Bytes asked;
   Bytes asked_min;

@@ -13,6 +13,7 @@ Denial denial(Denial::Reason reason) {
   Denial denial;
   denial.reason = reason;
   denial.device = "GPU-0";
+  denial.device_name = "gpu0";
   denial.tenant = "ann";
   denial.asked = denial.asked_min = gibibytes(4);
   denial.slice_limit = gibibytes(6);
@@ -32,7 +33,7 @@ Denial denial(Denial::Reason reason) {
 TEST(DenialText, SaysWhoAskedForHowMuchOfWhat) {
   for (const auto reason : {Denial::Reason::kSliceLimit, Denial::Reason::kTenantLimit, Denial::Reason::kDebt,
                             Denial::Reason::kPoolSize, Denial::Reason::kNoMemory, Denial::Reason::kTurn}) {
-    EXPECT_THAT(explain(denial(reason)), AllOf(HasSubstr("'ann'"), HasSubstr("4GiB"), HasSubstr("GPU-0")));
+    EXPECT_THAT(explain(denial(reason)), AllOf(HasSubstr("'ann'"), HasSubstr("4GiB"), HasSubstr("on gpu0")));
   }
 }
 

@@ -41,7 +41,7 @@ class JobReservation {
   void tell(const Result<v1::ExplainResponse>& explained);
   void show(const v1::Denial& denial);
   void draw();
-  std::string amount_text() const { return to_string(options_.bytes) + " of " + short_uuid(options_.device); }
+  std::string amount_text() const { return to_string(options_.bytes) + " of " + options_.name; }
 
   Session& session_;
   const JobReservationOptions& options_;

@@ -15,6 +15,7 @@ namespace gpumem::cli {
 struct JobReservationOptions {
   std::filesystem::path runtime_folder;
   std::string device;  ///< UUID
+  std::string name;    ///< of the device, for people
   Bytes bytes;
   std::chrono::milliseconds wait{0};
 };

@@ -121,7 +121,9 @@ Result<std::optional<int>> Place::reserve_on(const std::string& device, std::chr
   const Bytes most = most_of(*usage);
   const Bytes bytes =
       std::max(std::min(options_.limit->of(most), most).rounded_down(kLeastLimit), kLeastLimit);
-  return reserve_for_job(session_, {runtime_folder_, device, bytes, wait}, signals, progress);
+  return reserve_for_job(session_,
+                         {runtime_folder_, device, device_name(device, uuids_of(lent_)), bytes, wait},
+                         signals, progress);
 }
 
 Result<std::string> Place::first_device() const {
@@ -154,7 +156,7 @@ Result<std::optional<int>> Place::take(const Signals& signals, Progress& progres
   if (!ended_by) return ended_by;
   if (options_.limit) limit_ = bounded_limit();
   if (choice_ && options_.device.empty())
-    progress.say("on " + short_uuid(device_) + " alone; --device all: on every GPU");
+    progress.say("on " + device_name(device_, uuids_of(lent_)) + " alone; --device all: on every GPU");
   return ended_by;
 }
 

@@ -18,6 +18,7 @@ struct ReservationOptions {
   std::filesystem::path runtime_folder;
   std::filesystem::path driver_folder;  ///< of the management library; empty: the system's
   std::string device;                   ///< UUID
+  std::string device_name;              ///< for people
   Bytes bytes;
   std::string name;
   pid_t command = 0;  ///< pid of the process that owns the session; 0: this process

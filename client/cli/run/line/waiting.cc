@@ -53,7 +53,7 @@ Result<std::string> RoomWait::obstacle_of_device() {
   for (const v1::DeviceStatus& device : status->devices()) {
     if (device.uuid() != options_.device) continue;
     const Bytes outside = Bytes{device.total()}.minus({device.pool()});
-    const std::string of_outside = to_string(outside) + " of " + short_uuid(device.uuid()) +
+    const std::string of_outside = to_string(outside) + " of " + options_.name +
                                    " that are not the broker's (" + size_text(device.pool()) + " are)";
     if (outside < options_.bytes) {
       return Error{Code::kInvalidArgument,
@@ -132,7 +132,7 @@ Result<Waited> RoomWait::run(const Signals& signals, Progress& progress) {
                        (waited ? "; waited " + span_text(options_.wait) : "; --wait waits for it")};
     }
     const std::string state =
-        "waiting for " + to_string(options_.bytes) + " of " + short_uuid(options_.device) + ": " + *words;
+        "waiting for " + to_string(options_.bytes) + " of " + options_.name + ": " + *words;
     for (const auto next = std::min(next_look(), options_.until); Clock::now() < next;) {
       const milliseconds waited = options_.wait - until(options_.until);
       progress.show(state, "; " + span_text(std::max(milliseconds(0), waited)));

@@ -26,6 +26,7 @@ inline constexpr const char* kReserveLabel = "gpumem reserve";
 struct RoomWaitOptions {
   std::filesystem::path runtime_folder;
   std::string device;  ///< UUID
+  std::string name;    ///< of the device, for people
   Bytes bytes;
   std::chrono::milliseconds wait{0};  ///< in all; 0: not at all
   std::chrono::steady_clock::time_point until{};

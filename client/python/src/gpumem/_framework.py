@@ -47,9 +47,9 @@ def device_limits(session: Session, count: int, framework: str, limit: int | Map
 
 def explained(said: str, session: Session) -> str:
     """A framework's message on a lack of memory, with the broker's figures of each device. Raises Unavailable."""
-    lines = [f"device {usage.device}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
+    lines = [f"gpu{place}: tenant {session.tenant} has {_mib(usage.charged)} of its limit of "
              f"{_mib(usage.limit)}, and is guaranteed {_mib(usage.guarantee)}; {_mib(usage.available)} could be had now, "
-             f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for usage in session.usage()]
+             f"{_mib(usage.free)} of {_mib(usage.pool)} are charged to nobody" for place, usage in enumerate(session.usage())]
     return "\n".join([said.strip(), *lines, "`gpumem ps` lists who holds what, `gpumem why` says why a request waits."])
 
 

@@ -110,8 +110,13 @@ def _tell(given: argparse.Namespace, session: Session, published: Publication) -
                            "sharing": given.sharing, "session": session.id}, indent=2)
     else:
         text = (f"published {published.name!r}, version {published.version}: {_amount(size)} in {count} "
-                f"array{'' if count == 1 else 's'} on {published.device[:12]}, sharing {given.sharing}; kept {_how_long(given)}")
+                f"array{'' if count == 1 else 's'} on {_device_name(session, published.device)}, sharing {given.sharing}; kept {_how_long(given)}")
     print(text, flush=True)
+
+
+def _device_name(session: Session, uuid: str) -> str:
+    """`gpu0`, by the place in `gpumem status`."""
+    return f"gpu{[one.device for one in session.usage()].index(uuid)}"
 
 
 def _how_long(given: argparse.Namespace) -> str:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/device_name.h"
 #include "base/thread_guards.h"
 #include "base/time_format.h"
 #include "client/session/connection.h"
@@ -385,9 +386,10 @@ std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Byt
 }
 
 std::string DeviceMemory::wait_text(Bytes bytes, std::chrono::milliseconds wait) const {
-  constexpr std::size_t kShortUuid = 12;  // as `gpumem` shows it
+  const std::string& uuid = slices().engine().properties().device;
+  const auto place = slices().connection().device_index(uuid);
   return "waiting for " + (bytes.is_zero() ? "memory for a context" : to_string(bytes)) + " of " +
-         slices().engine().properties().device.substr(0, kShortUuid) + "; at most " + span_text(wait);
+         (place ? device_name(*place) : uuid) + "; at most " + span_text(wait);
 }
 
 bool DeviceMemory::leave_to_driver(const Error& why) {

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gpumem {
+
+inline constexpr std::string_view kDeviceNamePrefix = "gpu";
+
+/// `gpu0`, the name for people of the device at this place among those that the broker lends.
+inline std::string device_name(std::size_t place) {
+  return std::string(kDeviceNamePrefix) + std::to_string(place);
+}
+
+/// The place that `name` means, as device_name() writes it; nothing for any other text.
+inline std::optional<std::size_t> device_place(std::string_view name) {
+  if (!name.starts_with(kDeviceNamePrefix)) return std::nullopt;
+  name.remove_prefix(kDeviceNamePrefix.size());
+  std::size_t place = 0;
+  const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), place);
+  const bool is_whole = failed == std::errc() && rest == name.data() + name.size();
+  return is_whole ? std::optional(place) : std::nullopt;
+}
+
+}  // namespace gpumem
