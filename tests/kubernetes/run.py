@@ -46,7 +46,7 @@ class Given:
 
 def arguments() -> Given:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=images.ROOT / "build/dev", help="build folder of gpumem")
+    parser.add_argument("--build", type=pathlib.Path, default=images.ROOT / "build/release", help="build folder of gpumem")
     parser.add_argument("--image", type=pathlib.Path, help="gpumem's image (./dev image), in place of one of the build")
     parser.add_argument("--cache", type=pathlib.Path, default=images.ROOT / ".cache/kubernetes")
     parser.add_argument("--shell", action="store_true", help="then start a shell with kubectl; the cluster ends with it")
