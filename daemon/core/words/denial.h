@@ -71,6 +71,7 @@ struct Denial {
   Bytes charged_to_others;
   std::size_t waiters_ahead = 0;
   Duration waited{};
+  Duration unread{};  ///< of `waited`: before the broker read the request
   Duration wait_limit{};
   Soonest soonest;
   std::vector<Holder> holders;        ///< of the tenant, largest first
