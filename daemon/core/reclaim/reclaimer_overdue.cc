@@ -178,11 +178,12 @@ bool Reclaimer::frees_nothing(const Session& session, DeviceIndex device) const 
   return (bytes + state_.imports.kept(session.id, device).held_back()).is_zero();
 }
 
-// Whether memory is lacking without what the end of the session, which has been spared, would bring.
-bool Reclaimer::is_needed(const Session& session, DeviceIndex device, TimePoint now) const {
-  if (frees_nothing(session, device)) return false;
-  if (!plan(device, Belief::kSpentHaveSome, now).lack().is_zero()) return true;
-  return !plan_debts(device, Belief::kSpentHaveSome, now).empty();
+// Whether a claim waits, or a debt stands, to which the end of the session may contribute. Memory that it
+// says it has returned counts until the driver has proved it free.
+bool Reclaimer::is_needed(const Session& session, DeviceIndex device, TimePoint) const {
+  const Bytes bytes = session.holding(device).charges.total() + session.declared(device);
+  if ((bytes + state_.imports.kept(session.id, device).known).is_zero()) return false;
+  return !state_.arbiter.claims(device).empty() || !state_.ledger.in_debt(device).empty();
 }
 
 // The sessions with charges at the leaf: of its own, and sessions of jobs, whose declared memory is charged
