@@ -4,6 +4,9 @@
     bench/quiet_beside_hostile.py [--build build/dev] [--seconds 60] [--runs 1] [--nice 19] [--strict]
                                   [--json FILE]
 
+The hostile clients also ask in vain in many sessions, publish very many regions and end, and leave answers with
+descriptors unread.
+
 Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of its own; it needs root, for the clients
 are of several users. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
 not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of

@@ -31,8 +31,9 @@ grpc::ServerUnaryReactor* for_caller(core::Executor& executor, Calls& calls,
                                      grpc::CallbackServerContext* context, Act act) {
   auto* reactor = new Unary(calls, *context);
   if (!reactor->is_taken()) return reactor;
-  executor.post([&executor, reactor, connection = connection_of(*context), act = std::move(act)](
-                    core::Broker& broker, core::TimePoint now) {
+  const auto connection = connection_of(*context);
+  executor.post_for(connection, [&executor, reactor, connection, act = std::move(act)](core::Broker& broker,
+                                                                                       core::TimePoint now) {
     const auto caller = caller_of(executor, connection);
     if (!caller) return reactor->Finish(to_status(caller.error()));
     act(Asked{*caller, reactor, broker, now});

@@ -176,8 +176,9 @@ EventStream::EventStream(core::Executor& executor, Calls& calls, std::shared_ptr
         {Code::kInvalidArgument, "'since' is not an instant of RFC 3339, such as 2030-01-02T12:00:00Z"});
     return;
   }
-  executor_.post([&executor, subscriber = subscriber_, subscribers = std::move(subscribers),
-                  watch = std::move(watch)](core::Broker& broker, core::TimePoint) {
+  const auto connection = watch.connection;
+  executor_.post_for(connection, [&executor, subscriber = subscriber_, subscribers = std::move(subscribers),
+                                  watch = std::move(watch)](core::Broker& broker, core::TimePoint) {
     if (auto started = start(executor, broker, *subscribers, watch, subscriber); !started)
       subscriber->refuse(started.error());
   });

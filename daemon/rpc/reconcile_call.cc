@@ -89,14 +89,15 @@ grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls,
     executor.post(finish);
     return reactor;
   }
-  executor.post([&executor, look, call, finish](core::Broker& broker, core::TimePoint now) {
-    const auto caller = caller_of(executor, look.connection);
-    if (!caller) return call->finish(broker, now);
-    if (auto asked = look.observer->look({caller->peer.account(), caller->admin}, finish); asked)
-      call->set_alarm(executor, kLookPatience, finish);
-    else
-      refuse_later(executor, call, *look.refusing, asked.error());
-  });
+  executor.post_for(
+      look.connection, [&executor, look, call, finish](core::Broker& broker, core::TimePoint now) {
+        const auto caller = caller_of(executor, look.connection);
+        if (!caller) return call->finish(broker, now);
+        if (auto asked = look.observer->look({caller->peer.account(), caller->admin}, finish); asked)
+          call->set_alarm(executor, kLookPatience, finish);
+        else
+          refuse_later(executor, call, *look.refusing, asked.error());
+      });
   return reactor;
 }
 

@@ -22,6 +22,11 @@ v1::SessionAnswer failed_with(const core::GrowFailure& failure) {
   return answer;
 }
 
+Error too_many_leases() {
+  return {Code::kInvalidArgument, "at most " + std::to_string(core::Return::kMostLeases) +
+                                      " leases are given back at once: send several requests"};
+}
+
 v1::SessionAnswer done() {
   v1::SessionAnswer answer;
   answer.mutable_done();
@@ -49,6 +54,8 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kGrow: return grow(call, request.grow());
     case v1::SessionRequest::kCancel: return cancel(call, request.cancel());
     case v1::SessionRequest::kGiveBack:
+      if (request.give_back().leases_size() > static_cast<int>(core::Return::kMostLeases))
+        return answer_later(call, failed_with(too_many_leases()));
       return answer_later(call, broker.give_back(session_, to_request(request.give_back()), now));
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
@@ -144,9 +151,10 @@ void SessionCalls::answer_growth(std::uint64_t number, const Result<core::Grant,
     message = done();
   } else if (answer) {
     fill(*message.mutable_granted(), *answer);
-    executor_.post([session = session_, grant = answer->id](core::Broker& broker, core::TimePoint) {
-      static_cast<void>(broker.accept(session, grant));  // unless it has been returned meanwhile
-    });
+    executor_.post_for(
+        connection_, [session = session_, grant = answer->id](core::Broker& broker, core::TimePoint) {
+          static_cast<void>(broker.accept(session, grant));  // unless it has been returned meanwhile
+        });
   } else {
     message = failed_with(answer.error());
   }

@@ -15,6 +15,7 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   /// `executor` outlives it. `connection`  the stream's.
   SessionCalls(core::Executor& executor, std::shared_ptr<SessionWriter> writer, std::optional<int> connection)
       : executor_(executor), writer_(std::move(writer)), connection_(connection) {}
+  std::optional<int> connection() const { return connection_; }
 
   /// Does what the request asks for. What breaks the protocol ends the stream.
   void receive(const v1::SessionRequest& request, core::Broker& broker, core::TimePoint now);

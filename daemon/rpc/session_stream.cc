@@ -31,11 +31,12 @@ SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::Callb
 }
 
 void SessionStream::OnReadDone(bool ok) {
-  executor_.post([ok, writer = writer_, session = session_](core::Broker& broker, core::TimePoint now) {
-    if (!ok) return session->leave();
-    session->receive(writer->request(), broker, now);
-    writer->read();
-  });
+  if (!ok) return executor_.post([session = session_](core::Broker&, core::TimePoint) { session->leave(); });
+  executor_.post_for(session_->connection(),
+                     [writer = writer_, session = session_](core::Broker& broker, core::TimePoint now) {
+                       session->receive(writer->request(), broker, now);
+                       writer->read();
+                     });
 }
 
 void SessionStream::OnWriteDone(bool ok) { writer_->written(ok); }

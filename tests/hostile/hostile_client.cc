@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -32,6 +33,10 @@ constexpr int kIdle = 32;                        // connections opened at once
 constexpr int kMostLingering = 48;               // of one listener, which accepts nobody
 constexpr std::size_t kMostKept = 4;
 constexpr int kFrames = 256;              // that are sent before an answer is read
+constexpr int kSessions = 64;             // of one act
+constexpr int kDenials = 16;              // of each of them
+constexpr int kRegions = 1000;            // of one process
+constexpr int kUnreadMaps = 64;           // of one session
 constexpr int kJointRequests = 64;        // of one session: as many as may wait
 constexpr std::uint64_t kMostTaken = 12;  // MiB at once: all clients together fit beside the pool
 
@@ -54,7 +59,7 @@ class HostileClient {
     const char* name;
     bool (HostileClient::*does)();  // whether it came to what it was for
   };
-  static const Act kActs[17];
+  static const Act kActs[20];
 
   bool by_chance() { return random_() % 2 == 0; }
   Bytes some(std::uint64_t most_mebibytes) { return mebibytes(1 + random_() % most_mebibytes); }
@@ -176,6 +181,56 @@ class HostileClient {
     return true;
   }
 
+  // As many frames as one user's sessions hold, and no answer is read before all are sent.
+  bool ask_in_vain_in_many_sessions() {
+    std::vector<FrameLane> lanes;
+    for (int i = 0; i < kSessions; ++i) {
+      FrameLane& lane = lanes.emplace_back(folder_);
+      if (lane.greet().count == 0) return false;
+      const std::uint64_t slice = lane.open_slice();
+      for (int k = 0; k < kDenials; ++k) lane.send(lane.growth(slice, mebibytes(1000)));
+    }
+    bool denied = true;
+    for (FrameLane& lane : lanes)
+      for (int k = 0; k < kDenials; ++k) denied = lane.receive().is(lane::Kind::kFailed) && denied;
+    return denied;
+  }
+  // Of memory that it is lent. None: it gets none.
+  std::optional<lane::Publish> region_of(FrameLane& lane) {
+    if (lane.greet().count == 0) return std::nullopt;
+    const std::uint64_t slice = lane.open_slice();
+    const FrameLane::Answer answer = lane.grow(slice, mebibytes(2));
+    if (!answer.is(lane::Kind::kGranted)) return std::nullopt;
+    const auto granted = answer.as<lane::Granted>();
+    lane.send(lane::Accept{granted.grant});
+    lane::Publish region{};
+    region.slice = slice;
+    region.count = 1;
+    region.leases[0] = granted.leases[0].lease;
+    return region;
+  }
+  bool publish_very_many_and_leave() {
+    FrameLane lane(folder_);
+    auto region = region_of(lane);
+    for (int i = 0; region && i < kRegions; ++i) {
+      region->name = decltype(region->name)::of(std::to_string(i));
+      if (!lane.ask(*region).is(lane::Kind::kPublished)) return false;
+    }
+    return region.has_value();
+  }
+  bool map_without_reading() {
+    auto lane = std::make_unique<FrameLane>(folder_);
+    auto region = region_of(*lane);
+    if (!region) return false;
+    region->name = decltype(region->name)::of("unread");
+    if (!lane->ask(*region).is(lane::Kind::kPublished)) return false;
+    lane::MapRegion map{};
+    map.name = region->name;
+    map.device = lane::kAnyDevice;
+    for (int i = 0; i < kUnreadMaps; ++i) lane->send(map);
+    return keep(lanes_, std::move(lane));
+  }
+
   // ---- Declarations ----
 
   std::unique_ptr<Holdings> session() {
@@ -273,6 +328,9 @@ const HostileClient::Act HostileClient::kActs[] = {
     {"claim", &HostileClient::claim},
     {"ask for several devices", &HostileClient::ask_for_several_devices},
     {"send frames in a row", &HostileClient::send_frames_in_a_row},
+    {"ask in vain in many sessions", &HostileClient::ask_in_vain_in_many_sessions},
+    {"publish very many regions and leave", &HostileClient::publish_very_many_and_leave},
+    {"map without reading", &HostileClient::map_without_reading},
     {"declare what is not there", &HostileClient::declare_what_is_not_there},
     {"take and declare", &HostileClient::take_and_declare},
     {"ask for looks", &HostileClient::ask_for_looks},

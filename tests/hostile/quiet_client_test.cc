@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t kActs = 17;  // that a hostile client chooses from
+constexpr std::size_t kActs = 20;  // that a hostile client chooses from
 constexpr milliseconds kRound{100};
 constexpr int kMoreRounds = 300;
 constexpr Bytes kHeld = mebibytes(16);

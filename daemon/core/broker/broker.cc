@@ -109,6 +109,11 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   serve(now);
 }
 
+bool Broker::end_some_regions(SessionId id, TimePoint now) {
+  const Session* const session = state_.find(id);
+  return session != nullptr && leases_.end_some_regions(*session, now);
+}
+
 void Broker::forget_if_done(SessionId id) {
   Session* known = state_.find(id);
   if (known == nullptr) return;
@@ -399,6 +404,13 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   store.keep_free(kept_for_contexts(device, contexts), kept_for_others(device));
   if (observation.problem.empty()) store.note_free(device.total.minus(observation.used));
   settle(now);
+}
+
+void Broker::heard(SessionId id, TimePoint now) {
+  Session* const session = state_.find(id);
+  if (session == nullptr) return;
+  reclaimer_.heard(*session, now);
+  serve(now);
 }
 
 void Broker::job_done(const JobResult& result, TimePoint now) {

@@ -90,6 +90,9 @@ class Broker {
   void session_ended(SessionId session, SessionEnd end, TimePoint now);
   /// The process is gone, and with it every mapping of its own.
   void exited(SessionId session, TimePoint now) { session_ended(session, SessionEnd::kExited, now); }
+  /// Before a session ends: ends some of the regions that end with it, a bounded number. False: there are
+  /// none.
+  bool end_some_regions(SessionId session, TimePoint now);
 
   // Requests of sessions. Errors of each, too: those of check(), and kUnauthenticated (no such session).
 
@@ -224,6 +227,11 @@ class Broker {
   void begin_observation(DeviceIndex device);
   /// Takes the driver's figures of a device's memory.
   void observe(const Observation& observation, TimePoint now);
+
+  /// As Reclaimer::hear_before_ending().
+  void hear_before_ending() { reclaimer_.hear_before_ending(); }
+  /// The host has read the session's socket, as HearSession asked it to.
+  void heard(SessionId session, TimePoint now);
 
   void job_done(const JobResult& result, TimePoint now);
   /// Time has passed: to be called at next_deadline().

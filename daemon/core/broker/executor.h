@@ -67,6 +67,12 @@ class Executor {
   /// Has `work` done on the core's thread, and its effects after it. Dropped if the core has stopped.
   /// Threads  any; does not block.
   virtual void post(Work work) = 0;
+  /// As post(), in the turns of the user at the other end of gRPC's `connection`. What one connection posts
+  /// is done in this order. None, or one that has ended: as post().
+  virtual void post_for(std::optional<int> connection, Work work) {
+    static_cast<void>(connection);
+    post(std::move(work));
+  }
 
   // From here on: inside posted work only.
 
@@ -119,8 +125,8 @@ class PacketSender {
  public:
   virtual ~PacketSender() = default;
   /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does.
-  /// Nothing, if the lane is gone. A lane that breaks over it ends its session before this returns. Inside
-  /// work on the core's thread.
+  /// Nothing, if the lane is gone. A lane that breaks over it ends its session in a later piece of work.
+  /// Inside work on the core's thread.
   virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
   /// Whether much of what was sent to the session is unread.
   virtual bool is_behind(SessionId session) const = 0;

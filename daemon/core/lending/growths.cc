@@ -21,6 +21,7 @@ bool Growths::ask(RequestId id, Session& session, const Grow& asked, TimePoint n
   request.tenant = session.leaf;
   request.job = session.job;
   request.is_extra = asked.is_extra;
+  request.unread = asked.unread;
   if (asked.repeats) take_back_denial(session, request);
   return join_or_release(std::move(request), now);
 }
@@ -39,6 +40,7 @@ bool Growths::ask_reservation(RequestId id, Session& owner, const CommandJob& jo
   Request request = request_of(id, owner, std::move(*parts), asked.wait, now);
   request.tenant = job.leaf;
   request.job = job.id;
+  request.unread = asked.unread;
   return join_or_release(std::move(request), now);
 }
 
@@ -237,9 +239,9 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   event.request = request.id;
   event.device = request.parts[refusal.part].device;
   event.bytes = request.parts[refusal.part].min_bytes;
-  event.waited = now - request.asked;
+  event.waited = now - request.asked + request.unread;
   event.words = error.message;
-  note_denied(request, event.waited);
+  note_denied(request, now - request.asked);
   places_.forget(request);
   if (request.is_context()) contexts_.refused(request, now);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});

@@ -42,7 +42,7 @@ void Growths::note_granted(const Granted& granted, TimePoint now) {
     event.request = request.id;
     event.device = device;
     event.bytes = granted.bytes[i];
-    event.waited = now - request.asked;
+    event.waited = now - request.asked + request.unread;
     if (job != nullptr && !request.is_reservation()) jobs_.note_lent(*job, device, now);
   }
 }

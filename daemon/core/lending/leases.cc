@@ -110,6 +110,10 @@ void Leases::abandon(GrantId grant, TimePoint now) {
 }
 
 Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids, TimePoint now) {
+  // More than there are cannot all be its own; to look for the first that is not would take time by their
+  // number.
+  if (ids.size() > leases_.size())
+    return Error{Code::kNotFound, std::to_string(ids.size()) + " leases are not on loan to this slice"};
   boost::container::small_vector<LeaseId, 8> sorted(ids.begin(), ids.end());
   std::ranges::sort(sorted);
   LeaseId before;

@@ -83,6 +83,8 @@ class Leases {
   /// Takes the leases back that a detached session had for this region alone, which has ended. Readers of
   /// other tenants are charged for what they keep.
   void let_go_unkept(const Region& removed, TimePoint now);
+  /// As Broker::end_some_regions().
+  bool end_some_regions(const Session& session, TimePoint now);
 
   Store& store(DeviceIndex device) { return stores_[device]; }
   const Store& store(DeviceIndex device) const { return stores_[device]; }
@@ -125,6 +127,7 @@ class Leases {
   void share(const Lease& lease);
   Session& detached_session_for(const Session& holder, TimePoint now);
   Session* successor_of(const Lease& lease);
+  bool has_other_user(const Lease& lease) const;
   void pass(Lease& lease, Session& successor);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);
 

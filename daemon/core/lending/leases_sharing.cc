@@ -7,6 +7,11 @@
 // Leases that several sessions use: imports, and the session that is charged once another lets go.
 
 namespace gpumem::core {
+namespace {
+
+constexpr std::size_t kRegionsInARow = 64;  // about 0.1 ms
+
+}  // namespace
 
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
   const auto end = offset.plus(bytes);
@@ -147,6 +152,31 @@ void Leases::let_go(Lease& lease, TimePoint now) {
     take_back(lease);
   }
   regions_.note_change(lease.id);
+}
+
+// As let_go() will, for as many regions as a piece of work has time for.
+bool Leases::end_some_regions(const Session& session, TimePoint now) {
+  std::size_t left = kRegionsInARow;
+  for (const Lease& lease : session.leases) {
+    if (lease.in_store || has_other_user(lease)) continue;
+    std::vector<RegionId> ending;
+    for (const RegionId id : regions_.of(lease.id)) {
+      if (ending.size() == left) break;
+      if (!regions_.at(id).kept) ending.push_back(id);
+    }
+    for (const RegionId id : ending)
+      describe(regions_.remove(id), state_.note(Event::Kind::kRegionLost, session, now));
+    left -= ending.size();
+    if (left == 0) return true;
+  }
+  return false;
+}
+
+bool Leases::has_other_user(const Lease& lease) const {
+  const Imports::Shared* const shared = state_.imports.find(lease.id);
+  return shared != nullptr && std::ranges::any_of(shared->users, [&](const auto& user) {
+           return user.first != lease.session && user.second != 0;
+         });
 }
 
 void Leases::let_go_unkept(const Region& removed, TimePoint now) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/device_name.h"
+#include "daemon/core/words/algorithms.h"
 #include "daemon/core/words/policy.h"
 
 namespace gpumem::core {
@@ -140,7 +141,8 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.charged_to_others = ledger.charges(device).total() - ledger.charges(tenant, device).total();
   denial.unanswered = ledger.lends(device) ? ledger.unanswered(tenant, device) : Bytes{};
   denial.waiters_ahead = state_.arbiter.waiting_before(request.id, device);
-  denial.waited = now - request.asked;
+  denial.waited = now - request.asked + request.unread;
+  denial.unread = request.unread;
   denial.wait_limit = request.wait;
   denial.soonest = soonest(request, refusal, now);
   return denial;
@@ -254,17 +256,21 @@ TenantId Explainer::asked_of(const Request& request, const Denial& denial) const
 }
 
 std::vector<Denial::Holder> Explainer::holders(TenantId tenant, DeviceIndex device) const {
-  std::vector<Denial::Holder> all;
+  std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.tenants.sessions_of(tenant)) {
     const Session& session = state_.session(id);
     Bytes charged = session.holding(device).charges.total();
     if (const auto outside = session.outside.find(device); outside != session.outside.end())
       charged += outside->second.total();
-    if (!charged.is_zero())
-      all.push_back({id, session.peer.pid, session.peer.command, charged, session.tenant_name});
+    if (!charged.is_zero()) all.emplace_back(charged, id);
   }
-  largest_first(all);
-  return all;
+  keep_largest(all, kMostHolders);
+  std::vector<Denial::Holder> holders;  // copies of names for these alone: there may be thousands of sessions
+  for (const auto& [charged, id] : all) {
+    const Session& session = state_.session(id);
+    holders.push_back({id, session.peer.pid, session.peer.command, charged, session.tenant_name});
+  }
+  return holders;
 }
 
 std::vector<Denial::Holder> Explainer::largest_tenants(DeviceIndex device) const {

@@ -346,20 +346,24 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
   const auto asked = session.asked.find(device);
   if (asked == session.asked.end() || asked->second.total().is_zero()) return;
   const TimePoint until = now + kSpentDeadlines * state_.policy.devices[device].reclaim.deadline;
-  devices_[device].helpless[session.id] = until;
-  replan();
-  if (asked->second.bytes.is_zero()) return;
-  note_pinned(session, device);
-  devices_[device].spent[session.id] = until;
+  bool is_news = devices_[device].helpless.insert_or_assign(session.id, until).second;
+  if (!asked->second.bytes.is_zero()) {
+    is_news |= note_pinned(session, device);
+    is_news |= devices_[device].spent.insert_or_assign(session.id, until).second;
+  }
+  if (is_news) replan();  // a plan visits all sessions that could be asked
 }
 
-void Reclaimer::note_pinned(Session& session, DeviceIndex device) {
-  note(session, device);
-  note_keepers(session, device);
+bool Reclaimer::note_pinned(Session& session, DeviceIndex device) {
+  const bool is_due = note(session, device);
+  return note_keepers(session, device) || is_due;
 }
 
-void Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
-  for (const auto& [id, kept] : state_.imports.keepers(session.id, device)) note(state_.session(id), device);
+bool Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
+  bool is_due = false;
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device))
+    is_due |= note(state_.session(id), device);
+  return is_due;
 }
 
 bool Reclaimer::presses(const Session& session, DeviceIndex device) const {
@@ -369,16 +373,16 @@ bool Reclaimer::presses(const Session& session, DeviceIndex device) const {
   return found->second.liability || (found->second.forced && !found->second.bytes.is_zero());
 }
 
-void Reclaimer::note(Session& session, DeviceIndex device) {
+bool Reclaimer::note(Session& session, DeviceIndex device) {
   const auto found = session.asked.find(device);
-  if (found == session.asked.end()) return;
+  if (found == session.asked.end()) return false;
   ReclaimRequest& request = found->second;
-  if (request.bytes.is_zero() || !request.forced) return;
+  if (request.bytes.is_zero() || !request.forced) return false;
   const auto& claims = state_.arbiter.claims(device);
   const RequestId newest = claims.empty() ? RequestId{} : claims.rbegin()->first;
-  if (!request.liability || request.deadline < request.liability->due)
-    request.liability = ReclaimRequest::Liability{request.deadline, newest};
-  devices_[device].liable.insert(session.id);
+  const bool is_sooner = !request.liability || request.deadline < request.liability->due;
+  if (is_sooner) request.liability = ReclaimRequest::Liability{request.deadline, newest};
+  return devices_[device].liable.insert(session.id).second || is_sooner;
 }
 
 // A liability ends when the need that it arose from is met, or when the session pins no memory. A session

@@ -24,8 +24,13 @@ class Reclaimer {
   /// Plans anew for each device where something has changed: asks, relieves, terminates. Returns the claims
   /// that are to be refused. Takes time by the number of sessions asked; little if nobody waits or owes.
   std::vector<RequestId> update(TimePoint now);
-  /// Kills the processes whose grace is over.
-  void tick(TimePoint now) { terminations_.carry_out(now); }
+  /// Kills the processes whose grace is over, and whose memory is still needed.
+  void tick(TimePoint now);
+  /// From now on no session is terminated or killed before the host has read what it had said by then: it
+  /// answers each HearSession by heard().
+  void hear_before_ending() { hears_ = true; }
+  /// The host has read what the session had said when HearSession was emitted.
+  void heard(Session& session, TimePoint now);
   std::optional<TimePoint> next_deadline() const;
 
   /// The session says that it has no more to give. Others are asked for the rest, too.
@@ -39,10 +44,10 @@ class Reclaimer {
   /// The bytes of the device that the session can be asked for.
   Bytes answerable(const Session& session, DeviceIndex device) const;
   /// The session has given back memory of the device, or its lane has broken. Memory that is not proved free
-  /// stays due.
-  void note_pinned(Session& session, DeviceIndex device);
+  /// stays due. Returns whether something becomes due by that.
+  bool note_pinned(Session& session, DeviceIndex device);
   /// As note_pinned(), for sessions that may keep memory of `session`.
-  void note_keepers(const Session& session, DeviceIndex device);
+  bool note_keepers(const Session& session, DeviceIndex device);
   /// Whether memory of the device is demanded of the session by force, or was, for a need that still exists.
   bool presses(const Session& session, DeviceIndex device) const;
   /// Its process is gone.
@@ -139,7 +144,7 @@ class Reclaimer {
 
   // Liabilities of earlier reclaim requests.
   void renew_liabilities(DeviceIndex device, TimePoint now);
-  void note(Session& session, DeviceIndex device);
+  bool note(Session& session, DeviceIndex device);
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;
 
   // Overdue reclaim requests.
@@ -158,12 +163,16 @@ class Reclaimer {
                         TimePoint now) const;
   std::optional<TimePoint> due_of(const Session& session, DeviceIndex device) const;
   std::optional<TimePoint> liable_until(const Session& session, DeviceIndex device) const;
+  bool must_hear(const Session& session, TimePoint due);
+  bool frees_nothing(const Session& session, DeviceIndex device) const;
+  bool is_needed(const Session& session, DeviceIndex device, TimePoint now) const;
   void wake(DeviceIndex device, TimePoint at);
   void wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now);
 
   State& state_;
   Terminations terminations_;
   std::vector<Device> devices_;
+  bool hears_ = false;
 };
 
 }  // namespace gpumem::core

@@ -9,7 +9,7 @@ namespace gpumem::core {
 void Terminations::begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
   const TimePoint kill_at = now + reclaim.grace;
-  ending_[session.id] = {kill_at, kill_at + reclaim.deadline};
+  ending_[session.id] = {device, kill_at, kill_at + reclaim.deadline};
   Event& event = state_.note(Event::Kind::kTerminating, session, now);
   event.device = device;
   event.bytes = session.holding(device).leaving();
@@ -23,13 +23,19 @@ void Terminations::begin(const Session& session, DeviceIndex device, const char*
   state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
 }
 
-void Terminations::carry_out(TimePoint now) {
-  for (auto& [id, termination] : ending_) {
-    if (termination.killed || termination.kill_at > now) continue;
-    termination.killed = true;
-    state_.note(Event::Kind::kKilling, state_.session(id), now).words = "it did not end on SIGTERM";
-    state_.outbox.emit(SignalSession{id, Signal::kKill});
-  }
+std::vector<std::pair<SessionId, DeviceIndex>> Terminations::due(TimePoint now) const {
+  std::vector<std::pair<SessionId, DeviceIndex>> due;
+  for (const auto& [id, termination] : ending_)
+    if (!termination.killed && termination.kill_at <= now) due.emplace_back(id, termination.device);
+  return due;
+}
+
+void Terminations::kill(Node termination, TimePoint now) {
+  const SessionId session = termination.key();
+  termination.mapped().killed = true;
+  ending_.insert(std::move(termination));
+  state_.note(Event::Kind::kKilling, state_.session(session), now).words = "it did not end on SIGTERM";
+  state_.outbox.emit(SignalSession{session, Signal::kKill});
 }
 
 template <class Amount>
@@ -78,7 +84,8 @@ std::optional<TimePoint> Terminations::latest_kill(DeviceIndex device, TimePoint
 std::optional<TimePoint> Terminations::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto& [id, termination] : ending_) {
-    if (!termination.killed) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
+    const bool waits = !termination.killed && !state_.session(id).being_heard;
+    if (waits) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
   }
   return next;
 }

@@ -1,6 +1,8 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "daemon/core/sessions/state.h"
 
@@ -10,14 +12,28 @@ namespace gpumem::core {
 /// SIGTERM, the device's grace, SIGKILL. The memory of such a process counts as coming, until the process has
 /// outlived the SIGKILL by another deadline.
 class Terminations {
+  struct Termination {
+    DeviceIndex device = 0;
+    TimePoint kill_at;
+    TimePoint given_up_at;  ///< from then on coming() does not count on its memory
+    bool killed = false;
+  };
+
  public:
+  using Node = std::map<SessionId, Termination>::node_type;
+
   explicit Terminations(State& state) : state_(state) {}
 
   /// Terminates the process of `session`, for its memory of `device`. The process can be terminated, and is
   /// not being terminated yet. `cause`  of the reclaim request, in words.
   void begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now);
-  /// Kills the processes whose grace is over.
-  void carry_out(TimePoint now);
+  /// The sessions whose grace is over and who were not killed yet, each with the device that it is about.
+  std::vector<std::pair<SessionId, DeviceIndex>> due(TimePoint now) const;
+  /// When the session's grace is over. It is being terminated.
+  TimePoint kill_at(SessionId session) const { return ending_.at(session).kill_at; }
+  /// Ends a termination without a signal, or goes on with that by kill().
+  Node spare(SessionId session) { return ending_.extract(session); }
+  void kill(Node termination, TimePoint now);
   void forget(SessionId session) { ending_.erase(session); }
 
   bool contains(SessionId session) const { return ending_.contains(session); }
@@ -34,11 +50,6 @@ class Terminations {
   std::optional<TimePoint> next_given_up(TimePoint now) const;
 
  private:
-  struct Termination {
-    TimePoint kill_at;
-    TimePoint given_up_at;  ///< from then on coming() does not count on its memory
-    bool killed = false;
-  };
   Bytes brings(const Session& session, DeviceIndex device) const;
   template <class Amount>
   Bytes sum(TenantId of, TimePoint now, Amount amount) const;

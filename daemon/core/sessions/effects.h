@@ -81,6 +81,10 @@ struct SignalSession {
   SessionId session;
   Signal signal = Signal::kTerminate;
 };
+/// Before the session is ended: read what it has said so far, then call Broker::heard().
+struct HearSession {
+  SessionId session;
+};
 /// End a process that is no client, if it still is the one that started then.
 struct SignalForeignProcess {
   std::int64_t pid = 0;
@@ -98,6 +102,6 @@ struct LookAtDevices {
 };
 
 using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
-                            SignalForeignProcess, ForgetSession, LookAtDevices>;
+                            HearSession, SignalForeignProcess, ForgetSession, LookAtDevices>;
 
 }  // namespace gpumem::core

@@ -153,21 +153,24 @@ std::string obstacle_in_words(const Denial& denial) {
   return {};
 }
 
+// For memory. A request that was only read late is refused at once.
+bool has_waited(const Denial& denial) {
+  return denial.wait_limit != Duration::zero() && denial.waited > denial.unread;
+}
+
 }  // namespace
 
 std::string explain(const Denial& denial) {
   const std::string head =
       "tenant '" + denial.tenant + "' asked for " + asked_in_words(denial) + " on " + denial.device_name;
   const bool by_lack = denial.reason == Denial::Reason::kNoMemory || denial.reason == Denial::Reason::kTurn;
-  if (denial.waited != Duration::zero() && denial.wait_limit != Duration::zero())
+  if (has_waited(denial))
     return head + " and waited " + seconds(denial.waited) + " in vain: " + obstacle_in_words(denial);
   return head + (by_lack ? " and may not wait: " : ": ") + obstacle_in_words(denial);
 }
 
 Code code_of(const Denial& denial) {
-  const bool asked_to_wait = denial.wait_limit != Duration::zero();
-  return asked_to_wait && denial.waited != Duration::zero() ? Code::kDeadlineExceeded
-                                                            : Code::kResourceExhausted;
+  return has_waited(denial) ? Code::kDeadlineExceeded : Code::kResourceExhausted;
 }
 
 }  // namespace gpumem::core

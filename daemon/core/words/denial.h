@@ -73,6 +73,7 @@ struct Denial {
   Bytes unanswered;  ///< of ended processes of the tenant, not free: it may not borrow from guarantees
   std::size_t waiters_ahead = 0;
   Duration waited{};
+  Duration unread{};  ///< of `waited`: before the broker read the request
   Duration wait_limit{};
   Soonest soonest;
   std::vector<Holder> holders;        ///< of the tenant, largest first

@@ -24,6 +24,7 @@ struct Request {
   TenantId tenant;  ///< the leaf that will be charged
   Parts parts;      ///< each of another device
   TimePoint asked;
+  Duration unread{};   ///< so long it had been there when the broker read it; as of Grow
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
   TimePoint due{};     ///< the deadline if no memory were created for it

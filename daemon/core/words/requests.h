@@ -37,8 +37,10 @@ struct Grow {
   Duration wait{};
   bool repeats = false;   ///< repeats a request of its slice that was denied: both count as one
   bool is_extra = false;  ///< a refusal is no denial: its program has enough already
+  Duration unread{};      ///< so long the request had been there before the broker read it
 };
 struct Return {
+  static constexpr std::size_t kMostLeases = 4096;  ///< by gRPC; a frame of the lane has fewer
   SliceId slice;
   std::vector<LeaseId> leases;
 };
@@ -54,6 +56,7 @@ struct ReserveForJob {
   std::string device;  ///< UUID
   Bytes bytes;         ///< less, where its tenant cannot have as much
   Duration wait{};
+  Duration unread{};  ///< as of Grow
 };
 /// What the session's job has used so far.
 struct DescribeJob {};

@@ -47,7 +47,7 @@ class Extents {
   void forget(std::map<LeaseId, KeptDescriptor> descriptors);
   /// Of all that is lent: duplicates, under the names of the leases.
   NamedDescriptors all_lent() const;
-  /// The descriptor to send to a client; the extent's own.
+  /// The descriptor to send to a client; the extent's own. Negative: there is no such extent (any more).
   int descriptor(ExtentId id) const;
   /// Its fabric handle; none: the device has none, or the driver refused.
   std::optional<cuda::FabricHandle> fabric_handle(ExtentId id) const;

@@ -22,11 +22,16 @@ constexpr auto kReadingPatience = std::chrono::seconds(10);
 constexpr std::size_t kMostUnread = 1024;
 // Bytes in the kernel, which counts about 2 KiB for a packet of half that.
 constexpr int kMuchUnread = 64 * 1024;
-// Messages taken from one client before the others have their turn.
-constexpr int kMessagesInARow = 16;
 
 Result<void> too_many_in_flight() {
   return Error{Code::kResourceExhausted, "too many descriptors of its user are unread"};
+}
+
+// The answer in place of one whose memory the client has let go of before it could be sent.
+std::string withdrawn(std::string_view answer) {
+  const auto frame = lane::parse(answer);
+  const Error error{Code::kCancelled, "the request was withdrawn"};
+  return std::string(lane::Outgoing(lane::failed_with(error), frame ? frame->header.request : 0).bytes());
 }
 
 bool is_full_socket(const Error& error) { return error.code == Code::kDeadlineExceeded; }
@@ -88,28 +93,38 @@ void Lane::start() {
 }
 
 void Lane::await_message() {
+  if (std::exchange(awaits_message_, true)) return;
   socket_.async_wait(Descriptor::wait_read,
                      [self = shared_from_this()](const boost::system::error_code& error) {
-                       if (!error) self->receive();
+                       self->awaits_message_ = false;
+                       if (error || self->ended_) return;
+                       self->readable_since_ = std::chrono::steady_clock::now();
+                       self->handler_.readable(self);
                      });
 }
 
-void Lane::receive() {
-  for (int i = 0; i < kMessagesInARow && !ended_; ++i) {
-    auto bytes = next_message();
-    if (!bytes) {
-      if (bytes.error().code == Code::kDeadlineExceeded) break;
-      // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
-      if (bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true)) continue;
-      return close(bytes.error().message);
-    }
-    if (bytes->empty()) {
-      released_ = released_ || lives_on();
-      return end();
-    }
-    handler_.frame(shared_from_this(), *bytes);
+bool Lane::take_frame() {
+  if (ended_) return false;
+  auto bytes = next_message();
+  // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
+  if (!bytes && bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true))
+    bytes = next_message();
+  if (!bytes) {
+    if (bytes.error().code == Code::kDeadlineExceeded)
+      await_message();
+    else
+      close(bytes.error().message);
+    return false;
   }
-  if (!ended_) await_message();
+  if (bytes->empty()) {
+    released_ = released_ || lives_on();
+    end();
+    return false;
+  }
+  const core::TimePoint taken = std::chrono::steady_clock::now();
+  handler_.frame(shared_from_this(), *bytes);
+  readable_since_ = taken;  // for the next one, which may have come since
+  return !ended_;
 }
 
 Result<std::string> Lane::next_message() {
@@ -125,8 +140,9 @@ Result<std::string> Lane::next_message() {
 void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {
   session_ = session;
   patience_.cancel();
-  send(frame, descriptors);
-  welcomed_ = true;
+  if (auto sent = send_packet(socket_.native_handle(), frame, descriptors); !sent)
+    return close(sent.error().message);
+  welcome_descriptors_ += descriptors.size();
 }
 
 void Lane::refuse(const Error& error, std::uint64_t request) {
@@ -134,22 +150,15 @@ void Lane::refuse(const Error& error, std::uint64_t request) {
   close("refused: " + error.message);
 }
 
-void Lane::send(std::string_view packet, std::span<const int> descriptors) {
+void Lane::send(std::string_view packet, std::span<const ExtentId> extents) {
   if (ended_) return;
   if (outbox_.empty()) {
-    auto sent = try_to_send(packet, descriptors);
+    auto sent = try_to_send(packet, extents);
     if (sent) return;
     if (!passes(sent.error())) return close(sent.error().message);
     await_room(sent.error());
   }
-  // The caller may close its descriptors before the client reads: the outbox keeps its own.
-  Outgoing outgoing{std::string(packet), {}};
-  for (const int fd : descriptors) {
-    outgoing.descriptors.push_back(duplicate_of(fd));
-    if (!outgoing.descriptors.back().valid())
-      return close("it does not read its lane, and the broker has no descriptor left to keep for it");
-  }
-  outbox_.push_back(std::move(outgoing));
+  outbox_.push_back({std::string(packet), {extents.begin(), extents.end()}});
   if (outbox_.size() > kMostUnread) close("it does not read its lane");
 }
 
@@ -163,13 +172,21 @@ bool Lane::is_behind() {
 Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> descriptors) {
   if (fails_at(CrashPoint::kSend)) return too_many_in_flight();
   const int socket = socket_.native_handle();
-  const std::size_t counted = welcomed_ ? descriptors.size() : 0;
+  const std::size_t counted = descriptors.size();
   if (counted != 0 && welcome_descriptors_ != 0 && is_read(socket)) welcome_descriptors_ = 0;
   if (counted != 0 && !unread_.has_room(peer_.account(), socket, counted)) return too_many_in_flight();
   auto sent = send_packet(socket, packet, descriptors);
-  if (sent && welcomed_) unread_.sent(peer_.account(), socket, counted, weak_from_this());
-  if (sent && !welcomed_) welcome_descriptors_ += descriptors.size();
+  if (sent) unread_.sent(peer_.account(), socket, counted, weak_from_this());
   return sent;
+}
+
+Result<void> Lane::try_to_send(std::string_view packet, std::span<const ExtentId> extents) {
+  std::vector<int> descriptors;
+  for (const ExtentId extent : extents) {
+    descriptors.push_back(handler_.descriptor(extent));
+    if (descriptors.back() < 0) return try_to_send(withdrawn(packet), std::span<const int>());
+  }
+  return try_to_send(packet, descriptors);
 }
 
 // Of descriptors that are unread, this client's may be the smallest part: it is not cut for them.
@@ -194,9 +211,7 @@ void Lane::try_again() {
 
 void Lane::flush() {
   while (!outbox_.empty()) {
-    std::vector<int> descriptors;
-    for (const UniqueFd& fd : outbox_.front().descriptors) descriptors.push_back(fd.get());
-    if (auto sent = try_to_send(outbox_.front().bytes, descriptors); !sent) {
+    if (auto sent = try_to_send(outbox_.front().bytes, outbox_.front().extents); !sent) {
       if (passes(sent.error())) return await_room(sent.error());
       return close(sent.error().message);
     }

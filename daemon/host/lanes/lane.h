@@ -24,8 +24,12 @@ class Lane;
 class LaneHandler {
  public:
   virtual ~LaneHandler() = default;
+  /// A frame may wait on the lane: Lane::take_frame() is to be called in the turn of its user.
+  virtual void readable(const std::shared_ptr<Lane>& lane) = 0;
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
+  /// The descriptor to send for an extent, which stays the handler's; negative: it is gone.
+  virtual int descriptor(ExtentId extent) const = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void warn(const std::string& words) = 0;
   /// The connection is gone; `released`: the client has said that it has unmapped everything, or it has
@@ -51,6 +55,10 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Lane& operator=(const Lane&) = delete;
 
   void start();
+  /// Hands one frame over. False: there was none, and LaneHandler::readable() follows once there is.
+  bool take_frame();
+  /// The earliest time at which the frame that take_frame() hands over could have been read.
+  core::TimePoint readable_since() const { return readable_since_; }
   const core::Peer& peer() const { return peer_; }
   bool is_admin() const { return admin_; }
   /// Whether the process may still use what it has mapped.
@@ -60,15 +68,15 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
 
   /// None: it has not greeted yet.
   SessionId session() const { return session_; }
-  /// The session's first answer. `descriptors`  stay the caller's.
+  /// The session's first answer. `descriptors`  stay the caller's. A lane that cannot take it is closed.
   void welcome(SessionId session, std::string_view frame, std::span<const int> descriptors);
   /// The connection is closed: nothing is sent any more.
   bool ended() const { return ended_; }
   /// Says why, then closes. `request`  the number of the Hello.
   void refuse(const Error& error, std::uint64_t request = 0);
   /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
-  /// descriptors stay the caller's.
-  void send(std::string_view packet, std::span<const int> descriptors = {});
+  /// extents' descriptors come from LaneHandler::descriptor(): what waits holds none.
+  void send(std::string_view packet, std::span<const ExtentId> extents = {});
   /// Whether much of what was sent is unread.
   bool is_behind();
   /// The client has said that it has unmapped everything.
@@ -90,7 +98,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
  private:
   struct Outgoing {
     std::string bytes;
-    std::vector<UniqueFd> descriptors;
+    std::vector<ExtentId> extents;
   };
 
   Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal,
@@ -98,8 +106,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Result<void> adopt(Connection& connection);
   void await_message();
   Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
+  Result<void> try_to_send(std::string_view packet, std::span<const ExtentId> extents);
   void await_room(const Error& obstacle);
-  void receive();
   Result<std::string> next_message();
   void flush();
   bool lives_on() const;
@@ -114,9 +122,10 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   boost::asio::posix::stream_descriptor socket_;
   ProcessWatch process_;
   boost::asio::steady_timer patience_;  ///< for the greeting, then for a client that does not read
+  bool awaits_message_ = false;
+  core::TimePoint readable_since_{};
   std::deque<Outgoing> outbox_;
   SessionId session_;
-  bool welcomed_ = false;
   std::size_t welcome_descriptors_ = 0;
   bool released_ = false;
   bool reset_ = false;  ///< the client has closed; what it said before may still be there

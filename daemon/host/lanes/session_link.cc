@@ -14,8 +14,8 @@ void LaneLink::press(const BrokerFigures& figures) {
   crash_at(CrashPoint::kPressureRung);
 }
 
-void LaneLink::send(std::string_view packet, std::span<const int> descriptors) {
-  lane_->send(packet, descriptors);
+void LaneLink::send(std::string_view packet, std::span<const ExtentId> extents) {
+  lane_->send(packet, extents);
 }
 
 std::optional<ClientFigures> LaneLink::client_figures(core::DeviceIndex device, Bytes charged) const {

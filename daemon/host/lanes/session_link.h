@@ -35,9 +35,12 @@ class SessionLink {
   virtual void publish(const BrokerFigures& figures) = 0;
   /// The session is asked for more memory than before, as `figures` say.
   virtual void press(const BrokerFigures& figures) = 0;
-  virtual void send(std::string_view packet, std::span<const int> descriptors) = 0;
+  /// With the extents' descriptors.
+  virtual void send(std::string_view packet, std::span<const ExtentId> extents) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;
+  /// Hands over one frame that lies in its socket. False: there is none.
+  virtual bool take_frame() { return false; }
   /// The figures that the client reports; nothing if they cannot be true.
   virtual std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const = 0;
   /// Errors  as ProcessWatch::signal.
@@ -58,8 +61,9 @@ class LaneLink final : public SessionLink {
   bool is_open() const override { return !lane_->ended(); }
   void publish(const BrokerFigures& figures) override { pages_.publish(figures); }
   void press(const BrokerFigures& figures) override;
-  void send(std::string_view packet, std::span<const int> descriptors) override;
+  void send(std::string_view packet, std::span<const ExtentId> extents) override;
   bool is_behind() const override { return lane_->is_behind(); }
+  bool take_frame() override { return lane_->take_frame(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
   // Clients keep what they have, and those that can go on with the next broker.
@@ -93,7 +97,7 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures&) override {}
-  void send(std::string_view, std::span<const int>) override {}
+  void send(std::string_view, std::span<const ExtentId>) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }
   Result<void> signal(core::Signal signal) override { return process_.signal(signal); }
@@ -125,7 +129,7 @@ class StreamLink final : public SessionLink, public std::enable_shared_from_this
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures& figures) override { holder_->pressed(figures); }
-  void send(std::string_view, std::span<const int>) override {}
+  void send(std::string_view, std::span<const ExtentId>) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }
   Result<void> signal(core::Signal signal) override;

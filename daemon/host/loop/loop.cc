@@ -11,6 +11,8 @@
 namespace gpumem::host {
 namespace {
 
+// More frames than fit in the buffer of a lane's socket, whose size the kernel limits (net.core.wmem_max).
+constexpr std::size_t kMostInSocket = 1024;
 // Until the journal is tried again.
 constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
@@ -52,8 +54,10 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
        .store = store,
        .done =
            [self = loop.get()](const core::JobResult& result) {
-             self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
-             self->note_missing();
+             self->queue(kOwnFlow, [self, result] {
+               self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
+               self->note_missing();
+             });
            },
        .standing_of = [self = loop.get()](LeaseId lease) -> std::optional<StorePlaces::Standing> {
          const auto standing = self->broker_.standing_of(lease);
@@ -62,6 +66,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
        }});
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
+  loop->broker_.hear_before_ending();
   if (!before) {
     // Processes of an earlier job may still run: they must not join another job by its number.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -93,10 +98,11 @@ Loop::Loop(Options options)
       listener_(io_, listening(options)),
       warnings_(io_),
       silent_({budget_.silent(), budget_.silent_of_a_user()}),
-      deadline_(io_, [this] { run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); }); }),
+      deadline_(io_, [this] { queue_tick(); }),
       journal_retry_(io_),
       grace_(io_),
-      broadcast_(io_) {
+      broadcast_(io_),
+      turns_(now) {
   events_.begin(std::move(options.history), std::chrono::system_clock::now());
 }
 
@@ -169,18 +175,61 @@ void Loop::set_observer(core::Observer* observer) {
   run_and_wait([&](core::Broker&, core::TimePoint) { observer_ = observer; });
 }
 
-void Loop::post(Work work) {
-  boost::asio::post(io_, [this, work = std::move(work)] { run(work); });
+void Loop::post(Work work) { post_to({}, std::move(work)); }
+
+void Loop::post_for(std::optional<int> connection, Work work) {
+  const auto caller = connection ? connections_.find(*connection) : std::nullopt;
+  if (!caller) return post(std::move(work));
+  post_to(flow_of(caller->peer, caller->admin), std::move(work));
+}
+
+void Loop::post_to(const Flow& flow, Work work) {
+  boost::asio::post(io_, [this, flow, since = now(), work = std::move(work)]() mutable {
+    queue(flow, [this, since, work = std::move(work)] {
+      there_since_ = since;
+      run(work);
+      there_since_ = core::TimePoint::max();
+    });
+  });
 }
 
 void Loop::run_and_wait(const Work& work) {
   std::promise<void> done;
   boost::asio::post(io_, [&] {
-    run(work);
-    done.set_value();
+    queue(kOwnFlow, [&] {
+      run(work);
+      done.set_value();
+    });
   });
   done.get_future().wait();
 }
+
+void Loop::queue(const Flow& flow, Turns::Work work) {
+  turns_.add(flow, std::move(work));
+  if (std::exchange(turns_posted_, true)) return;
+  boost::asio::post(io_, [this] { take_turns(); });
+}
+
+void Loop::queue_own(Work work) {
+  queue(kOwnFlow, [this, work = std::move(work)] { run(work); });
+}
+
+// One turn, then the sockets and timers are looked at, which may bring work of others.
+void Loop::take_turns() {
+  turns_.run_turn();
+  turns_posted_ = !turns_.empty();
+  if (turns_posted_) boost::asio::post(io_, [this] { take_turns(); });
+}
+
+void Loop::queue_tick() {
+  if (std::exchange(tick_queued_, true)) return;
+  queue(kOwnFlow, [this] {
+    tick_queued_ = false;
+    run([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
+  });
+}
+
+core::Duration Loop::unread() const { return std::max(now() - there_since_, core::Duration::zero()); }
 
 void Loop::run(const Work& work) {
   if (running_) return work(broker_, now());
@@ -279,6 +328,20 @@ void Loop::do_effect(core::SignalSession& effect) {
   crash_at(CrashPoint::kPressureSignalled);
 }
 
+void Loop::do_effect(core::HearSession& effect) { queue_hearing(effect.session, kMostInSocket); }
+
+// Read in pieces, and not in the turns of its user: a user's other sessions must not put off an ending.
+void Loop::queue_hearing(SessionId session, std::size_t frames) {
+  queue(kOwnFlow, [this, session, frames] {
+    const auto client = clients_.find(session);
+    const auto link =
+        client == clients_.end() ? nullptr : client->second.link;  // a frame may end the session
+    if (frames != 0 && link != nullptr && link->take_frame()) return queue_hearing(session, frames - 1);
+    // Behind the end of the lane, if that is what was read.
+    queue_own([session](core::Broker& broker, core::TimePoint at) { broker.heard(session, at); });
+  });
+}
+
 void Loop::do_effect(core::SignalForeignProcess& effect) {
   warn_of_signal("pid " + std::to_string(effect.pid), effect.signal,
                  signal_process(effect.pid, effect.started, effect.signal),
@@ -301,9 +364,7 @@ void Loop::send(SessionId session, std::string_view bytes, std::span<const Exten
   const auto client = clients_.find(session);
   // With the lane its extents may be gone, while the session is kept until they have come back.
   if (client == clients_.end() || !client->second.link->is_open()) return;
-  std::vector<int> descriptors;
-  for (const ExtentId extent : extents) descriptors.push_back(extents_->descriptor(extent));
-  client->second.link->send(bytes, descriptors);
+  client->second.link->send(bytes, extents);
 }
 
 bool Loop::is_behind(SessionId session) const {
@@ -311,7 +372,9 @@ bool Loop::is_behind(SessionId session) const {
   return client != clients_.end() && client->second.link->is_behind();
 }
 
-RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer answer) {
+RequestId Loop::grow(SessionId session, const core::Grow& asked, GrowAnswer answer) {
+  core::Grow request = asked;
+  request.unread = unread();
   const auto place = broker_.place_kept(session, request, now());
   const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));
@@ -322,7 +385,9 @@ RequestId Loop::grow(SessionId session, const core::Grow& request, GrowAnswer an
   return id;
 }
 
-RequestId Loop::reserve_for_job(SessionId session, const core::ReserveForJob& request, GrowAnswer answer) {
+RequestId Loop::reserve_for_job(SessionId session, const core::ReserveForJob& asked, GrowAnswer answer) {
+  core::ReserveForJob request = asked;
+  request.unread = unread();
   const auto place = broker_.place_kept(session, request, now());
   const RequestId id = place ? *place : request_ids_.next();
   pending_.add(id, session, std::move(answer));

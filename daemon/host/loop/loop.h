@@ -17,6 +17,7 @@
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/limits/unread_descriptors.h"
 #include "daemon/host/loop/pending_answers.h"
+#include "daemon/host/loop/turns.h"
 #include "daemon/host/sockets/peer_listener.h"
 #include "daemon/host/state/device_pages.h"
 #include "daemon/host/state/event_log.h"
@@ -79,6 +80,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   }
 
   void post(Work work) override;
+  void post_for(std::optional<int> connection, Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override;
   void region_kept(const std::vector<LeaseId>& leases) override;
@@ -110,7 +112,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   explicit Loop(Options options);
 
+  void readable(const std::shared_ptr<Lane>& lane) override;
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
+  int descriptor(ExtentId extent) const override { return extents_->descriptor(extent); }
   void warn(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool released) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;
@@ -142,9 +146,21 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   Result<Opened> open_session(const std::shared_ptr<Lane>& lane, const std::string& label,
                               core::CommandJobId job);
   Error no_descriptors() const;
+  // Has `work` done in a turn of `flow`. Threads  the loop's.
+  void queue(const Flow& flow, Turns::Work work);
+  // Has `work` run() in a turn of the broker's. Threads  the loop's.
+  void queue_own(Work work);
+  // As queue(), on any thread.
+  void post_to(const Flow& flow, Work work);
+  void take_turns();
+  void queue_tick();
+  void queue_end(SessionId session, core::SessionEnd end);
+  void take_frame(const std::shared_ptr<Lane>& lane);
+  // How long the work that is being done has been there.
+  core::Duration unread() const;
   // Has `work` done, then everything that follows from it. Work inside work joins the outer one.
   void run(const Work& work);
-  // Has `work` done by the thread; waits for it.
+  // Has `work` done by the thread, in the broker's turn; waits for it.
   void run_and_wait(const Work& work);
   void do_effects();
   void withhold(std::vector<core::Effect>& effects);
@@ -156,12 +172,15 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::AnswerMap& effect);
   void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
+  void do_effect(core::HearSession& effect);
+  void queue_hearing(SessionId session, std::size_t frames);
   void do_effect(core::SignalForeignProcess& effect);
   void do_effect(core::ForgetSession& effect);
   void do_effect(core::LookAtDevices& effect);
   void end_requests_of(SessionId session);
   void publish(SessionId session);
   void publish_soon();
+  void publish_next();
   void publish_devices();
   void note_missing();
 
@@ -186,10 +205,15 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   boost::asio::steady_timer grace_;  ///< for the clients of the broker before
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
+  std::vector<SessionId> to_publish_;     ///< of the broadcast that is under way
   std::uint64_t broadcast_revision_ = 0;  ///< of the figures that every page shows at least
   std::optional<DevicePages> pages_;
   DeviceListing listing_{};                     ///< of the page that is being written
   std::vector<std::uint64_t> pages_revisions_;  ///< by device: of the figures that its page shows
+  Turns turns_;
+  bool turns_posted_ = false;  ///< take_turns() is on its way
+  bool tick_queued_ = false;
+  core::TimePoint there_since_ = core::TimePoint::max();  ///< the work that is being done; max: unknown
   bool running_ = false;
   std::vector<std::function<void()>> after_;  ///< to be called when the pages have been published
   std::promise<void>* settled_ = nullptr;     ///< fulfilled when the pools are as full as they get

@@ -114,17 +114,24 @@ void Loop::closed(const std::shared_ptr<Lane>& lane, bool released) {
   const auto end = released                   ? core::SessionEnd::kReleased
                    : lane->process_may_live() ? core::SessionEnd::kLost
                                               : core::SessionEnd::kExited;
-  run([&](core::Broker& broker, core::TimePoint at) {
-    end_requests_of(lane->session());
+  queue_end(lane->session(), end);
+}
+
+// The regions of a session end piece by piece, and then the rest of it.
+void Loop::queue_end(SessionId session, core::SessionEnd end) {
+  queue_own([this, session, end](core::Broker& broker, core::TimePoint at) {
+    if (end != core::SessionEnd::kLost && broker.end_some_regions(session, at))
+      return queue_end(session, end);
+    end_requests_of(session);
     crash_at(CrashPoint::kSessionClosed);
-    broker.session_ended(lane->session(), end, at);
+    broker.session_ended(session, end, at);
     crash_at(CrashPoint::kSessionEnded);
   });
 }
 
 void Loop::process_exited(const std::shared_ptr<Lane>& lane) {
   if (!lane->session()) return;
-  run([&](core::Broker& broker, core::TimePoint at) { broker.exited(lane->session(), at); });
+  queue_end(lane->session(), core::SessionEnd::kExited);
 }
 
 // Names that are longer than their places are no names of ours.
@@ -146,6 +153,17 @@ Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
                                               std::to_string(newest) + " of the lane, this broker speaks " +
                                               std::to_string(lane::kVersion) +
                                               ": install the same version on both sides"};
+}
+
+void Loop::readable(const std::shared_ptr<Lane>& lane) {
+  queue(flow_of(lane->peer(), lane->is_admin()), [this, lane] { take_frame(lane); });
+}
+
+// The sessions of one user are served in turns, too: one frame of each.
+void Loop::take_frame(const std::shared_ptr<Lane>& lane) {
+  there_since_ = lane->readable_since();
+  if (lane->take_frame()) readable(lane);
+  there_since_ = core::TimePoint::max();
 }
 
 void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
@@ -201,11 +219,11 @@ Result<SessionId> Loop::open_session(int connection, std::string label, core::Co
   const bool added = clients_.emplace(*session, Client{*link}).second;
   GPUMEM_CHECK(added, "session ids are new");
   (*link)->await_end([this, id = *session, weak = std::weak_ptr(*link)] {
-    run([&](core::Broker& broker, core::TimePoint at) {
-      end_requests_of(id);
-      broker.exited(id, at);
+    queue_end(id, core::SessionEnd::kExited);
+    queue_own([weak](core::Broker&, core::TimePoint) {
+      if (const auto ended = weak.lock())
+        ended->close({Code::kUnavailable, "the session's process has ended"});
     });
-    if (const auto ended = weak.lock()) ended->close({Code::kUnavailable, "the session's process has ended"});
   });
   return *session;
 }
@@ -213,6 +231,7 @@ Result<SessionId> Loop::open_session(int connection, std::string label, core::Co
 // Nothing of the session's memory was ever handed to its process: it comes back at once.
 void Loop::end_session(SessionId session) {
   run([&](core::Broker& broker, core::TimePoint at) {
+    if (broker.end_some_regions(session, at)) return queue_end(session, core::SessionEnd::kReleased);
     end_requests_of(session);
     broker.session_ended(session, core::SessionEnd::kReleased, at);
   });

@@ -7,6 +7,7 @@ namespace {
 
 // A session's own calls show in its page at once; what others do, this late at most.
 constexpr auto kBroadcastDelay = std::chrono::milliseconds(10);
+constexpr std::size_t kPagesInARow = 64;
 
 }  // namespace
 
@@ -22,12 +23,28 @@ void Loop::publish_soon() {
   broadcast_armed_ = true;
   broadcast_.expires_after(kBroadcastDelay);
   broadcast_.async_wait([this](const boost::system::error_code& error) {
-    broadcast_armed_ = false;
-    if (error) return;
-    broadcast_revision_ = broker_.figures_revision();
-    for (const auto& [session, client] : clients_) publish(session);
-    publish_devices();
+    if (error) {
+      broadcast_armed_ = false;
+      return;
+    }
+    queue(kOwnFlow, [this] {
+      broadcast_revision_ = broker_.figures_revision();
+      for (const auto& [session, client] : clients_) to_publish_.push_back(session);
+      publish_next();
+    });
   });
+}
+
+// In pieces: there may be thousands of sessions.
+void Loop::publish_next() {
+  for (std::size_t i = 0; i < kPagesInARow && !to_publish_.empty(); ++i) {
+    publish(to_publish_.back());
+    to_publish_.pop_back();
+  }
+  if (!to_publish_.empty()) return queue(kOwnFlow, [this] { publish_next(); });
+  broadcast_armed_ = false;
+  publish_devices();
+  publish_soon();  // what has changed meanwhile
 }
 
 void Loop::show(DevicePages pages) {

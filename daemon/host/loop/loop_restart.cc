@@ -38,7 +38,7 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
     const auto watched = link->watch();
     if (watched) {
       link->await_end([this, id = session.id] {
-        run([&](core::Broker& broker, core::TimePoint at) { broker.exited(id, at); });
+        queue_own([id](core::Broker& broker, core::TimePoint at) { broker.exited(id, at); });
       });
     } else if (watched.error().code == Code::kNotFound || !session.awaited) {
       // Whether its memory is free is for the driver to say.
@@ -57,7 +57,7 @@ void Loop::end_grace() {
   grace_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     crash_at(CrashPoint::kRestartGraceOver);
-    run([this](core::Broker& broker, core::TimePoint at) {
+    queue_own([this](core::Broker& broker, core::TimePoint at) {
       for (const auto& [id, client] : clients_) {
         if (!broker.awaits(id)) continue;
         const auto* link = dynamic_cast<const AwaitedLink*>(client.link.get());

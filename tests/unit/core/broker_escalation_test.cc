@@ -28,8 +28,10 @@ class BrokerEscalation : public testing::Test {
     small = machine->connect(2);
     large = machine->connect(2);
     machine->get(small, machine->slice(small), mebibytes(24));
-    machine->get(large, machine->slice(large), mebibytes(40));
+    slice_of_large = machine->slice(large);
+    grant_of_large = machine->get(large, slice_of_large, mebibytes(40));
   }
+  void give_back_all_of_large() { EXPECT_TRUE(machine->give_back(large, slice_of_large, grant_of_large)); }
   RequestId claim(Bytes bytes = mebibytes(16)) {
     return machine->grow(ann, machine->slice(ann), bytes, std::chrono::minutes(5));
   }
@@ -37,6 +39,8 @@ class BrokerEscalation : public testing::Test {
   SessionId ann;
   SessionId small;
   SessionId large;
+  SliceId slice_of_large;
+  Grant grant_of_large;
 };
 
 TEST_F(BrokerEscalation, WaitsWhereNothingElseIsAskedFor) {
@@ -91,6 +95,58 @@ TEST_F(BrokerEscalation, EndsTheSessionThatWasAskedFirstKindlyThenNot) {
                                               "back the "));
   EXPECT_EQ(machine->events_of(Event::Kind::kKilling).size(), 1u);
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerEscalation, KillsNobodyWhoseMemoryIsNoLongerNeeded) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(2) + std::chrono::milliseconds(50));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  give_back_all_of_large();
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->signals.size(), 1u);
+  EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerEscalation, KillsNobodyWhenOthersHaveMetTheClaim) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(3));
+  machine->die(small);
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+}
+
+TEST_F(BrokerEscalation, ReadsWhatTheSessionHasSaidBeforeItIsEnded) {
+  start(Escalation::kEndSession);
+  machine->broker.hear_before_ending();
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(3));
+  EXPECT_THAT(machine->unheard, ElementsAre(large)) << "asked for once";
+  EXPECT_THAT(machine->signals, IsEmpty());
+  give_back_all_of_large();
+  machine->broker.heard(large, machine->now);
+  machine->pass_in_steps(seconds(60));
+  EXPECT_TRUE(machine->is_granted(id));
+  EXPECT_THAT(machine->signals, IsEmpty());
+}
+
+TEST_F(BrokerEscalation, EndsTheSessionThatHasSaidNothingOnceItsSocketIsRead) {
+  start(Escalation::kEndSession);
+  machine->broker.hear_before_ending();
+  claim();
+  for (const Signal signal : {Signal::kTerminate, Signal::kKill}) {
+    machine->pass_in_steps(seconds(5));
+    ASSERT_THAT(machine->unheard, ElementsAre(large));
+    machine->unheard.clear();
+    machine->broker.heard(large, machine->now);
+    machine->collect();
+    ASSERT_FALSE(machine->signals.empty());
+    EXPECT_EQ(machine->signals.back(), std::pair(large, signal));
+  }
+  EXPECT_EQ(machine->signals.size(), 2u);
 }
 
 TEST_F(BrokerEscalation, EndsNobodyElseWhileTheProcessOfABrokenLaneEnds) {

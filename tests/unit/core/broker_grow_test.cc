@@ -35,6 +35,21 @@ TEST_F(BrokerGrow, RefusesAtOnceWhatTheSliceMayNotHold) {
   EXPECT_EQ(machine.code(id), Code::kResourceExhausted);
 }
 
+TEST_F(BrokerGrow, HasWaitedSinceItCouldHaveBeenRead) {
+  machine.now += std::chrono::minutes(1);
+  const auto unread = std::chrono::seconds(4);
+  const RequestId granted = machine.grow(ann, Grow{.parts = {{slice, kPiece}}, .unread = unread});
+  EXPECT_TRUE(machine.is_granted(granted));
+  const RequestId denied =
+      machine.grow(ann, Grow{.parts = {{slice, mebibytes(64)}}, .wait = unread, .unread = unread});
+  EXPECT_EQ(machine.denial(denied).waited, unread);
+  EXPECT_EQ(machine.code(denied), Code::kResourceExhausted) << "it was refused at once";
+  for (const Event::Kind kind : {Event::Kind::kGranted, Event::Kind::kDenied}) {
+    ASSERT_EQ(machine.events_of(kind).size(), 1u);
+    EXPECT_EQ(machine.events_of(kind)[0].waited, unread);
+  }
+}
+
 TEST_F(BrokerGrow, CountsWhatTheSliceWaitsForAgainstItsLimit) {
   const SessionId bob = machine.connect(2);
   machine.get(bob, machine.slice(bob), mebibytes(48));

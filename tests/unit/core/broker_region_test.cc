@@ -51,6 +51,19 @@ class BrokerRegion : public testing::Test {
     return machine.broker.map_region(session, {.owner = "bob", .name = "weights", .version = version},
                                      machine.now);
   }
+  /// The publisher ends, as the host has it end: in pieces. Returns how many regions each has ended.
+  std::vector<std::size_t> end_in_pieces() {
+    std::vector<std::size_t> pieces;
+    const auto ended = [&] { return machine.events_of(Event::Kind::kRegionLost).size(); };
+    for (bool is_more = true; is_more;) {
+      const std::size_t before = ended();
+      is_more = machine.broker.end_some_regions(publisher, machine.now);
+      machine.collect();
+      pieces.push_back(ended() - before);
+    }
+    machine.die(publisher);
+    return pieces;
+  }
   /// The process maps it.
   ImportId use(SessionId session) {
     auto mapped = map(session);
@@ -78,6 +91,29 @@ class BrokerRegion : public testing::Test {
   SliceId slice;
   Grant grant;
 };
+
+TEST_F(BrokerRegion, VeryManyOfOneProcessEndInPieces) {
+  constexpr std::size_t kMany = 1000;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    Publish one = terms();
+    one.name += std::to_string(i);
+    ASSERT_TRUE(publish(one));
+  }
+  std::size_t sum = 0;
+  for (const std::size_t piece : end_in_pieces()) {
+    EXPECT_LE(piece, 64u);
+    sum += piece;
+  }
+  EXPECT_EQ(sum, kMany);
+  EXPECT_EQ(machine.events_of(Event::Kind::kRegionLost).size(), kMany);
+}
+
+TEST_F(BrokerRegion, ThatAMateUsesOutlivesThePiecesOfItsPublishersEnd) {
+  ASSERT_TRUE(publish(terms()));
+  use(mate);
+  EXPECT_EQ(end_in_pieces(), std::vector<std::size_t>{0});
+  EXPECT_TRUE(map(mate)) << "it stays with its tenant";
+}
 
 TEST_F(BrokerRegion, IsMappedByItsNameAndChargedOnce) {
   Publish part = terms();

@@ -1,0 +1,71 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+
+#include "daemon/core/words/types.h"
+
+namespace gpumem::host {
+
+/// The party that a piece of work on the deciding thread is charged to.
+struct Flow {
+  enum class Kind {
+    kBroker,         ///< proofs, deadlines, ends of processes
+    kUnknown,        ///< posted without a caller
+    kAdministrator,  ///< on the host; root of a container is none
+    kUser
+  };
+  Kind kind = Kind::kUnknown;
+  std::uint64_t account = 0;  ///< Peer::account(), of administrators and users
+  auto operator<=>(const Flow&) const = default;
+};
+
+inline constexpr Flow kOwnFlow{.kind = Flow::Kind::kBroker};
+/// The flow of a client. `is_admin`  as Administrators::include() says.
+inline Flow flow_of(const core::Peer& peer, bool is_admin) {
+  return {is_admin ? Flow::Kind::kAdministrator : Flow::Kind::kUser, peer.account()};
+}
+
+/// The work of the deciding thread, in turns: deficit round robin (Shreedhar and Varghese, 1995) over flows.
+/// The length of a piece of work is known only once it is done, so it is charged afterwards, by measured
+/// time. A flow that has used more than its quantum carries the debt into its next rounds, which pass at once
+/// where nobody else has work. Within a flow work is done in the order in which it came.
+///
+/// No flow waits for longer than one turn of each other flow: a quantum and one piece of work.
+/// Threads  one.
+class Turns {
+ public:
+  using Work = std::function<void()>;
+  using Clock = std::function<core::TimePoint()>;
+  static constexpr core::Duration kQuantum = std::chrono::milliseconds(1);
+  /// The broker's own work serves all users.
+  static constexpr int kQuantaOfBroker = 4;
+
+  explicit Turns(Clock clock) : clock_(std::move(clock)) {}
+
+  void add(const Flow& flow, Work work);
+  /// Has one flow's turn done. False: there is no work.
+  bool run_turn();
+  bool empty() const { return pieces_ == 0; }
+
+ private:
+  struct Queue {
+    Flow flow;
+    core::Duration credit{};  ///< negative: debt
+    std::deque<Work> works{};
+  };
+  using Ring = std::list<Queue>;
+
+  static core::Duration quantum_of(const Flow& flow);
+  void run(Queue& queue);
+
+  const Clock clock_;
+  std::size_t pieces_ = 0;
+  Ring ring_;  ///< the next turn first; with flows that have a debt and no work
+  std::map<Flow, Ring::iterator> by_flow_;
+};
+
+}  // namespace gpumem::host
