@@ -80,7 +80,7 @@ class Daemon {
   host::Accounts accounts_;
   host::KnownAccounts known_accounts_;
   host::Administrators administrators_;
-  host::SubordinateIds subordinates_;
+  host::SubordinateIds subordinates_{options_.subuid_file};
   host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it

@@ -73,7 +73,12 @@ class FullDevices {
     core::Request::Parts parts;
     for (std::size_t device = 0; device < ledger_.device_count(); ++device)
       parts.push_back({SliceId{tenant.value * ledger_.device_count() + device}, device, kExtent, kExtent});
-    return {id, SessionId{tenant.value}, tenant, std::move(parts), asked, {}, asked + std::chrono::hours(1)};
+    return {.id = id,
+            .session = SessionId{tenant.value},
+            .tenant = tenant,
+            .parts = std::move(parts),
+            .asked = asked,
+            .deadline = asked + std::chrono::hours(1)};
   }
 
   Bytes pool_;

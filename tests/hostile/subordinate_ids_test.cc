@@ -23,7 +23,7 @@ TEST_F(SubordinateUsers, HaveTheirOwnersQuotaTogether) {
   auto first = client_with(mebibytes(16), test_user(100'000));
   auto last = client_with(mebibytes(32), test_user(165'535));
   for (ClientProcess* one : {outside.get(), first.get(), last.get()})
-    EXPECT_TRUE(failed_with(one->grow("a", mebibytes(2)), "RESOURCE_EXHAUSTED"));
+    EXPECT_TRUE(failed_with(one->grow("a", mebibytes(34)), "RESOURCE_EXHAUSTED"));
   EXPECT_EQ(broker_.tenant("uid:10001").charged(), mebibytes(64).count);
   auto other = client_with(mebibytes(64), test_user(165'536));
   expect_rest_after(*outside, *first, *last, *other);
