@@ -24,7 +24,6 @@ struct Request {
   TenantId tenant;  ///< the leaf that will be charged
   Parts parts;      ///< each of another device
   TimePoint asked;
-  Duration unread{};   ///< so long it had been there when the broker read it; as of Grow
   Duration wait{};     ///< as asked for
   TimePoint deadline;  ///< not before `asked + wait`
   TimePoint due{};     ///< the deadline if no memory were created for it
@@ -35,7 +34,8 @@ struct Request {
   CommandJobId job{};         ///< the job of the leaf `tenant`; none: of no job
   bool is_extra = false;      ///< as of Grow
   Kind kind = Kind::kGrowth;
-  Bytes context{};  ///< of kContext: what the context is expected to take in all
+  Bytes context{};    ///< of kContext: what the context is expected to take in all
+  Duration unread{};  ///< so long it had been there when the broker read it; as of Grow
 
   bool is_growth() const { return kind == Kind::kGrowth; }
   bool is_reservation() const { return kind == Kind::kReservation; }
