@@ -77,8 +77,8 @@ Result<RegionId> PublishedRegions::publish(const Session& session, Publish reque
   return published;
 }
 
-// An importer by a handle, or by a region that is not sealed, can write to the memory. It may keep the mapping
-// that it says it has released, as long as its process lives.
+// An importer by a handle, or by a region that is not sealed, can write to the memory. It may keep the
+// mapping that it says it has released, as long as its process lives.
 Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const Publish& terms) const {
   for (const LeaseId id : ids) {
     const std::set<RegionId>& there = regions_.of(id);

@@ -10,9 +10,9 @@
 
 namespace gpumem::host {
 
-/// Who has the places of a store that keeps so many extents for the next broker. Kept regions go first,
-/// because a restart ends them if nobody else has their memory. Among these, and among all others, tenants
-/// share: one that has more loses a place to one that has less. Threads  one at a time.
+/// The owners of the places of a store, which keeps so many extents for the next broker. Kept regions go
+/// first, because a restart ends them if nobody else has their memory. Among these, and among all others,
+/// tenants share: one that has more loses a place to one that has less. Threads  one at a time.
 class StorePlaces {
  public:
   /// What an extent is to its tenant.

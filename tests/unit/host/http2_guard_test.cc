@@ -52,9 +52,9 @@ TEST_F(Http2GuardTest, UnderstandsFramesHoweverTheyAreCut) {
   EXPECT_EQ(user->unfinished_bytes, 4U) << "the first two are whole";
 }
 
-struct Ends : Http2GuardTest, testing::WithParamInterface<int> {};
+struct GuardedEnds : Http2GuardTest, testing::WithParamInterface<int> {};
 
-TEST_P(Ends, OfACallMakeRoom) {
+TEST_P(GuardedEnds, OfACallMakeRoom) {
   ASSERT_TRUE(one.say(frame(kHeaders, 4, 1) + frame(kData, 0, 1, prefix(100) + "begin")));
   switch (GetParam()) {
     case 0: ASSERT_TRUE(one.say(frame(kReset, 0, 1, "code"))); break;
@@ -66,7 +66,7 @@ TEST_P(Ends, OfACallMakeRoom) {
   EXPECT_EQ(user->unfinished_bytes, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(ByEitherSide, Ends, testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(ByEitherSide, GuardedEnds, testing::Range(0, 4));
 
 TEST_F(Http2GuardTest, CutsOffWhoOpensTooManyCallsOnAConnection) {
   for (const bool acknowledged : {false, true}) {
