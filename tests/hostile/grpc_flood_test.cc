@@ -121,7 +121,8 @@ struct GrpcFlood : BrokerTest, testing::WithParamInterface<Script> {
 
 TEST_P(GrpcFlood, CostsTheBrokerLittleAndNobodyElseAnything) {
   auto before = client_with(mebibytes(4), test_user(10'002));
-  const long memory = figure("VmRSS"), threads = figure("Threads");
+  [[maybe_unused]] const long memory = figure("VmRSS");
+  const long threads = figure("Threads");
   {
     const auto held = GetParam().run([this](auto... how) { return connect(how...); });
     auto other = client_with(mebibytes(4), test_user(10'003));
