@@ -65,10 +65,12 @@ void Accounts::count(NodeIndex node) {
     own.outside += std::min(below.outside, std::max<Number>(0, limit(child) - below.leases));
     own.promised += accounts_[child].promised;
     own.members_kept += accounts_[child].kept;
+    own.members_pool_kept += accounts_[child].pool_kept;
   }
   own.used = own.leases + own.outside;
   own.promised = std::max(own.promised, guarantee(node));
   own.kept = std::max({guarantee(node) - own.used, own.members_kept, Number{0}});
+  own.pool_kept = std::max({guarantee(node) - own.leases, own.members_pool_kept, Number{0}});
   own.burst = own.used + own.kept - own.promised;
 }
 
@@ -87,9 +89,13 @@ Number Accounts::claimable(NodeIndex leaf, NodeIndex last) const {
   return sum;
 }
 
+bool Accounts::may_borrow(NodeIndex leaf) const {
+  return books_.devices[device_].lends && !books_.nodes[leaf].barred.contains(device_);
+}
+
 Number Accounts::reach(NodeIndex leaf) const {
   Number reach = books_.devices[device_].pool;
-  if (books_.devices[device_].lends) return reach;
+  if (may_borrow(leaf)) return reach;
   for (const NodeIndex node : books_.way_up(leaf)) {
     if (node == Books::kTop) break;
     for (const NodeIndex sibling : books_.children(books_.nodes[node].parent)) {
@@ -127,7 +133,10 @@ bool Accounts::fits(NodeIndex leaf, Number bytes, Number spoken_for) const {
   if (over_limit(leaf, bytes) || bytes > free) return false;
   const Number beyond = bytes - std::min(bytes, claimable(leaf));
   if (beyond == 0) return true;
-  return books_.devices[device_].lends ? bytes <= free - spoken_for : beyond <= free - of(Books::kTop).kept;
+  const Account& all = of(Books::kTop);
+  if (!books_.devices[device_].lends) return beyond <= free - all.kept;
+  return bytes <= free - spoken_for &&
+         (may_borrow(leaf) || beyond <= free - std::max(all.kept, all.pool_kept));
 }
 
 Number Accounts::available(NodeIndex leaf) const {

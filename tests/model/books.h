@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "daemon/core/words/types.h"
@@ -31,6 +32,7 @@ struct Books {
     bool is_part =
         false;  ///< of its parent, a tenant with jobs: guarantee, limit and reach are those of all parts
     bool gone = false;
+    std::set<DeviceIndex> barred{};  ///< where it is lent nothing that is guaranteed to others
   };
 
   explicit Books(std::vector<Device> all);
@@ -61,6 +63,8 @@ class Accounts {
     Number promised = 0;
     Number members_kept = 0;  ///< the sum of the children's
     Number kept = 0;
+    Number members_pool_kept = 0;
+    Number pool_kept = 0;  ///< as kept, with what is used of the pool alone
     Number burst = 0;
   };
 
@@ -90,6 +94,7 @@ class Accounts {
 
  private:
   void count(NodeIndex node);
+  bool may_borrow(NodeIndex leaf) const;
   Number firm(NodeIndex node) const;
 
   const Books& books_;

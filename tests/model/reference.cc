@@ -15,13 +15,34 @@ Reference::Reference(const Policy& start) : policy(start) {
 // ---- What happens ----
 
 std::optional<Code> Reference::connect(std::uint32_t uid, std::string& tenant) const {
-  if (sessions.size() >= policy.max_sessions) return Code::kResourceExhausted;
+  bool has_guarantee = false;
+  const auto note_guarantees = [&](const std::vector<Quota>& quotas) {
+    for (const Quota& quota : quotas) has_guarantee |= !quota.guarantee.is_zero();
+  };
+  std::string parent;
   for (const TenantRule& rule : policy.tenants) {
-    if (rule.uid == uid) tenant = rule.name;
+    if (rule.uid != uid) continue;
+    tenant = rule.name;
+    parent = rule.parent;
+    note_guarantees(rule.quotas);
   }
-  if (!tenant.empty()) return std::nullopt;
-  if (!policy.others) return Code::kPermissionDenied;
-  tenant = "uid:" + std::to_string(uid);
+  if (tenant.empty() && !policy.others) return Code::kPermissionDenied;
+  const bool is_one_of_others = tenant.empty();
+  if (is_one_of_others) {
+    tenant = "uid:" + std::to_string(uid);
+    parent = policy.others_parent;
+    note_guarantees(*policy.others);
+  }
+  while (!parent.empty()) {
+    const auto above = std::ranges::find(policy.tenants, parent, &TenantRule::name);
+    note_guarantees(above->quotas);
+    parent = above->parent;
+  }
+  // The last eighth of all sessions is for tenants with guarantees.
+  const std::size_t most =
+      has_guarantee ? policy.max_sessions : policy.max_sessions - policy.max_sessions / 8;
+  if (sessions.size() >= most) return Code::kResourceExhausted;
+  if (!is_one_of_others) return std::nullopt;
   if (tenants.contains(tenant)) return std::nullopt;
   auto with = tenants;
   with[tenant] = {false, *policy.others, {}};
@@ -163,12 +184,16 @@ void Reference::end(SessionId id, SessionEnd end) {
   for (SessionRecord& one : sessions) {
     if (one.id != id) continue;
     one.alive = false;
-    if (end == SessionEnd::kExited) one.declared.clear();
+    one.exited = one.exited || end == SessionEnd::kExited;
+    if (one.exited) one.declared.clear();
   }
   std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {
     if (lease.session != id) continue;
-    if (lease.in_store && end == SessionEnd::kExited) lease.state = Charge::kReturning;  // it is proved anew
+    if (lease.in_store && end == SessionEnd::kExited) {  // it is proved anew
+      lease.state = Charge::kReturning;
+      preferred.insert(lease.id);
+    }
     if (lease.in_store) continue;
     lease.state = end == SessionEnd::kLost ? Charge::kQuarantined : Charge::kReturning;
     lease.in_store = end != SessionEnd::kLost;
@@ -246,10 +271,12 @@ std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenant
 bool Reference::retried(const Job& job) {
   constexpr std::size_t kMost = 256;  // proofs in one job
   std::vector<Proof> expected = std::exchange(failed_proofs[job.device], {});
+  std::ranges::stable_partition(expected, [&](const Proof& one) { return preferred.contains(one.lease); });
   if (expected.size() > kMost) {
     failed_proofs[job.device].assign(expected.begin() + kMost, expected.end());
     expected.resize(kMost);
   }
+  for (const Proof& one : expected) preferred.erase(one.lease);
   if (job.steps.size() < expected.size()) return false;
   Number refill = 0;
   for (std::size_t i = 0; i < job.steps.size(); ++i) {
@@ -286,6 +313,7 @@ void Reference::job_done(const Job& job, const JobResult& result) {
 
 void Reference::proof_ended(DeviceIndex device, const Proof& proof, bool failed) {
   if (!failed) {
+    preferred.erase(proof.lease);
     std::erase_if(leases, [&](const LeaseRecord& lease) { return lease.id == proof.lease; });
     return;
   }
@@ -344,6 +372,11 @@ Reference::Standing Reference::standing() const {
       now.books.nodes[node].leases[device] = charged(name, device);
       now.books.nodes[node].outside[device] = outside(name, device);
     }
+  }
+  // Nobody can be asked for what an ended process has left behind.
+  for (const LeaseRecord& lease : leases) {
+    if (lease.in_store && lease.state == Charge::kQuarantined && session(lease.session)->exited)
+      now.books.nodes[now.nodes.at(lease.tenant)].barred.insert(lease.device);
   }
   for (const RequestRecord& one : requests) {
     if (!one.assembling()) now.queue.push_back({now.nodes.at(one.tenant), one.request, one.overdue});

@@ -31,7 +31,8 @@ class Reference {
     std::string tenant;
     std::uint32_t uid = 0;
     bool alive = true;
-    std::map<DeviceIndex, Number> declared;
+    bool exited = false;  ///< its process is gone
+    std::map<DeviceIndex, Number> declared{};
   };
   struct LeaseRecord {
     LeaseId id;
@@ -138,6 +139,7 @@ class Reference {
   std::vector<Number> missing;          ///< by device
   std::vector<std::vector<Proof>> failed_proofs;
   std::vector<std::map<JobId, std::vector<Proof>>> retries;  ///< under way
+  std::set<LeaseId> preferred;                               ///< their failed proofs are tried before others
   std::set<SessionId> forgotten;                             ///< since the world looked last
 
  private:
