@@ -14,6 +14,7 @@ void RegionReference::lend(LeaseId lease, SessionId session, Bytes size) {
       tenant_of(session),
       size,
       {{session, 1}},
+      {session},
   };
 }
 
@@ -21,8 +22,9 @@ bool RegionReference::may_seal(const std::vector<LeaseId>& memory, bool is_seale
   return std::ranges::all_of(memory, [&](LeaseId lease) {
     const std::vector<RegionId> ids = regions_of(lease);
     int uses = 0;
-    for (const auto& [session, times] : memory_.at(lease).has) uses += times;
-    if (ids.empty()) return !is_sealed || uses == 1;
+    const Memory& one = memory_.at(lease);
+    for (const auto& [session, times] : one.has) uses += times;
+    if (ids.empty()) return !is_sealed || (uses == 1 && one.has_had.size() == 1);
     return std::ranges::all_of(ids, [&](RegionId id) { return regions_.at(id).sealed == is_sealed; });
   });
 }
@@ -40,7 +42,10 @@ RegionId RegionReference::find(SessionId session, const std::string& owner, cons
 }
 
 void RegionReference::map(SessionId session, RegionId region, TimePoint now) {
-  for (const LeaseId lease : regions_.at(region).memory) ++memory_.at(lease).has[session];
+  for (const LeaseId lease : regions_.at(region).memory) {
+    ++memory_.at(lease).has[session];
+    memory_.at(lease).has_had.insert(session);
+  }
   settle(now);
 }
 
@@ -75,7 +80,10 @@ void RegionReference::let_go(SessionId session, const std::vector<LeaseId>& memo
 }
 
 void RegionReference::end(SessionId session, TimePoint now) {
-  for (auto& [lease, memory] : memory_) memory.has.erase(session);
+  for (auto& [lease, memory] : memory_) {
+    memory.has.erase(session);
+    memory.has_had.erase(session);
+  }
   settle(now);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,8 @@ class RegionReference {
   struct Memory {
     std::string tenant;  ///< who is charged
     Bytes size;
-    std::map<SessionId, int> has;  ///< by slice, and by mappings; how often
+    std::map<SessionId, int> has;   ///< by slice, and by mappings; how often
+    std::set<SessionId> has_had{};  ///< at any time, and lives
   };
 
   void connect(SessionId session, const std::string& tenant) { tenants_[session] = tenant; }

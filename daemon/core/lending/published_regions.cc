@@ -38,6 +38,13 @@ Error no_newer(const std::string& owner, const Region& newest, std::uint64_t tha
                                ": the newest is version " + std::to_string(newest.id.value)};
 }
 
+// Whether somebody uses it besides its slice, or another session ever has.
+bool has_others(const Imports::Shared* shared) {
+  return shared != nullptr && std::ranges::any_of(shared->users, [&](const auto& user) {
+           return user.second != 0 || user.first != shared->holder;
+         });
+}
+
 bool is_used(const Imports::Shared* shared) {
   return shared != nullptr &&
          std::ranges::any_of(shared->users, [](const auto& user) { return user.second != 0; });
@@ -87,8 +94,7 @@ Result<void> PublishedRegions::check_sealing(std::span<const LeaseId> ids, const
                    words_of(regions_.at(*there.begin())) + " is of the same memory and is " +
                        (terms.sealed ? "not " : "") + "sealed: regions of one memory all are, or none is"};
     }
-    const Imports::Shared* const shared = state_.imports.find(id);
-    if (terms.sealed && there.empty() && shared != nullptr && !shared->users.empty()) {
+    if (terms.sealed && there.empty() && has_others(state_.imports.find(id))) {
       return Error{Code::kFailedPrecondition,
                    "other processes have imported this memory. Until they end they can write to it, whatever "
                    "they say: seal other memory"};
