@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
 #include <vector>
 
 #include "proto/lane.h"
@@ -84,7 +87,18 @@ std::string permission_advice(const std::filesystem::path& socket) {
          " " + user;
 }
 
-bool is_trusted(uid_t uid) { return uid == 0 || uid == ::geteuid(); }
+// Of a user that this process's user namespace does not map: the kernel does not tell which. It was placed
+// from outside, by whoever made the container.
+bool is_outside(uid_t uid) {
+  std::ifstream overflow("/proc/sys/kernel/overflowuid"), map("/proc/self/uid_map");
+  uid_t unmapped = 0;
+  std::uint64_t first = 0, outside = 0, count = 0;
+  if (!(overflow >> unmapped) || uid != unmapped || !(map >> first >> outside >> count)) return false;
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint32_t>::max();
+  return first != 0 || outside != 0 || count != kAll;
+}
+
+bool is_trusted(uid_t uid) { return uid == 0 || uid == ::geteuid() || is_outside(uid); }
 
 // Root alone has put what is in there.
 bool is_roots_alone(const std::filesystem::path& folder) {

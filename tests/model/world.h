@@ -105,7 +105,6 @@ class World : private CoreWorld<> {
   void granted(const Reference::RequestRecord& asked, const Grant& grant, const std::string& name);
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
-  void take(HearSession&) {}  // nobody has asked for it
   void take(SignalForeignProcess&) { require(false, "a signal for a process that nobody has seen"); }
   void check_devices();
   void check_device(const DeviceView& view, DeviceIndex device);

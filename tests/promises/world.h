@@ -156,7 +156,6 @@ class World : public CoreWorld<WatchedBroker> {
   void take(AnswerMap&) { fail("P6: nobody has waited for a region"); }
   void take(RingDoorbell& effect);
   void take(SignalSession& effect);
-  void take(HearSession&) {}  // nobody has asked for it
   void take(SignalForeignProcess& effect);
   void take(ForgetSession& effect);
   void take(LookAtDevices&) {}

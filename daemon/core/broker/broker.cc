@@ -406,13 +406,6 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   settle(now);
 }
 
-void Broker::heard(SessionId id, TimePoint now) {
-  Session* const session = state_.find(id);
-  if (session == nullptr) return;
-  reclaimer_.heard(*session, now);
-  serve(now);
-}
-
 void Broker::job_done(const JobResult& result, TimePoint now) {
   leases_.store(result.device).finish(result, now);
   grant(now);

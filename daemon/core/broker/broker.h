@@ -228,11 +228,6 @@ class Broker {
   /// Takes the driver's figures of a device's memory.
   void observe(const Observation& observation, TimePoint now);
 
-  /// As Reclaimer::hear_before_ending().
-  void hear_before_ending() { reclaimer_.hear_before_ending(); }
-  /// The host has read the session's socket, as HearSession asked it to.
-  void heard(SessionId session, TimePoint now);
-
   void job_done(const JobResult& result, TimePoint now);
   /// Time has passed: to be called at next_deadline().
   void tick(TimePoint now);

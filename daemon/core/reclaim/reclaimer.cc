@@ -22,6 +22,7 @@ Reclaimer::Reclaimer(State& state)
 
 std::vector<RequestId> Reclaimer::update(TimePoint now) {
   std::vector<RequestId> refused;
+  terminations_.spare_compliant();
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
     Device& one = devices_[device];
     const std::pair seen(state_.ledger.revision(device), state_.arbiter.revision(device));

@@ -24,13 +24,8 @@ class Reclaimer {
   /// Plans anew for each device where something has changed: asks, relieves, terminates. Returns the claims
   /// that are to be refused. Takes time by the number of sessions asked; little if nobody waits or owes.
   std::vector<RequestId> update(TimePoint now);
-  /// Kills the processes whose grace is over, and whose memory is still needed.
-  void tick(TimePoint now);
-  /// From now on no session is terminated or killed before the host has read what it had said by then: it
-  /// answers each HearSession by heard().
-  void hear_before_ending() { hears_ = true; }
-  /// The host has read what the session had said when HearSession was emitted.
-  void heard(Session& session, TimePoint now);
+  /// Kills the processes whose grace is over, unless they have complied meanwhile.
+  void tick(TimePoint now) { terminations_.carry_out(now); }
   std::optional<TimePoint> next_deadline() const;
 
   /// The session says that it has no more to give. Others are asked for the rest, too.
@@ -163,16 +158,13 @@ class Reclaimer {
                         TimePoint now) const;
   std::optional<TimePoint> due_of(const Session& session, DeviceIndex device) const;
   std::optional<TimePoint> liable_until(const Session& session, DeviceIndex device) const;
-  bool must_hear(const Session& session, TimePoint due);
   bool frees_nothing(const Session& session, DeviceIndex device) const;
-  bool is_needed(const Session& session, DeviceIndex device, TimePoint now) const;
   void wake(DeviceIndex device, TimePoint at);
   void wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now);
 
   State& state_;
   Terminations terminations_;
   std::vector<Device> devices_;
-  bool hears_ = false;
 };
 
 }  // namespace gpumem::core

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include "daemon/core/reclaim/reclaimer.h"
 
@@ -118,7 +117,6 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
     for (const auto& [tenant, target] : targets) wake_for(charged_at(tenant, device), device, now);
     return false;
   }
-  if (must_hear(*chosen, *due_of(*chosen, device))) return false;
   replan();
   terminations_.begin(*chosen, device, words_of(cause), now);
   end_keepers(*chosen, device, std::min(most, lack), cause, now);
@@ -140,35 +138,8 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
     const Session& session = state_.session(id);
     const bool is_sibling = session.tenant == holder.tenant;
     if ((is_sibling ? kept.held_back() : kept.used).is_zero() || !(is_sibling || rest < needed)) continue;
-    if (const auto due = due_of(session, device); due && *due <= now && !must_hear(session, *due))
+    if (const auto due = due_of(session, device); due && *due <= now)
       terminations_.begin(session, device, words_of(cause), now);
-  }
-}
-
-// A request that lies in the session's socket may be what it was asked for.
-bool Reclaimer::must_hear(const Session& session, TimePoint due) {
-  if (!hears_ || session.ended || session.heard >= due) return false;
-  Session& known = state_.session(session.id);
-  if (!std::exchange(known.being_heard, true)) state_.outbox.emit(HearSession{session.id});
-  return true;
-}
-
-void Reclaimer::heard(Session& session, TimePoint now) {
-  session.being_heard = false;
-  session.heard = now;
-  replan();
-  tick(now);
-}
-
-void Reclaimer::tick(TimePoint now) {
-  for (const auto& [id, device] : terminations_.due(now)) {
-    const Session& session = state_.session(id);
-    if (must_hear(session, terminations_.kill_at(id))) continue;
-    auto termination = terminations_.spare(id);
-    if (is_needed(session, device, now))
-      terminations_.kill(std::move(termination), now);
-    else
-      replan();
   }
 }
 
@@ -176,14 +147,6 @@ void Reclaimer::tick(TimePoint now) {
 bool Reclaimer::frees_nothing(const Session& session, DeviceIndex device) const {
   const Bytes bytes = session.holding(device).leaving() + session.declared(device);
   return (bytes + state_.imports.kept(session.id, device).held_back()).is_zero();
-}
-
-// Whether a claim waits, or a debt stands, to which the end of the session may contribute. Memory that it
-// says it has returned counts until the driver has proved it free.
-bool Reclaimer::is_needed(const Session& session, DeviceIndex device, TimePoint) const {
-  const Bytes bytes = session.holding(device).charges.total() + session.declared(device);
-  if ((bytes + state_.imports.kept(session.id, device).known).is_zero()) return false;
-  return !state_.arbiter.claims(device).empty() || !state_.ledger.in_debt(device).empty();
 }
 
 // The sessions with charges at the leaf: of its own, and sessions of jobs, whose declared memory is charged

@@ -9,13 +9,13 @@ namespace gpumem::core {
 void Terminations::begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
   const TimePoint kill_at = now + reclaim.grace;
-  ending_[session.id] = {device, kill_at, kill_at + reclaim.deadline};
+  const auto asked = session.asked.find(device);
+  const Bytes bytes = asked == session.asked.end() ? Bytes{} : asked->second.bytes;
+  ending_[session.id] = {device, kill_at, kill_at + reclaim.deadline, bytes, session.holding(device).freed};
   Event& event = state_.note(Event::Kind::kTerminating, session, now);
   event.device = device;
   event.bytes = session.holding(device).leaving();
   event.deadline = kill_at;
-  const auto asked = session.asked.find(device);
-  const Bytes bytes = asked == session.asked.end() ? Bytes{} : asked->second.bytes;
   event.words =
       std::string(cause) + ", and it did not give back " +
       (bytes.is_zero() ? "what it was asked for" : "the " + to_string(bytes) + " it was asked for") +
@@ -23,19 +23,25 @@ void Terminations::begin(const Session& session, DeviceIndex device, const char*
   state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
 }
 
-std::vector<std::pair<SessionId, DeviceIndex>> Terminations::due(TimePoint now) const {
-  std::vector<std::pair<SessionId, DeviceIndex>> due;
-  for (const auto& [id, termination] : ending_)
-    if (!termination.killed && termination.kill_at <= now) due.emplace_back(id, termination.device);
-  return due;
+bool Terminations::has_complied(const Session& session, const Termination& termination) const {
+  const Bytes freed = session.holding(termination.device).freed - termination.freed_before;
+  return !termination.asked.is_zero() && freed >= termination.asked;
 }
 
-void Terminations::kill(Node termination, TimePoint now) {
-  const SessionId session = termination.key();
-  termination.mapped().killed = true;
-  ending_.insert(std::move(termination));
-  state_.note(Event::Kind::kKilling, state_.session(session), now).words = "it did not end on SIGTERM";
-  state_.outbox.emit(SignalSession{session, Signal::kKill});
+void Terminations::spare_compliant() {
+  std::erase_if(ending_, [this](const auto& entry) {
+    return !entry.second.killed && has_complied(state_.session(entry.first), entry.second);
+  });
+}
+
+void Terminations::carry_out(TimePoint now) {
+  spare_compliant();
+  for (auto& [id, termination] : ending_) {
+    if (termination.killed || termination.kill_at > now) continue;
+    termination.killed = true;
+    state_.note(Event::Kind::kKilling, state_.session(id), now).words = "it did not end on SIGTERM";
+    state_.outbox.emit(SignalSession{id, Signal::kKill});
+  }
 }
 
 template <class Amount>
@@ -84,8 +90,7 @@ std::optional<TimePoint> Terminations::latest_kill(DeviceIndex device, TimePoint
 std::optional<TimePoint> Terminations::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto& [id, termination] : ending_) {
-    const bool waits = !termination.killed && !state_.session(id).being_heard;
-    if (waits) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
+    if (!termination.killed) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
   }
   return next;
 }

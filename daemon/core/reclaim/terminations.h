@@ -1,8 +1,6 @@
 #pragma once
 #include <map>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "daemon/core/sessions/state.h"
 
@@ -12,28 +10,17 @@ namespace gpumem::core {
 /// SIGTERM, the device's grace, SIGKILL. The memory of such a process counts as coming, until the process has
 /// outlived the SIGKILL by another deadline.
 class Terminations {
-  struct Termination {
-    DeviceIndex device = 0;
-    TimePoint kill_at;
-    TimePoint given_up_at;  ///< from then on coming() does not count on its memory
-    bool killed = false;
-  };
-
  public:
-  using Node = std::map<SessionId, Termination>::node_type;
-
   explicit Terminations(State& state) : state_(state) {}
 
   /// Terminates the process of `session`, for its memory of `device`. The process can be terminated, and is
   /// not being terminated yet. `cause`  of the reclaim request, in words.
   void begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now);
-  /// The sessions whose grace is over and who were not killed yet, each with the device that it is about.
-  std::vector<std::pair<SessionId, DeviceIndex>> due(TimePoint now) const;
-  /// When the session's grace is over. It is being terminated.
-  TimePoint kill_at(SessionId session) const { return ending_.at(session).kill_at; }
-  /// Ends a termination without a signal, or goes on with that by kill().
-  Node spare(SessionId session) { return ending_.extract(session); }
-  void kill(Node termination, TimePoint now);
+  /// Calls off the terminations of sessions that have complied after all: as much as they were asked for is
+  /// free. They get no other signal.
+  void spare_compliant();
+  /// Kills the processes whose grace is over.
+  void carry_out(TimePoint now);
   void forget(SessionId session) { ending_.erase(session); }
 
   bool contains(SessionId session) const { return ending_.contains(session); }
@@ -50,6 +37,15 @@ class Terminations {
   std::optional<TimePoint> next_given_up(TimePoint now) const;
 
  private:
+  struct Termination {
+    DeviceIndex device = 0;
+    TimePoint kill_at;
+    TimePoint given_up_at;  ///< from then on coming() does not count on its memory
+    Bytes asked;            ///< of the session
+    Bytes freed_before;     ///< Holding::freed
+    bool killed = false;
+  };
+  bool has_complied(const Session& session, const Termination& termination) const;
   Bytes brings(const Session& session, DeviceIndex device) const;
   template <class Amount>
   Bytes sum(TenantId of, TimePoint now, Amount amount) const;

@@ -81,10 +81,6 @@ struct SignalSession {
   SessionId session;
   Signal signal = Signal::kTerminate;
 };
-/// Before the session is ended: read what it has said so far, then call Broker::heard().
-struct HearSession {
-  SessionId session;
-};
 /// End a process that is no client, if it still is the one that started then.
 struct SignalForeignProcess {
   std::int64_t pid = 0;
@@ -102,6 +98,6 @@ struct LookAtDevices {
 };
 
 using Effect = std::variant<RunJobs, HurryJob, SendOffer, AnswerGrow, AnswerMap, RingDoorbell, SignalSession,
-                            HearSession, SignalForeignProcess, ForgetSession, LookAtDevices>;
+                            SignalForeignProcess, ForgetSession, LookAtDevices>;
 
 }  // namespace gpumem::core

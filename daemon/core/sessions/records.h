@@ -119,8 +119,6 @@ struct Session {
   /// A session without a process, charged for kept regions of its tenant that no process has. The broker
   /// answers its reclaim requests itself.
   bool detached = false;
-  bool being_heard = false;  ///< the host reads what it has said
-  TimePoint heard{};         ///< its socket was read then, before it may be ended
   FewBy<DeviceIndex, Holding> holdings;
   Leases leases;
   FewBy<SliceId, Slice> slices;

@@ -39,8 +39,6 @@ class SessionLink {
   virtual void send(std::string_view packet, std::span<const ExtentId> extents) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;
-  /// Hands over one frame that lies in its socket. False: there is none.
-  virtual bool take_frame() { return false; }
   /// The figures that the client reports; nothing if they cannot be true.
   virtual std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const = 0;
   /// Errors  as ProcessWatch::signal.
@@ -63,7 +61,6 @@ class LaneLink final : public SessionLink {
   void press(const BrokerFigures& figures) override;
   void send(std::string_view packet, std::span<const ExtentId> extents) override;
   bool is_behind() const override { return lane_->is_behind(); }
-  bool take_frame() override { return lane_->take_frame(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
   // Clients keep what they have, and those that can go on with the next broker.

@@ -11,8 +11,6 @@
 namespace gpumem::host {
 namespace {
 
-// More frames than fit in the buffer of a lane's socket, whose size the kernel limits (net.core.wmem_max).
-constexpr std::size_t kMostInSocket = 1024;
 // Until the journal is tried again.
 constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
@@ -66,7 +64,6 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
        }});
   if (!extents) return extents.error();
   loop->extents_ = std::move(*extents);
-  loop->broker_.hear_before_ending();
   if (!before) {
     // Processes of an earlier job may still run: they must not join another job by its number.
     const auto epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -326,20 +323,6 @@ void Loop::do_effect(core::SignalSession& effect) {
   warn_of_signal("session " + std::to_string(effect.session.value) + ", " + link.who(), effect.signal,
                  link.signal(effect.signal), "see `gpumem events` for the reason");
   crash_at(CrashPoint::kPressureSignalled);
-}
-
-void Loop::do_effect(core::HearSession& effect) { queue_hearing(effect.session, kMostInSocket); }
-
-// Read in pieces, and not in the turns of its user: a user's other sessions must not put off an ending.
-void Loop::queue_hearing(SessionId session, std::size_t frames) {
-  queue(kOwnFlow, [this, session, frames] {
-    const auto client = clients_.find(session);
-    const auto link =
-        client == clients_.end() ? nullptr : client->second.link;  // a frame may end the session
-    if (frames != 0 && link != nullptr && link->take_frame()) return queue_hearing(session, frames - 1);
-    // Behind the end of the lane, if that is what was read.
-    queue_own([session](core::Broker& broker, core::TimePoint at) { broker.heard(session, at); });
-  });
 }
 
 void Loop::do_effect(core::SignalForeignProcess& effect) {

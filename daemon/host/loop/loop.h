@@ -172,8 +172,6 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void do_effect(core::AnswerMap& effect);
   void do_effect(core::RingDoorbell& effect);
   void do_effect(core::SignalSession& effect);
-  void do_effect(core::HearSession& effect);
-  void queue_hearing(SessionId session, std::size_t frames);
   void do_effect(core::SignalForeignProcess& effect);
   void do_effect(core::ForgetSession& effect);
   void do_effect(core::LookAtDevices& effect);

@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string_view>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/time_format.h"
-#include "daemon/host/state/fair_buffer.h"
 
 namespace gpumem::host {
 namespace {
@@ -84,29 +85,75 @@ std::size_t size_of(int file) {
   return ::fstat(file, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
 }
 
-// The lines of both files that the second one keeps. A line that cannot be read is nobody's, and is kept as
-// such: another version may read it.
-std::string shared_lines(const std::string& text, const std::vector<std::string>& devices) {
-  FairBuffer<std::string> kept(EventHistory::kMostBytes);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto event = event_of(line, devices);
-    kept.push(event ? event->event.tenant : "", line.size() + 1, line);
+// Visits the lines of the end of the file, which something else may have made longer.
+template <class Visit>
+void for_each_line(const std::filesystem::path& file, Visit visit) {
+  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!opened.valid()) return;
+  const std::size_t size = size_of(opened.get());
+  std::size_t at = size - std::min(size, EventHistory::kMostBytes + kPiece);
+  std::string piece(kPiece, '\0'), line;
+  for (ssize_t got = 0;
+       (got = ::pread(opened.get(), piece.data(), piece.size(), static_cast<off_t>(at))) > 0;) {
+    at += static_cast<std::size_t>(got);
+    for (const char byte : std::string_view(piece.data(), static_cast<std::size_t>(got))) {
+      if (byte != '\n') {
+        line += byte;
+        continue;
+      }
+      visit(line);
+      line.clear();
+    }
   }
-  std::string shared;
-  for (const auto& [number, entry] : kept.entries()) shared += entry.item + "\n";
-  return shared;
+  if (!line.empty()) visit(line);
 }
 
-// The end of a file that something else has made longer.
-std::string read_tail(const std::filesystem::path& file) {
-  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!opened.valid()) return {};
-  const std::size_t size = size_of(opened.get());
-  std::string text(std::min(size, EventHistory::kMostBytes + kPiece), '\0');
-  const ssize_t got = ::pread(opened.get(), text.data(), text.size(), static_cast<off_t>(size - text.size()));
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return text;
+// The most bytes that each of the owners may keep, so that all of them keep `most` together.
+std::size_t level_of(std::vector<std::size_t> bytes, std::size_t most) {
+  std::ranges::sort(bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::size_t share = most / (bytes.size() - i);
+    if (bytes[i] > share) return share;
+    most -= bytes[i];
+  }
+  return EventHistory::kMostBytes;
+}
+
+// Writes the lines of both files that the second one keeps: of each tenant the latest. A line that cannot be
+// read is nobody's, and is kept as such: another version may read it. The files are read twice, a piece at a
+// time: they are large, and memory that a thread has once used stays the process's.
+Result<void> write_shared_lines(int to, const std::array<std::filesystem::path, 2>& files,
+                                const std::vector<std::string>& devices) {
+  std::map<std::string, std::size_t> owners;
+  std::vector<std::uint32_t> owner_of;  // each line
+  std::vector<std::size_t> bytes;       // of each owner
+  for (const auto& file : files) {
+    for_each_line(file, [&](const std::string& line) {
+      const auto event = event_of(line, devices);
+      const auto [owner, is_new] = owners.try_emplace(event ? event->event.tenant : "", bytes.size());
+      if (is_new) bytes.push_back(0);
+      bytes[owner->second] += line.size() + 1;
+      owner_of.push_back(static_cast<std::uint32_t>(owner->second));
+    });
+  }
+  const std::size_t level = level_of(bytes, EventHistory::kMostBytes);
+  std::size_t number = 0;
+  std::string lines;
+  Result<void> written;
+  for (const auto& file : files) {
+    for_each_line(file, [&](const std::string& line) {
+      if (number == owner_of.size() || !written) return;
+      std::size_t& left = bytes[owner_of[number++]];
+      const bool is_kept = left <= level;
+      left -= std::min(left, is_kept ? 0 : line.size() + 1);
+      if (!is_kept) return;
+      lines += line + "\n";
+      if (lines.size() < kPiece) return;
+      written = write_all(to, lines);
+      lines.clear();
+    });
+  }
+  return written ? write_all(to, lines) : written;
 }
 
 }  // namespace
@@ -145,16 +192,16 @@ Result<void> EventHistory::open_file() {
 EventHistory::Events EventHistory::read(core::WallTime now) const {
   Events events;
   std::size_t unreadable = 0;
-  std::istringstream lines(read_tail(older_file_) + read_tail(file_));
-  for (std::string line; std::getline(lines, line);) {
+  const auto take = [&](const std::string& line) {
     auto event = event_of(line, devices_);
     if (!event) ++unreadable;
-    if (!event || event->time < now - kLife) continue;
+    if (!event || event->time < now - kLife) return;
     event->sequence = events.size() + 1;
     event->time = std::min(event->time, now);
     if (!events.empty()) event->time = std::max(event->time, events.back()->time);
     events.push_back(std::make_shared<const LoggedEvent>(std::move(*event)));
-  }
+  };
+  for (const auto& file : {older_file_, file_}) for_each_line(file, take);
   if (unreadable != 0)
     spdlog::warn("{}: {} lines cannot be read and are left out of the events", file_.string(), unreadable);
   return events;
@@ -163,21 +210,20 @@ EventHistory::Events EventHistory::read(core::WallTime now) const {
 void EventHistory::add(const Events& events) {
   const MutexLock lock(mutex_);
   const bool is_asleep = unwritten_.empty();
-  for (const auto& event : events)
-    if (unwritten_.size() < kMostUnwritten) unwritten_.push_back(event);
+  for (const auto& event : events) unwritten_.push(event->event.tenant, 1, event);
   if (is_asleep) changed_.notify_all();
 }
 
 void EventHistory::write_down() {
   bool is_failing = false;
   for (;;) {
-    Unwritten events;
+    Unwritten events(kMostUnwritten);
     {
       const MutexLock lock(mutex_);
       while (unwritten_.empty() && !closed_) changed_.wait(mutex_);
       const auto pause_end = std::chrono::steady_clock::now() + kPause;
       while (!closed_ && std::chrono::steady_clock::now() < pause_end) changed_.wait_until(mutex_, pause_end);
-      events.swap(unwritten_);
+      std::swap(events, unwritten_);
     }
     if (events.empty()) return;
     const auto written = write(events);
@@ -190,13 +236,13 @@ void EventHistory::write_down() {
 
 Result<void> EventHistory::write(const Unwritten& events) {
   std::string lines;
-  for (const auto& event : events) {
-    lines += line_of(*event, devices_);
-    if (lines.size() < kPiece && event != events.back()) continue;
+  for (const auto& [number, entry] : events.entries()) {
+    lines += line_of(*entry.item, devices_);
+    if (lines.size() < kPiece) continue;
     if (auto written = write_lines(lines); !written) return written;
     lines.clear();
   }
-  return {};
+  return lines.empty() ? Result<void>() : write_lines(lines);
 }
 
 // A line that is written in part is taken back.
@@ -214,10 +260,9 @@ Result<void> EventHistory::write_lines(const std::string& lines) {
 
 Result<void> EventHistory::begin_next_file() {
   const std::filesystem::path next = older_file_.string() + ".new";
-  const std::string lines = shared_lines(read_tail(older_file_) + read_tail(file_), devices_);
   UniqueFd made(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made.valid()) return errno_error(errno, "cannot make " + next.string());
-  auto written = write_all(made.get(), lines);
+  auto written = write_shared_lines(made.get(), {older_file_, file_}, devices_);
   if (written && ::rename(next.c_str(), older_file_.c_str()) != 0)
     written = errno_error(errno, "cannot rename " + next.string());
   if (!written) {

@@ -1,6 +1,5 @@
 #pragma once
 #include <chrono>
-#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "daemon/core/broker/executor.h"
+#include "daemon/host/state/fair_buffer.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {
@@ -24,7 +24,8 @@ namespace gpumem::host {
 class EventHistory {
  public:
   static constexpr std::size_t kMostBytes = std::size_t{4} << 20;  ///< of each of the two files
-  static constexpr std::size_t kMostUnwritten = 10'000;            ///< events; further ones are lost
+  static constexpr std::size_t kMostUnwritten =
+      10'000;  ///< events; the oldest of the tenant with most are lost
   static constexpr std::chrono::hours kLife{24};
   using Events = std::vector<std::shared_ptr<const core::LoggedEvent>>;
 
@@ -42,7 +43,7 @@ class EventHistory {
   void add(const Events& events);
 
  private:
-  using Unwritten = std::deque<std::shared_ptr<const core::LoggedEvent>>;
+  using Unwritten = FairBuffer<std::shared_ptr<const core::LoggedEvent>>;
 
   EventHistory(const std::filesystem::path& folder, std::vector<std::string> devices);
   Result<void> open_file();
@@ -58,7 +59,7 @@ class EventHistory {
 
   Mutex mutex_;
   Condition changed_;
-  Unwritten unwritten_ GPUMEM_GUARDED_BY(mutex_);
+  Unwritten unwritten_ GPUMEM_GUARDED_BY(mutex_){kMostUnwritten};
   bool closed_ GPUMEM_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -35,6 +35,7 @@ class FairBuffer {
     while (total_ > most_) drop_oldest_of_largest();
   }
 
+  bool empty() const { return entries_.empty(); }
   const Entries& entries() const { return entries_; }
 
  private:
@@ -62,7 +63,7 @@ class FairBuffer {
     owners_.erase(name);
   }
 
-  const std::size_t most_;
+  std::size_t most_;
   std::size_t total_ = 0;
   std::uint64_t next_ = 0;
   Entries entries_;

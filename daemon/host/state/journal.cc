@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "base/crash_point.h"
 #include "base/files.h"
@@ -240,10 +241,16 @@ Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
 void Journal::begin_to_shorten(core::Checkpoint checkpoint) {
   since_.clear();
   const SignalsBlocked blocked;
-  prepared_ = std::async(std::launch::async,
-                         [folder = folder_, devices = devices_, checkpoint = std::move(checkpoint)] {
-                           return prepare(folder, devices, checkpoint);
-                         });
+  try {
+    prepared_ = std::async(std::launch::async,
+                           [folder = folder_, devices = devices_, checkpoint = std::move(checkpoint)] {
+                             return prepare(folder, devices, checkpoint);
+                           });
+  } catch (const std::system_error& error) {  // as many threads as there may be
+    std::promise<Result<Prepared>> none;
+    none.set_value(Error{Code::kResourceExhausted, std::string("cannot start a thread: ") + error.what()});
+    prepared_ = none.get_future();
+  }
 }
 
 Result<bool> Journal::finish_shortening() {

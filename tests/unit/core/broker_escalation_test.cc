@@ -109,44 +109,14 @@ TEST_F(BrokerEscalation, KillsNobodyWhoseMemoryIsNoLongerNeeded) {
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
 }
 
-TEST_F(BrokerEscalation, KillsNobodyWhenOthersHaveMetTheClaim) {
+TEST_F(BrokerEscalation, KillsWhoHasKeptEverythingThoughOthersHaveMetTheClaim) {
   start(Escalation::kEndSession);
   const RequestId id = claim();
   machine->pass_in_steps(seconds(3));
   machine->die(small);
   EXPECT_TRUE(machine->is_granted(id));
   machine->pass_in_steps(seconds(60));
-  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
-}
-
-TEST_F(BrokerEscalation, ReadsWhatTheSessionHasSaidBeforeItIsEnded) {
-  start(Escalation::kEndSession);
-  machine->broker.hear_before_ending();
-  const RequestId id = claim();
-  machine->pass_in_steps(seconds(3));
-  EXPECT_THAT(machine->unheard, ElementsAre(large)) << "asked for once";
-  EXPECT_THAT(machine->signals, IsEmpty());
-  give_back_all_of_large();
-  machine->broker.heard(large, machine->now);
-  machine->pass_in_steps(seconds(60));
-  EXPECT_TRUE(machine->is_granted(id));
-  EXPECT_THAT(machine->signals, IsEmpty());
-}
-
-TEST_F(BrokerEscalation, EndsTheSessionThatHasSaidNothingOnceItsSocketIsRead) {
-  start(Escalation::kEndSession);
-  machine->broker.hear_before_ending();
-  claim();
-  for (const Signal signal : {Signal::kTerminate, Signal::kKill}) {
-    machine->pass_in_steps(seconds(5));
-    ASSERT_THAT(machine->unheard, ElementsAre(large));
-    machine->unheard.clear();
-    machine->broker.heard(large, machine->now);
-    machine->collect();
-    ASSERT_FALSE(machine->signals.empty());
-    EXPECT_EQ(machine->signals.back(), std::pair(large, signal));
-  }
-  EXPECT_EQ(machine->signals.size(), 2u);
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
 }
 
 TEST_F(BrokerEscalation, EndsNobodyElseWhileTheProcessOfABrokenLaneEnds) {

@@ -291,7 +291,6 @@ class Machine : public CoreWorld<> {
   std::map<SessionId, int> bells;
   std::vector<std::pair<SessionId, Signal>> signals;
   std::vector<SignalForeignProcess> foreign_signals;
-  std::vector<SessionId> unheard;  ///< to be read before they are ended
   std::vector<Event> events;
   Checkpoint written;  ///< by the changes that the broker has told
   IdSource<RequestId> request_ids;
@@ -360,7 +359,6 @@ class Machine : public CoreWorld<> {
     rung_.insert(effect.session);
   }
   void take(SignalSession& effect) { signals.emplace_back(effect.session, effect.signal); }
-  void take(HearSession& effect) { unheard.push_back(effect.session); }
   void take(SignalForeignProcess& effect) { foreign_signals.push_back(effect); }
   void take(ForgetSession& effect) { forgotten.push_back(effect.session); }
   void take(LookAtDevices&) { ++looks; }
