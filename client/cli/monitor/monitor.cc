@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/device_name.h"
 #include "base/unique_fd.h"
@@ -60,14 +62,28 @@ Result<Response> Monitor::call(Method<Request, Response> method, const Request& 
   return call_stub(*stub_, method, request, kTimeout, socket_);
 }
 
-Result<v1::GetStatusResponse> Monitor::status() const { return call(&v1::Monitor::Stub::GetStatus); }
+// Many commands of a user at once have more calls under way than the user may have: they take turns.
+template <class Request, class Response>
+Result<Response> Monitor::list(Method<Request, Response> method, const Request& request) const {
+  constexpr std::chrono::milliseconds kFirstPause{50}, kLongestPause{500};
+  const auto end = std::chrono::steady_clock::now() + kTimeout;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    auto answer = call(method, request);
+    if (answer || answer.error().code != Code::kResourceExhausted ||
+        std::chrono::steady_clock::now() + pause > end)
+      return answer;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<v1::GetStatusResponse> Monitor::status() const { return list(&v1::Monitor::Stub::GetStatus); }
 
 // All pages as one.
 template <class Request, class Response>
 Result<Response> Monitor::pages(Method<Request, Response> method, Request request) const {
   Response all;
   do {
-    auto page = call(method, request);
+    auto page = list(method, request);
     if (!page) return page.error();
     request.set_page_token(page->next_page_token());
     page->clear_next_page_token();

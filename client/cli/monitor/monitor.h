@@ -88,6 +88,8 @@ class Monitor {
   Result<Response> call(Method<Request, Response> method, const Request& request = {}) const;
 
   template <class Request, class Response>
+  Result<Response> list(Method<Request, Response> method, const Request& request = {}) const;
+  template <class Request, class Response>
   Result<Response> pages(Method<Request, Response> method, Request request = {}) const;
   explicit Monitor(std::filesystem::path socket);
 
