@@ -120,7 +120,7 @@ TEST_F(NeverReads, ItsLaneAndIsHungUpOnInTheEnd) {
   EXPECT_LT(answer["asked"], 10'000);
   EXPECT_TRUE(
       eventually([&] { return broker_.log().find("it does not read its lane") != std::string::npos; }));
-  EXPECT_TRUE(broker_.sessions()[0].ended());
+  EXPECT_TRUE(eventually([&] { return broker_.sessions()[0].ended(); }));
   auto normal = client_with(mebibytes(64));
   EXPECT_EQ(normal->leave(), 0);
   one.kill();

@@ -190,7 +190,7 @@ void Reference::end(SessionId id, SessionEnd end) {
   std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {
     if (lease.session != id) continue;
-    if (lease.in_store && end == SessionEnd::kExited) {  // it is proved anew
+    if (lease.in_store && end == SessionEnd::kExited) {  // proved anew
       lease.state = Charge::kReturning;
       preferred.insert(lease.id);
     }

@@ -91,10 +91,10 @@ def test_grpcurl_has_a_session(grpcurl, broker):
         said = "\n".join(json.dumps(one) for one in [*opening, *requests])
         return {int(one["id"]): one for one in messages(grpcurl("gpumem.v1.Broker/Session", said=said))}
 
-    slice = int(session()[2]["slice_opened"]["slice"]) + 1
+    slice = int(session()[2]["sliceOpened"]["slice"]) + 1
     grow = {"id": 3, "grow": {"parts": [{"slice": slice, "bytes": 2 * MIB}]}}
     answers = session(grow, {"id": 4, "ping": {}}, {"id": 5, "describe": {}})
-    assert int(answers[2]["slice_opened"]["slice"]) == slice
+    assert int(answers[2]["sliceOpened"]["slice"]) == slice
     assert [int(lease["size"]) for lease in answers[3]["granted"]["leases"]] == [2 * MIB], answers[3]
     lease = int(answers[3]["granted"]["leases"][0]["id"])
     assert "done" in answers[4]

@@ -97,13 +97,15 @@ TEST_F(BrokerEscalation, EndsTheSessionThatWasAskedFirstKindlyThenNot) {
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
 }
 
-TEST_F(BrokerEscalation, KillsNobodyWhoseMemoryIsNoLongerNeeded) {
+TEST_F(BrokerEscalation, KillsNobodyWhoHasReturnedAfterSigtermAsMuchAsWasAsked) {
   start(Escalation::kEndSession);
   const RequestId id = claim();
   machine->pass_in_steps(seconds(2) + std::chrono::milliseconds(50));
   EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
-  give_back_all_of_large();
+  const Bytes before = machine->charged("bob");
+  machine->heed(large);
   EXPECT_TRUE(machine->is_granted(id));
+  EXPECT_GE(machine->charged("bob"), before - mebibytes(32)) << "it keeps the rest";
   machine->pass_in_steps(seconds(60));
   EXPECT_EQ(machine->signals.size(), 1u);
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);

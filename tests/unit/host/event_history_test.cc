@@ -113,6 +113,13 @@ TEST_F(History, IsSharedByTenantsSoThatNoneLosesItsEventsToAnother) {
   EXPECT_EQ(words_kept(noon).front(), "why");
 }
 
+TEST_F(History, OfATenantIsWrittenThoughAnotherHasMoreEventsThanWaitToBeWritten) {
+  EventHistory::Events events(2 * EventHistory::kMostUnwritten, event(noon, "loud", "bob"));
+  events.push_back(event(noon, "quiet"));
+  keep(events);
+  EXPECT_EQ(words_kept(noon).back(), "quiet");
+}
+
 TEST_F(History, OfAFullDiskIsLostAndGoesOnWhenThereIsRoom) {
   keep({event(noon, "before")});
   rlimit before{};
