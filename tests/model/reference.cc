@@ -271,7 +271,8 @@ std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenant
 bool Reference::retried(const Job& job) {
   constexpr std::size_t kMost = 256;  // proofs in one job
   std::vector<Proof> expected = std::exchange(failed_proofs[job.device], {});
-  std::ranges::stable_partition(expected, [&](const Proof& one) { return preferred.contains(one.lease); });
+  std::stable_partition(expected.begin(), expected.end(),
+                        [&](const Proof& one) { return preferred.contains(one.lease); });
   if (expected.size() > kMost) {
     failed_proofs[job.device].assign(expected.begin() + kMost, expected.end());
     expected.resize(kMost);

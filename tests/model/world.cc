@@ -124,7 +124,7 @@ void World::take(SignalSession& effect) {
   const auto process = std::ranges::find(processes_, effect.session, &Process::session);
   require(process != processes_.end(), "a signal for a process that is gone");
   if (process == processes_.end()) return;
-  require(process->doomed == (effect.signal == Signal::kKill), "a signal out of turn");
+  require(process->doomed || effect.signal == Signal::kTerminate, "a signal out of turn");
   process->doomed = true;
   if (effect.signal == Signal::kTerminate) signalled_.push_back(effect.session);
   ++seen_.signals;

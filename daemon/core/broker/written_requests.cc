@@ -43,7 +43,7 @@ Result<Imported> import_handle(Executor& executor, Broker& broker, SessionId ses
 
 Result<RegionId> publish(Executor& executor, Broker& broker, SessionId session, const Publish& request,
                          TimePoint now) {
-  const auto done = written_or_undone(executor, broker.publish(session, request, now), [&](RegionId version) {
+  auto done = written_or_undone(executor, broker.publish(session, request, now), [&](RegionId version) {
     static_cast<void>(broker.remove_region(session, {request.name, version.value}, now));
   });
   if (done && request.keep) executor.region_kept(request.leases);

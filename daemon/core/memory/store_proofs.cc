@@ -177,8 +177,8 @@ void Store::retry(Progress& progress, TimePoint now) {
   begun_ = true;
   const std::size_t most = can_prove() ? kRetries : 0;
   if (most != 0 && !preferred_.empty()) {
-    std::ranges::stable_partition(put_off_,
-                                  [&](const Attempt& one) { return preferred_.contains(one.lease); });
+    std::stable_partition(put_off_.begin(), put_off_.end(),
+                          [&](const Attempt& one) { return preferred_.contains(one.lease); });
   }
   const auto end = put_off_.begin() + static_cast<std::ptrdiff_t>(std::min(put_off_.size(), most));
   Flight flight{.attempts = {put_off_.begin(), end}};
