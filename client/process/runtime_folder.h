@@ -12,7 +12,7 @@ std::filesystem::path runtime_folder(const std::string& named);
 
 /// Checks that this process can trust the broker at `socket`: that broker names the driver to be loaded.
 /// Trusted are root and the process's own user. The folder and the socket must be of one of them, or root
-/// must have placed the folder: nobody but root writes to /run, so /run/gpumemd may be of the user gpumemd.
+/// must have placed the folder. Nobody but root writes to /run, so /run/gpumemd may be of the user gpumemd.
 /// A missing folder passes: nobody can connect there.
 /// Errors  kPermissionDenied, names the owner and what to do.
 Result<void> check_owner(const std::filesystem::path& socket);

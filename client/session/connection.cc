@@ -139,9 +139,13 @@ Result<std::size_t> Connection::device_index(const std::string& uuid) const {
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
   std::optional<cuda::DeviceUuid> uuid;
   if (!wanted.empty()) {
-    const auto named = device_place(wanted) ? device_index(wanted) : Result<std::size_t>(0);
-    if (!named) return named.error();
-    auto parsed = cuda::parse_device_uuid(device_place(wanted) ? welcome_.devices[*named] : wanted);
+    std::string text = wanted;
+    if (device_place(wanted)) {
+      const auto index = device_index(wanted);
+      if (!index) return index.error();
+      text = welcome_.devices[*index];
+    }
+    auto parsed = cuda::parse_device_uuid(text);
     if (!parsed) return parsed.error();
     uuid = *parsed;
   }

@@ -12,6 +12,9 @@ namespace gpumem::core {
 
 namespace {
 
+// This part of max_sessions is for administrators and for tenants with guarantees.
+constexpr std::size_t kKeptShare = 8;
+
 Error no_job() { return {Code::kNotFound, "the session has no job; it begins one first"}; }
 
 }  // namespace

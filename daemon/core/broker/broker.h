@@ -286,8 +286,6 @@ class Broker {
   bool belongs(const std::string& tenant, const std::string& of) const;
 
   // Listings. A listing that clients can make long comes in pages: entries behind `after`, at most so many.
-  static constexpr std::size_t kKeptShare =
-      8;  ///< of max_sessions: for administrators and tenants with guarantees
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   std::size_t session_count() const { return state_.sessions.size(); }
   std::vector<DeviceView> devices() const;

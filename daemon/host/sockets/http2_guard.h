@@ -72,8 +72,8 @@ class Http2Frames {
 };
 
 /// Follows a connection of gRPC, byte by byte, and says when its client asks for too much. gRPC 1.51 bounds
-/// none of this by itself: it collects a message however long it says it will be, and leaves the number of
-/// streams open until the client acknowledges the settings.
+/// none of this by itself. It collects a message of any length. It does not bound the number of streams until
+/// the client acknowledges the settings.
 /// Threads  the loop's.
 class Http2Guard {
  public:

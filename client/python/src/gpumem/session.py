@@ -84,7 +84,8 @@ class Session(Handle):
                    trim_on_pressure: bool = False) -> Slice:
         """A range of device addresses that grows and shrinks.
 
-        device: UUID, or "gpu0" by its place in `gpumem status`; None: the first device that both the broker and this process see.
+        device: UUID, or "gpu0" by its place in `gpumem status`.
+            None: the first device that both the broker and this process see.
         limit: bytes; 0: none but the tenant's, as it is at any time.
         trim_on_pressure: what lies beyond Slice.set_in_use goes back without asking.
         Raises NotFound (no driver, no such device), InvalidArgument, OutOfMemory (no addresses, too many slices),
