@@ -52,6 +52,8 @@ class Unary final : public grpc::ServerUnaryReactor {
 
   /// False: its user has too many calls. It is finished already.
   bool is_taken() const { return taken_; }
+  /// The account that it counts for; none: it counts for nobody.
+  std::optional<std::uint64_t> user() const { return user_; }
 
  private:
   void OnDone() override;

@@ -43,6 +43,7 @@ grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, const grpc::C
   auto* const reactor = new Unary(calls, context);
   if (!reactor->is_taken()) return reactor;
   const bool taken = snapshots.take(
+      reactor->user(),
       [reactor, copy = std::move(copy)](core::Broker& broker, core::TimePoint now) -> Snapshots::Present {
         return [reactor, outcome = copy(broker, now)] {
           if (const auto* error = std::get_if<Error>(&outcome)) return reactor->Finish(to_status(*error));

@@ -31,7 +31,9 @@ SessionStream::SessionStream(core::Executor& executor, Calls& calls, grpc::Callb
 }
 
 void SessionStream::OnReadDone(bool ok) {
-  if (!ok) return executor_.post([session = session_](core::Broker&, core::TimePoint) { session->leave(); });
+  if (!ok)
+    return executor_.post_for(session_->connection(),
+                              [session = session_](core::Broker&, core::TimePoint) { session->leave(); });
   executor_.post_for(session_->connection(),
                      [writer = writer_, session = session_](core::Broker& broker, core::TimePoint now) {
                        session->receive(writer->request(), broker, now);
@@ -44,7 +46,8 @@ void SessionStream::OnWriteDone(bool ok) { writer_->written(ok); }
 void SessionStream::OnCancel() { writer_->cancelled(); }
 
 void SessionStream::OnDone() {
-  executor_.post([session = std::move(session_)](core::Broker&, core::TimePoint) { session->end(); });
+  executor_.post_for(session_->connection(),
+                     [session = std::move(session_)](core::Broker&, core::TimePoint) { session->end(); });
   Calls& calls = calls_;
   delete this;
   calls.end();

@@ -1,5 +1,6 @@
 #include "daemon/rpc/snapshots.h"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <utility>
@@ -22,11 +23,16 @@ Snapshots::~Snapshots() {
   thread_.join();
 }
 
-bool Snapshots::take(Copy copy) {
+bool Snapshots::take(User user, Copy copy) {
   {
     const MutexLock lock(mutex_);
-    if (pending_.size() >= kMostPending) return false;
-    pending_.push_back(std::move(copy));
+    auto queue = std::find_if(ring_.begin(), ring_.end(), [&](const Queue& one) { return one.user == user; });
+    if (queue == ring_.end())
+      queue = ring_.insert(ring_.end(), {user});
+    else if (pending_ >= kMostPending)
+      return false;
+    queue->copies.push_back(std::move(copy));
+    ++pending_;
   }
   wake_.notify_one();
   return true;
@@ -34,10 +40,16 @@ bool Snapshots::take(Copy copy) {
 
 bool Snapshots::next(Copy& copy) {
   const MutexLock lock(mutex_);
-  while (pending_.empty() && !stopping_) wake_.wait(mutex_);
-  if (pending_.empty()) return false;
-  copy = std::move(pending_.front());
-  pending_.pop_front();
+  while (ring_.empty() && !stopping_) wake_.wait(mutex_);
+  if (ring_.empty()) return false;
+  Queue& queue = ring_.front();
+  copy = std::move(queue.copies.front());
+  queue.copies.pop_front();
+  --pending_;
+  if (queue.copies.empty())
+    ring_.pop_front();
+  else
+    ring_.splice(ring_.end(), ring_, ring_.begin());
   return true;
 }
 

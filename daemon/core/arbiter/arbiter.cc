@@ -18,7 +18,8 @@ Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration agin
       claims_(waiting_, ledger),
       changed_(ledger.device_count(), true),
       claims_seen_(ledger.device_count()),
-      promises_seen_(ledger.device_count()) {
+      promises_seen_(ledger.device_count()),
+      undone_(ledger.device_count()) {
   GPUMEM_CHECK(granularities_.size() == ledger.device_count(), "a granularity for every device");
   for (DeviceIndex device = 0; device < ledger.device_count(); ++device)
     orders_.emplace_back(ledger_, device, waiting_, claims_, last_overdue_);
@@ -26,10 +27,14 @@ Arbiter::Arbiter(Ledger& ledger, std::vector<Bytes> granularities, Duration agin
 
 void Arbiter::add(Request request) {
   const Request& added = waiting_.add(std::move(request));
+  newest_ = added.id;
+  at_newest_.clear();
+  for (const Request::Part& part : added.parts) at_newest_.push_back({0, revision(part.device)});
   for (const Request::Part& part : added.parts) {
     orders_[part.device].add(added);
     refresh(added.tenant, part.device);
   }
+  for (std::size_t i = 0; i < at_newest_.size(); ++i) at_newest_[i].changes = changes(added.parts[i].device);
 }
 
 // Removes the request. The caller refreshes the order.
@@ -42,7 +47,15 @@ Request Arbiter::take_out(RequestId id) {
 std::optional<Request> Arbiter::remove(RequestId id) {
   if (waiting_.find(id) == nullptr) return std::nullopt;
   Request request = take_out(id);
+  const bool is_alone =
+      id == newest_ && std::ranges::equal(
+                           request.parts, at_newest_, {},
+                           [&](const Request::Part& part) { return changes(part.device); }, &Undone::changes);
   refresh(request);
+  for (std::size_t i = 0; is_alone && i < request.parts.size(); ++i) {
+    const DeviceIndex device = request.parts[i].device;
+    undone_[device] = {changes(device), at_newest_[i].revision};
+  }
   return request;
 }
 

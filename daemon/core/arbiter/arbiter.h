@@ -49,9 +49,11 @@ class Arbiter {
   /// The first request that is not a claim. It does not fit at present.
   std::optional<RequestId> next(DeviceIndex device) const;
 
-  /// Changes whenever the requests for the device or their order change.
+  /// Changes whenever the requests for the device or their order change. A request that came and went while
+  /// nothing else changed has changed nothing.
   std::uint64_t revision(DeviceIndex device) const {
-    return orders_[device].revision() + claims_.revision(device);
+    const Undone& undone = undone_[device];
+    return changes(device) == undone.changes ? undone.revision : changes(device);
   }
   /// Tenants whose own limit holds back the first request below them, with that request.
   const std::map<TenantId, RequestId>& held_back(DeviceIndex device) const {
@@ -84,6 +86,15 @@ class Arbiter {
   std::vector<RequestId> requests_of(SessionId session) const { return waiting_.of(session); }
 
  private:
+  // So many changes of a device leave it as it was at a revision.
+  struct Undone {
+    std::uint64_t changes = 0;
+    std::uint64_t revision = 0;
+  };
+
+  std::uint64_t changes(DeviceIndex device) const {
+    return orders_[device].revision() + claims_.revision(device);
+  }
   /// The first request that is not overdue.
   const Request* next_to_age() const { return waiting_.first_after(last_overdue_); }
   Request take_out(RequestId id);
@@ -110,6 +121,9 @@ class Arbiter {
   std::vector<std::uint64_t> claims_seen_;    ///< by device: the revision of claims_ at the last look
   std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's promises_revision at the last look
   Ledger::Changes changes_;                   ///< a buffer for take_changes()
+  RequestId newest_;                          ///< the request that was added last
+  std::vector<Undone> at_newest_;             ///< of its parts: the changes with it, the revision without
+  std::vector<Undone> undone_;                ///< by device
 };
 
 }  // namespace gpumem::core

@@ -130,7 +130,7 @@ Result<void> Http2Guard::open(std::uint32_t stream) {
   if (user_->taken_back >= kMostTakenBackOfUser)
     return too_much("this user has taken back " + std::to_string(kMostTakenBackOfUser) + " calls within " +
                     std::to_string(UserCalls::kTakenBackTime.count()) + " s");
-  streams_.try_emplace(stream);
+  streams_.try_emplace(stream, Message{user_->counted_from});
   ++user_->streams;
   return {};
 }
@@ -167,9 +167,11 @@ void Http2Guard::take(Message& message, std::span<const std::byte>& bytes) {
 
 // By its client, which may happen faster than gRPC ends the call.
 void Http2Guard::take_back(std::uint32_t stream) {
-  const std::size_t before = streams_.size();
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  user_->count_time(UserCalls::Clock::now());
+  if (found->second.counted_from == user_->counted_from) ++user_->taken_back;
   close(stream);
-  if (streams_.size() != before) ++user_->taken_back;
 }
 
 void Http2Guard::close(std::uint32_t stream) {

@@ -18,7 +18,7 @@ struct UserCalls {
 
   std::size_t streams = 0;
   std::size_t unfinished_bytes = 0;  ///< of messages of which a part has come
-  /// Calls that were taken back since `counted_from`: they may be under way in gRPC for some time.
+  /// Calls that began and were taken back since `counted_from`: they may be under way in gRPC for some time.
   std::size_t taken_back = 0;
   Clock::time_point counted_from{};
 
@@ -100,6 +100,7 @@ class Http2Guard {
  private:
   // The message that is coming on a stream: five bytes, then as many as these say.
   struct Message {
+    UserCalls::Clock::time_point counted_from;  // of the user, as the stream began
     std::size_t prefix_bytes = 0;
     std::size_t left = 0;
     std::size_t come = 0;

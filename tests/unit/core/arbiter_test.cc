@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <set>
+
 namespace gpumem::core {
 namespace {
 
@@ -54,6 +57,32 @@ TEST_F(ArbiterTest, LetsNoRequestThatIsOnlyPartlyGuaranteedOvertake) {
   EXPECT_EQ(arbiter.waiting(0), 0u);
   EXPECT_EQ(ask(ann, 31), partly + 1);
   EXPECT_EQ(admitted(), Ids{partly + 1});
+}
+
+// The reclaimer plans anew when the revision is another: that takes time by the number of sessions.
+TEST_F(ArbiterTest, HasTheSameRevisionAfterARequestThatCameAndWentAlone) {
+  ledger.reserve(bob, 0, {100});
+  ask(ann, 30);
+  EXPECT_EQ(admitted(), Ids{});
+  const auto before = arbiter.revision(0);
+  std::set<std::uint64_t> with;
+  for (int i = 0; i < 3; ++i) {
+    const RequestId denied{ask(cid, 10)};
+    EXPECT_EQ(admitted(), Ids{});
+    with.insert(arbiter.revision(0));
+    arbiter.remove(denied);
+    EXPECT_EQ(arbiter.revision(0), before);
+  }
+  EXPECT_EQ(with.size(), 3u) << "no two states have one revision";
+  EXPECT_FALSE(with.contains(before));
+}
+
+TEST_F(ArbiterTest, HasAnotherRevisionAfterARequestThatWentBehindAnother) {
+  const auto before = arbiter.revision(0);
+  const RequestId first{ask(cid, 60)};
+  ask(bob, 110, 2);
+  arbiter.remove(first);
+  EXPECT_NE(arbiter.revision(0), before);
 }
 
 TEST_F(ArbiterTest, HoldsNobodyUpForARequestThatOnlyItsOwnLimitHoldsBack) {

@@ -122,6 +122,16 @@ TEST_P(TakenBack, CallsAreBoundedOverAllConnectionsOfTheUser) {
   EXPECT_TRUE(later.say(frame(kHeaders, 4, 1)));
 }
 
+TEST_F(Http2GuardTest, CountsNoCallsAsTakenBackThatBeganLongAgo) {
+  for (std::size_t opened = 0; opened < Http2Guard::kMostTakenBackOfUser;) {
+    Connection another(user);
+    for (std::uint32_t stream = 1; stream < 100; stream += 2, ++opened)
+      ASSERT_TRUE(another.say(frame(kHeaders, 4, stream)));
+    user->counted_from -= UserCalls::kTakenBackTime;
+  }
+  EXPECT_EQ(user->taken_back, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(ByResetOrEndOfTheConnection, TakenBack, testing::Bool());
 
 TEST_F(Http2GuardTest, CutsOffTheUserWhoseMessagesAreNotSentToTheirEnd) {
