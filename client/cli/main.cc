@@ -33,6 +33,7 @@ struct Arguments {
   bool no_allocate = false;
   std::optional<pid_t> program;
   bool now = false;
+  bool csv = false;
   bool no_follow = false;
   std::string since;
   std::string tenant;
@@ -52,7 +53,8 @@ int run_check(const Arguments& arguments) {
 }
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
-  const Style style{arguments.flags.json, arguments.flags.is_long, arguments.now, arguments.sessions};
+  const Style style{arguments.flags.json, arguments.flags.is_long, arguments.now, arguments.sessions,
+                    arguments.csv};
   return run_listing(listing,
                      {client::runtime_folder(arguments.runtime_dir), style, arguments.watch_seconds});
 }
@@ -148,6 +150,8 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
     add_table_flags(*command, arguments.flags);
     if (listing.has_sessions) add_sessions_choice(*command, arguments.sessions);
+    if (listing.has_csv)
+      command->add_flag("--csv", arguments.csv, "Print comma-separated values")->excludes("--json");
     if (listing.watchable) add_watch(*command, arguments);
     if (listing.renewable) command->add_flag("--now", arguments.now, "Have the broker ask the driver first");
     command->callback([&] { status = run_listing(listing, arguments); });

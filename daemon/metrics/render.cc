@@ -16,6 +16,10 @@ constexpr std::array<std::string_view, core::kCharges> kChargeKinds{"offered", "
 // The `kind` of bytes that are charged outside the pool.
 constexpr std::string_view kOutsideKind = "outside";
 
+// Values of the label `kind` for accounts, in the order of core::Use.
+constexpr std::array<std::string_view, core::kUses> kUseKinds{"lent",    "returning", "reserved",
+                                                              "outside", "kept",      "waiting"};
+
 struct DeviceGauge {
   Family family;
   std::uint64_t (*value)(const Device& device);
@@ -100,6 +104,16 @@ void render_charges(const Snapshot& snapshot, TextWriter& writer) {
     for (std::size_t i = 0; i < core::kCharges; ++i)
       writer.sample({{"device", uuid}, {"kind", kChargeKinds[i]}}, device.view.charges.by_state[i].count);
     writer.sample({{"device", uuid}, {"kind", kOutsideKind}}, device.view.outside.count);
+  }
+}
+
+void render_device_accounts(const Snapshot& snapshot, TextWriter& writer) {
+  writer.begin({"gpumem_device_memory_byte_seconds", Type::kCounter, "byte_seconds",
+                "Memory of the device, times the time for which it was used, by how."});
+  for (const Device& device : snapshot.devices) {
+    for (std::size_t i = 0; i < core::kUses; ++i)
+      writer.sample({{"device", device.view.policy.uuid}, {"kind", kUseKinds[i]}},
+                    device.account[i].byte_seconds());
   }
 }
 
@@ -256,6 +270,16 @@ void render_tenant_charges(const Snapshot& snapshot, TextWriter& writer) {
   }
 }
 
+void render_tenant_accounts(const Snapshot& snapshot, TextWriter& writer) {
+  writer.begin({"gpumem_tenant_memory_byte_seconds", Type::kCounter, "byte_seconds",
+                "Memory of the tenant and of those below it, times the time for which it was used, by how."});
+  for (const auto& [key, usage] : snapshot.usage) {
+    for (std::size_t i = 0; usage.account && i < core::kUses; ++i)
+      writer.sample({{"tenant", key.first}, {"device", device_of(snapshot, key)}, {"kind", kUseKinds[i]}},
+                    (*usage.account)[i].byte_seconds());
+  }
+}
+
 void render_tenants(const Snapshot& snapshot, TextWriter& writer) {
   writer.begin({"gpumem_tenant", Type::kInfo, "", "A tenant, and the one that it belongs to."});
   for (const auto& [name, tenant] : snapshot.tenants)
@@ -267,6 +291,7 @@ void render_tenants(const Snapshot& snapshot, TextWriter& writer) {
   }
   for (const UsageGauge& gauge : kQuotas) render_gauge(snapshot, writer, gauge, true);
   render_tenant_charges(snapshot, writer);
+  render_tenant_accounts(snapshot, writer);
   for (const UsageGauge& gauge : kUsage) render_gauge(snapshot, writer, gauge, false);
   for (const BytesCounter& counter : kBytes) {
     writer.begin(counter.family);
@@ -296,6 +321,7 @@ std::string render(const Snapshot& snapshot) {
       writer.sample({{"device", device.view.policy.uuid}}, gauge.value(device));
   }
   render_charges(snapshot, writer);
+  render_device_accounts(snapshot, writer);
   render_claims(snapshot, writer);
   render_reconciliation(snapshot, writer);
   render_tenants(snapshot, writer);

@@ -53,7 +53,7 @@ std::optional<Snapshot> Sampler::sample() {
   snapshot.info = info_;
   Members members;
   const bool copied = copy_devices(snapshot) && copy_tenants(snapshot, members) && copy_counters(snapshot) &&
-                      copy_use(snapshot, members);
+                      copy_accounts(snapshot) && copy_use(snapshot, members);
   if (!copied) return std::nullopt;
   for (std::size_t i = 0; i < core::kBounds; ++i) snapshot.refusals[i] = core::refusals()[i];
   return snapshot;
@@ -160,6 +160,25 @@ bool Sampler::copy_counters(Snapshot& snapshot) {
         snapshot.counters.emplace(Snapshot::Key{tenant, device}, counters);
     }
   }
+  return true;
+}
+
+// Accounts of tenants that are gone, or are not shown by their names, are left out.
+bool Sampler::copy_accounts(Snapshot& snapshot) {
+  core::UsagePage page;
+  do {
+    const auto after = page.next;
+    const bool copied = on_core(
+        [&](core::Broker& broker, core::TimePoint now) { page = broker.usage(after, kPageTenants, now); });
+    if (!copied) return false;
+    for (const core::UsageView& view : page.views) {
+      const auto shown = snapshot.usage.find({view.tenant, view.device});
+      if (view.tenant.empty())
+        snapshot.devices[view.device].account = view.usage;
+      else if (shown != snapshot.usage.end())
+        shown->second.account = view.usage;
+    }
+  } while (page.next);
   return true;
 }
 

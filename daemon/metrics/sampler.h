@@ -26,6 +26,7 @@ struct Snapshot {
     core::DeviceView view;
     core::Reconciliation reconciliation;  ///< without its processes
     std::size_t processes_past_broker = 0;
+    core::Usage account{};
   };
   struct Tenant {
     std::string parent;
@@ -44,6 +45,7 @@ struct Snapshot {
     Bytes imported;
     std::size_t waiting = 0;
     core::RegionTotal regions;
+    std::optional<core::Usage> account;  ///< none: of several users together
   };
 
   BrokerInfo info;
@@ -84,6 +86,7 @@ class Sampler {
   bool copy_tenants(Snapshot& snapshot, Members& members);
   static void add_regions(Snapshot& snapshot, const Members& members);
   bool copy_counters(Snapshot& snapshot);
+  bool copy_accounts(Snapshot& snapshot);
   bool copy_use(Snapshot& snapshot, const Members& members);
 
   core::Executor& executor_;

@@ -180,6 +180,22 @@ v1::DeviceStatus to_proto(const core::DeviceView& view, core::TimePoint now) {
   return status;
 }
 
+v1::Account to_proto(const core::UsageView& view, const std::vector<std::string>& devices,
+                     core::TimePoint now) {
+  const auto used = [&](core::Use use) { return view.usage[static_cast<std::size_t>(use)].byte_seconds(); };
+  v1::Account account;
+  account.set_tenant(view.tenant);
+  account.set_device(devices[view.device]);
+  account.set_since(to_date(view.began, now));
+  account.set_lent(used(core::Use::kLent));
+  account.set_returning(used(core::Use::kReturning));
+  account.set_reserved(used(core::Use::kReserved));
+  account.set_outside(used(core::Use::kOutside));
+  account.set_kept(used(core::Use::kKept));
+  account.set_waiting(used(core::Use::kWaiting));
+  return account;
+}
+
 v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device_uuid) {
   v1::TenantUsage usage;
   usage.set_tenant(view.name);

@@ -29,6 +29,8 @@ grpc::Status to_status(const Error& error);
 grpc::Status to_status(const core::GrowFailure& failure);
 v1::Denial to_proto(const core::Denial& denial);
 v1::DeviceStatus to_proto(const core::DeviceView& view, core::TimePoint now);
+v1::Account to_proto(const core::UsageView& view, const std::vector<std::string>& devices,
+                     core::TimePoint now);
 v1::TenantUsage to_proto(const core::TenantView& view, const std::string& device_uuid);
 /// `now`  to turn the steady time of the session into a date.
 v1::SessionInfo to_proto(const core::SessionView& view, const std::vector<std::string>& devices,

@@ -1,5 +1,7 @@
 #include "daemon/rpc/entitlement.h"
 
+#include "daemon/core/words/policy.h"
+
 namespace gpumem::rpc {
 namespace {
 
@@ -24,6 +26,11 @@ bool may_read_words(const core::Caller& caller, const core::Event& event) {
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
   return may_follow(caller, tenant, broker) ||
          (!caller.tenant.empty() && broker.belongs(caller.tenant, tenant));
+}
+
+bool may_read_account(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
+  const bool is_own = core::user_of_tenant(tenant) == caller.peer.uid && caller.peer.pod.empty();
+  return tenant.empty() || is_own || tenant == caller.tenant || may_ask_about(caller, tenant, broker);
 }
 
 Error may_not_follow(const core::Caller& caller, const std::string& tenant) {

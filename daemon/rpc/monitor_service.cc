@@ -24,14 +24,23 @@ std::size_t page_size(std::uint32_t asked, std::size_t most) {
   return asked == 0 ? most : std::min<std::size_t>(asked, most);
 }
 
+Error not_a_token() { return {Code::kInvalidArgument, "page_token: not one of a response"}; }
+
 // The id that a page ended with, which the next one goes on behind.
 template <class Id>
 Result<Id> id_of(const std::string& token) {
   Id after;
   const auto [end, wrong] = std::from_chars(token.data(), token.data() + token.size(), after.value);
-  if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size()))
-    return Error{Code::kInvalidArgument, "page_token: not one of a response"};
+  if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size())) return not_a_token();
   return after;
+}
+
+// The name that a page ended with, which may be empty.
+constexpr char kNameToken = '=';
+Result<std::optional<std::string>> name_of(const std::string& token) {
+  if (token.empty()) return std::optional<std::string>();
+  if (token.front() != kNameToken) return not_a_token();
+  return std::optional(token.substr(1));
 }
 
 // Has `copy` done on the core's thread: it answers the call's outcome, or what makes the response of its
@@ -170,6 +179,28 @@ grpc::ServerUnaryReactor* MonitorService::ListJobs(grpc::CallbackServerContext* 
                     *response->add_jobs() = to_proto(view, devices, now);
                   if (views.size() == most)
                     response->set_next_page_token(std::to_string(views.back().id.value));
+                };
+              });
+}
+
+grpc::ServerUnaryReactor* MonitorService::ListAccounts(grpc::CallbackServerContext* context,
+                                                       const v1::ListAccountsRequest* request,
+                                                       v1::ListAccountsResponse* response) {
+  return read(snapshots_, calls_, *context,
+              [this, connection = connection_of(*context), request, response](
+                  core::Broker& broker, core::TimePoint now) -> Outcome {
+                const auto caller = caller_of(executor_, connection);
+                if (!caller) return caller.error();
+                const auto after = name_of(request->page_token());
+                if (!after) return after.error();
+                auto page = broker.usage(*after, page_size(request->page_size(), kPageTenants), now);
+                std::erase_if(page.views, [&](const core::UsageView& view) {
+                  return !may_read_account(*caller, view.tenant, broker);
+                });
+                return [response, now, page = std::move(page), devices = core::uuids_of(broker.policy())] {
+                  for (const core::UsageView& view : page.views)
+                    *response->add_accounts() = to_proto(view, devices, now);
+                  if (page.next) response->set_next_page_token(kNameToken + *page.next);
                 };
               });
 }

@@ -37,6 +37,9 @@ class MonitorService final : public v1::Monitor::CallbackService {
                                         v1::ListTenantsResponse* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* ListAccounts(grpc::CallbackServerContext* context,
+                                         const v1::ListAccountsRequest* request,
+                                         v1::ListAccountsResponse* response) override;
   grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
                                          const v1::ListSessionsRequest* request,
                                          v1::ListSessionsResponse* response) override;

@@ -47,7 +47,7 @@ void SessionStream::OnCancel() { writer_->cancelled(); }
 
 void SessionStream::OnDone() {
   executor_.post_for(session_->connection(),
-                     [session = std::move(session_)](core::Broker&, core::TimePoint) { session->end(); });
+                     [session = session_](core::Broker&, core::TimePoint) { session->end(); });
   Calls& calls = calls_;
   delete this;
   calls.end();

@@ -103,6 +103,10 @@ void run(Input& input) {
       return require_json(cli::json_text(cli::sessions_json(sessions)));
     }
     case 2: {
+      const auto accounts = some<v1::ListAccountsResponse>(input);
+      require_shown(cli::accounts_text(accounts, kNow));
+      require_json(cli::json_text(cli::accounts_json(accounts)));
+      require_shown(cli::accounts_csv(accounts));
       const auto tenants = some<v1::ListTenantsResponse>(input);
       require_shown(cli::tenants_text(tenants));
       require_shown(cli::tenants_text(tenants, {.is_terminal = true, .columns = 80}));

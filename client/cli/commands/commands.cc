@@ -54,10 +54,20 @@ Result<std::string> show_reconciliation(const Monitor& monitor, const Style& sty
                     : reconcile_text(*reconciled, now(), layout_for(monitor, style.is_long));
 }
 
-constexpr std::array<Listing, 4> kListings{{
+Result<std::string> show_accounts(const Monitor& monitor, const Style& style) {
+  auto accounts = monitor.accounts();
+  if (!accounts) return accounts.error();
+  if (style.csv) return accounts_csv(*accounts);
+  return style.json ? json_text(accounts_json(*accounts))
+                    : accounts_text(*accounts, now(), layout_for(monitor, style.is_long));
+}
+
+constexpr std::array<Listing, 5> kListings{{
     {"status", "Show the broker and the memory of its devices", true, show_status},
     {"ps", "List sessions: who holds how much memory", true, show_sessions, false, true},
     {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
+    {"account", "Show how much memory tenants have used, and for how long", false, show_accounts, false,
+     false, true},
     {"reconcile", "Hold what the driver says is used against what is charged", true, show_reconciliation,
      true},
 }};

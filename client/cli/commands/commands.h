@@ -26,6 +26,7 @@ struct Style {
   bool is_long = false;
   bool now = false;  ///< have the broker ask the driver first, for listings that can be renewed
   SessionsChoice sessions{};
+  bool csv = false;  ///< for Listing::has_csv
 };
 
 /// Of standard output, with the devices that the broker lends; with none if it does not answer.
@@ -46,6 +47,7 @@ struct Listing {
   Result<std::string> (*show)(const Monitor& monitor, const Style& style);
   bool renewable = false;     ///< takes Style::now
   bool has_sessions = false;  ///< takes Style::sessions
+  bool has_csv = false;
 };
 
 std::span<const Listing> listings();

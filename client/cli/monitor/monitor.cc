@@ -94,6 +94,7 @@ Result<Response> Monitor::pages(Method<Request, Response> method, Request reques
 
 Result<v1::ListTenantsResponse> Monitor::tenants() const { return pages(&v1::Monitor::Stub::ListTenants); }
 Result<v1::ListJobsResponse> Monitor::jobs() const { return pages(&v1::Monitor::Stub::ListJobs); }
+Result<v1::ListAccountsResponse> Monitor::accounts() const { return pages(&v1::Monitor::Stub::ListAccounts); }
 Result<v1::ListSessionsResponse> Monitor::sessions() const { return pages(&v1::Monitor::Stub::ListSessions); }
 
 Result<v1::ListRegionsResponse> Monitor::regions(const std::string& owner) const {

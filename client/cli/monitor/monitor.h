@@ -66,6 +66,8 @@ class Monitor {
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
   Result<v1::ListJobsResponse> jobs() const;
+  /// Those that the caller may see.
+  Result<v1::ListAccountsResponse> accounts() const;
   Result<v1::ListSessionsResponse> sessions() const;
   /// The regions that the caller may see. `owner`  only of this tenant; empty: of all.
   Result<v1::ListRegionsResponse> regions(const std::string& owner) const;

@@ -31,6 +31,12 @@ std::string printable_lines(std::string_view text) {
   return shown + printable(text);
 }
 
+std::string csv_text(std::string_view text) {
+  std::string field = "\"";
+  for (const char letter : text) field += letter == '"' ? std::string("\"\"") : std::string(1, letter);
+  return field + '"';
+}
+
 std::string age_text(const std::string& text, WallTime now) {
   using std::chrono::seconds;
   const auto then = parse_rfc3339(text);

@@ -20,6 +20,9 @@ std::string printable(std::string_view text);
 /// Makes text of several lines printable. Line breaks stay.
 std::string printable_lines(std::string_view text);
 
+/// `text` as one field of comma-separated values, quoted.
+std::string csv_text(std::string_view text);
+
 /// An amount of bytes as the wire has it, for people.
 inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 

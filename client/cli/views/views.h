@@ -95,6 +95,13 @@ inline constexpr std::uint64_t kNoJobLimit = ~std::uint64_t{0};
 std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout = {});
 Json jobs_json(const v1::ListJobsResponse& jobs);
 
+/// A line for each tenant and device, amounts in GiB times hours.
+std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now, const Layout& layout = {});
+/// Amounts are bytes times seconds, as in accounts_csv().
+Json accounts_json(const v1::ListAccountsResponse& accounts);
+/// Comma-separated values of RFC 4180 but for its line breaks, with a line of names.
+std::string accounts_csv(const v1::ListAccountsResponse& accounts);
+
 std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now, const Layout& layout = {});
 Json reconcile_json(const v1::ReconcileResponse& response);
 

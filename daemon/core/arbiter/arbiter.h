@@ -74,6 +74,8 @@ class Arbiter {
     return orders_[device].waiting_below(tenant);
   }
   Bytes waiting_bytes(SliceId slice) const { return waiting_.wanted_for(slice); }
+  Bytes wanted_by(TenantId leaf, DeviceIndex device) const { return waiting_.wanted_by(leaf, device); }
+  void take_touched(Ledger::Changes& into) { waiting_.take_touched(into); }
   std::size_t waiting_of(SessionId session) const { return waiting_.count_of(session); }
   /// The requests of a user or a pod (Peer::account).
   std::size_t waiting_of_account(std::uint64_t account) const { return waiting_.count_of_account(account); }

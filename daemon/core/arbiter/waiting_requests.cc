@@ -18,6 +18,7 @@ const Request& WaitingRequests::add(Request request) {
     on_device_[part.device].insert(added.id);
     by_slice_[part.slice] += part.bytes;
   }
+  count(added, true);
   return added;
 }
 
@@ -27,6 +28,7 @@ Request WaitingRequests::take(RequestId id) {
   drop_from(by_session_, request.session, id);
   const auto account = by_account_.find(request.account);
   if (--account->second == 0) by_account_.erase(account);
+  count(request, false);
   for (const Request::Part& part : request.parts) {
     on_device_[part.device].erase(id);
     const auto slice = by_slice_.find(part.slice);
@@ -45,7 +47,9 @@ void WaitingRequests::set_tenant(SessionId session, TenantId tenant, CommandJobI
   for (const RequestId id : of(session)) {
     Request& request = requests_.at(id);
     if (request.is_reservation()) continue;
+    count(request, false);
     request.tenant = request.is_context() ? besides : tenant;
+    count(request, true);
     if (request.is_growth()) request.job = job;
   }
 }
@@ -76,6 +80,21 @@ bool WaitingRequests::waits_up_to(RequestId id, SessionId session, DeviceIndex d
 Bytes WaitingRequests::wanted_for(SliceId slice) const {
   const auto found = by_slice_.find(slice);
   return found == by_slice_.end() ? Bytes{} : found->second;
+}
+
+Bytes WaitingRequests::wanted_by(TenantId leaf, DeviceIndex device) const {
+  const auto found = by_leaf_.find({leaf, device});
+  return found == by_leaf_.end() ? Bytes{} : found->second;
+}
+
+void WaitingRequests::count(const Request& request, bool more) {
+  for (const Request::Part& part : request.parts) {
+    const std::pair key(request.tenant, part.device);
+    Bytes& sum = by_leaf_[key];
+    sum = more ? sum + part.min_bytes : sum - part.min_bytes;
+    if (sum.is_zero()) by_leaf_.erase(key);
+    if (touched_.empty() || touched_.back() != key) touched_.push_back(key);
+  }
 }
 
 Claims::Claims(const WaitingRequests& requests, const Ledger& ledger)

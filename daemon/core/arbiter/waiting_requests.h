@@ -63,8 +63,17 @@ class WaitingRequests {
   /// Whether a request of the session for the device is `id`, or arrived before it.
   bool waits_up_to(RequestId id, SessionId session, DeviceIndex device) const;
   Bytes wanted_for(SliceId slice) const;
+  /// The least that the requests of a leaf accept, all together.
+  Bytes wanted_by(TenantId leaf, DeviceIndex device) const;
+  /// The leaves whose wanted_by() may be another than at the last call. They replace the contents of `into`.
+  void take_touched(Ledger::Changes& into) {
+    into.clear();
+    into.swap(touched_);
+  }
 
  private:
+  void count(const Request& request, bool more);
+
   using Ranks = __gnu_pbds::tree<RequestId, __gnu_pbds::null_type, std::less<>, __gnu_pbds::rb_tree_tag,
                                  __gnu_pbds::tree_order_statistics_node_update>;
 
@@ -74,6 +83,8 @@ class WaitingRequests {
   std::unordered_map<SessionId, std::set<RequestId>> by_session_;
   std::unordered_map<std::uint64_t, std::size_t> by_account_;
   std::unordered_map<SliceId, Bytes> by_slice_;
+  std::map<std::pair<TenantId, DeviceIndex>, Bytes> by_leaf_;
+  Ledger::Changes touched_;
 };
 
 /// The waiting claims: requests that are within guarantees on every device that they ask for. The search for

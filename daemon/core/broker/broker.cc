@@ -85,7 +85,7 @@ std::size_t Broker::clients_of(TenantId tenant) const {
 
 void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   Session* known = state_.find(id);
-  if (known == nullptr) return;
+  if (known == nullptr || known->exited) return;  // the end of a process is seen by its lane, too
   Session& session = *known;
   reclaimer_.replan();
   if (!std::exchange(session.ended, true)) {
@@ -426,6 +426,7 @@ void Broker::tick(TimePoint now) {
   unmanaged_.tick(now);
   serve(now);
   sharer_.refuse_expired(now);
+  usage_.tick(now);
 }
 
 std::optional<TimePoint> Broker::next_deadline() const {
@@ -433,7 +434,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
   for (const auto one :
        {state_.arbiter.next_deadline(), contexts_.next_deadline(), elastic_.next_deadline(),
         reclaimer_.next_deadline(), unmanaged_.next_deadline(), reservations_.next_deadline(),
-        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
+        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline(), usage_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;
@@ -455,6 +456,7 @@ void Broker::settle(TimePoint now) {
     if (refused.empty() && !gave_up) break;
     for (const RequestId id : refused) growths_.refuse_waiting(id, now);  // which makes room for others
   }
+  usage_.sync(now);
 }
 
 void Broker::serve(TimePoint now) {

@@ -17,6 +17,7 @@
 #include "daemon/core/sessions/outside.h"
 #include "daemon/core/sessions/state.h"
 #include "daemon/core/sessions/unmanaged.h"
+#include "daemon/core/sessions/usage_meters.h"
 #include "daemon/core/sessions/views.h"
 #include "daemon/core/words/observation.h"
 #include "daemon/core/words/requests.h"
@@ -291,6 +292,10 @@ class Broker {
   std::vector<DeviceView> devices() const;
   /// In the order of their names. One tenant has a view for each device.
   std::vector<TenantView> tenants(const std::string& after = {}, std::size_t most_tenants = kAll) const;
+  /// What tenants have used, those that are gone included: as UsageMeters::usage().
+  UsagePage usage(const std::optional<std::string>& after, std::size_t most, TimePoint now) const {
+    return usage_.usage(after, most, now);
+  }
   /// In the order they began.
   std::vector<JobView> jobs(CommandJobId after = {}, std::size_t most = kAll) const;
   /// In the order they came. A page ends with the session whose slices exceed `most_slices`.
@@ -346,6 +351,7 @@ class Broker {
   PublishedRegions published_{state_, leases_, handles_, regions_};
   Sharer sharer_{state_, reclaimer_, outside_, exports_, published_};
   Unmanaged unmanaged_{state_, outside_};
+  UsageMeters usage_{state_};
   ExplanationLimit explanations_;
   std::uint64_t generation_ = 1;
 };

@@ -29,6 +29,7 @@ Checkpoint Broker::checkpoint() const {
   published_.add_to(checkpoint);
   growths_.add_to(checkpoint);
   sharer_.add_to(checkpoint);
+  usage_.add_to(checkpoint);
   return checkpoint;
 }
 
@@ -88,6 +89,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     growths_.restore(waiting);
     restored.last_request = std::max(restored.last_request, waiting.id);
   }
+  usage_.restore(from.accounts, places, now);
   restored.sessions = settle_restored(now);
   return restored;
 }

@@ -89,6 +89,7 @@ void Ledger::join(TenantId tenant) {
     derive(joining.accounts[device], quota);
     count_in(above.accounts[device].members, figures(joining, device), quota, tenant);
     note_limit(tenant, device);
+    touch(tenant, device);
     if (joining.is_part) above.accounts[device].reservation += joining.accounts[device].reservation;
     update(joining.parent, device, [&](Charges& above) { add(above, charges(tenant, device)); },
            {figures(joining, device).counted, {}});
@@ -106,6 +107,7 @@ void Ledger::leave(TenantId tenant) {
     update(leaving.parent, device, [&](Charges& above) { subtract(above, charges(tenant, device)); },
            {{}, figures(leaving, device).counted});
     changed_.emplace_back(leaving.parent, device);
+    touch(tenant, device);
     if (!promised(tenant, device).is_zero()) ++devices_[device].promises_revision;
   }
 }
@@ -115,6 +117,7 @@ void Ledger::leave(TenantId tenant) {
 template <class Change>
 void Ledger::update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift) {
   count_change(device);
+  touch(tenant, device);
   for (TenantId id = tenant; id;) {
     Node& one = node(id);
     Account& own = one.accounts[device];
@@ -240,6 +243,7 @@ void Ledger::end_reservation(TenantId leaf, DeviceIndex device) {
 // The use stays the same, and with it all figures that depend on it.
 void Ledger::move(TenantId tenant, DeviceIndex device, Bytes bytes, Charge from, Charge to) {
   count_change(device);
+  touch(tenant, device);
   const auto move_in = [&](Charges& charges) {
     charges[from] -= bytes;
     charges[to] += bytes;

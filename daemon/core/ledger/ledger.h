@@ -240,6 +240,12 @@ class Ledger {
   /// The accounts whose use or quotas changed since the last call; no tenant: the device itself. They replace
   /// the contents of `into`.
   void take_changed(Changes& into);
+  /// The accounts that may have other figures than at the last call, without those above them. Tenants may be
+  /// gone. They replace the contents of `into`.
+  void take_touched(Changes& into) {
+    into.clear();
+    into.swap(touched_);
+  }
 
  private:
   // The sums and the order of a node's children. Empty for a leaf.
@@ -314,6 +320,10 @@ class Ledger {
   template <class Change>
   void update(TenantId tenant, DeviceIndex device, Change&& change, Shift shift = {});
   void mark_changed(TenantId tenant);
+  void touch(TenantId tenant, DeviceIndex device) {
+    if (const std::pair one(tenant, device); touched_.empty() || touched_.back() != one)
+      touched_.push_back(one);
+  }
   void join(TenantId tenant);
   void leave(TenantId tenant);
   void count_change(DeviceIndex device) {
@@ -336,6 +346,7 @@ class Ledger {
   std::vector<Device> devices_;
   std::unordered_map<TenantId, Node> tenants_;
   Changes changed_;
+  Changes touched_;
   std::uint64_t last_tenant_ = 0;
   std::uint64_t revision_ = 0;
 };

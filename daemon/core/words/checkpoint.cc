@@ -136,6 +136,7 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(sealed);
   add(waiting);
   for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());
+  for (const auto& [key, one] : accounts) changes.emplace_back(one);
   return changes;
 }
 

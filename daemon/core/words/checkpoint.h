@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/core/words/types.h"
+#include "daemon/core/words/usage.h"
 
 namespace gpumem::core {
 
@@ -150,6 +151,16 @@ struct Checkpoint {
     CommandJobId job;  ///< told by CommandJobGone
     bool operator==(const Numbers&) const = default;
   };
+  /// What a tenant has used of a device, up to a moment. From then on it has used as much as it has.
+  struct Account {
+    std::string tenant;  ///< empty: all of the device
+    DeviceIndex device = 0;
+    TimePoint began{};
+    TimePoint until{};
+    Usage sums{};
+    bool operator==(const Account&) const = default;
+  };
+  using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
   using SessionGone = Gone<SessionId>;
   using SliceGone = Gone<SliceId>;
   using LeaseGone = Gone<LeaseId>;
@@ -162,7 +173,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect,
-                              Answer, RegionSealed, CommandJob, CommandJobGone>;
+                              Answer, RegionSealed, CommandJob, CommandJobGone, Account>;
 
   std::map<SessionId, Session> sessions;
   std::map<CommandJobId, CommandJob> jobs;
@@ -176,6 +187,7 @@ struct Checkpoint {
   std::map<std::pair<SessionId, RequestId>, Waiting> waiting;             ///< may include expired ones
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
+  Accounts accounts;
   Numbers last;
 
   void apply(const Change& change);
@@ -205,6 +217,7 @@ struct Checkpoint {
   void put(const RegionGone& one);
   void put(const RegionSealed& one);
   void put(const Answer& one);
+  void put(const Account& one) { accounts.insert_or_assign({one.tenant, one.device}, one); }
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

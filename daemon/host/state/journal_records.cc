@@ -15,13 +15,14 @@ using Change = Checkpoint::Change;
 
 // The place of a kind among the alternatives of Change is its number in the journal.
 static_assert(
-    std::is_same_v<Change, std::variant<Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice,
-                                        Checkpoint::SliceGone, Checkpoint::Lease, Checkpoint::LeaseGone,
-                                        Checkpoint::Import, Checkpoint::ImportGone, Checkpoint::Declaration,
-                                        Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
-                                        Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
-                                        Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed,
-                                        Checkpoint::CommandJob, Checkpoint::CommandJobGone>>);
+    std::is_same_v<
+        Change,
+        std::variant<Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice, Checkpoint::SliceGone,
+                     Checkpoint::Lease, Checkpoint::LeaseGone, Checkpoint::Import, Checkpoint::ImportGone,
+                     Checkpoint::Declaration, Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
+                     Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
+                     Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed,
+                     Checkpoint::CommandJob, Checkpoint::CommandJobGone, Checkpoint::Account>>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -71,6 +72,10 @@ class Encoder {
     if (!owner) return;
     (*this)(owner->uid);
     (*this)(owner->gids);
+  }
+  void operator()(core::ByteTime& sum) {
+    wide(sum.high());
+    wide(sum.low());
   }
   std::string take() { return std::move(bytes_); }
 
@@ -134,6 +139,10 @@ class Decoder {
     if (!is_there) return;
     (*this)(owner.emplace().uid);
     (*this)(owner->gids);
+  }
+  void operator()(core::ByteTime& sum) {
+    const std::uint64_t high = wide();
+    sum = core::ByteTime(high, wide());
   }
   /// Everything was there, and nothing else.
   bool is_done() const { return good_ && bytes_.empty(); }
@@ -209,6 +218,11 @@ void code(Coder& coder, Checkpoint::Region& one) {
 template <class Coder>
 void code(Coder& coder, Checkpoint::Answer& one) {
   code_all(coder, one.session, one.request, one.value);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Account& one) {
+  code_all(coder, one.tenant, one.device, one.began, one.until);
+  for (core::ByteTime& sum : one.sums) coder(sum);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {

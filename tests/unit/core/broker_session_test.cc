@@ -118,6 +118,21 @@ class BrokerOthers : public testing::Test {
   Machine machine{policy()};
 };
 
+// The lane sees the end of its process, and so does the watch of the process: which is first depends on the
+// machine.
+TEST(BrokerSession, DiesOnceHoweverOftenItsEndIsSeen) {
+  Machine machine;
+  const SessionId session = machine.connect(1);
+  machine.get(session, machine.slice(session), mebibytes(2));
+  machine.jobs_run_at_once = false;
+  machine.die(session);
+  machine.die(session);
+  machine.lose_lane(session);
+  EXPECT_EQ(machine.events_of(Event::Kind::kDied).size(), 1u);
+  machine.run_jobs();
+  EXPECT_TRUE(machine.is_as_new());
+}
+
 TEST_F(BrokerOthers, AreATenantEachWhileTheyAreConnected) {
   const SessionId first = machine.connect(9);
   const SessionId second = machine.connect(9);

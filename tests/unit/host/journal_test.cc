@@ -96,7 +96,9 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::CommandJobGone{CommandJobId{8}},
           Checkpoint::Answer{SessionId{3}, 7, 5},
           Checkpoint::Answer{SessionId{3}, 8, 6},
-          Checkpoint::Answer{SessionId{5}, 7, 5}};
+          Checkpoint::Answer{SessionId{5}, 7, 5},
+          Checkpoint::Account{"ann", 1, since, since + std::chrono::seconds(2), {core::ByteTime(1, 2)}},
+          Checkpoint::Account{"", 0, since, since, {}}};
 }
 
 Checkpoint made_of(std::span<const Checkpoint::Change> changes) {

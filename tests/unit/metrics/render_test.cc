@@ -71,6 +71,8 @@ Snapshot everything() {
   ann.waiting = 2;
   ann.imported = mebibytes(11);
   ann.regions = {3, mebibytes(12), mebibytes(8), 2};
+  ann.account.emplace()[static_cast<std::size_t>(core::Use::kLent)].add(mebibytes(20), milliseconds(1500));
+  first.account[static_cast<std::size_t>(core::Use::kKept)].add(mebibytes(16), seconds(2));
   snapshot.usage[{"uid:other", 1}].charges[core::Charge::kQuarantined] = mebibytes(4);
   Counters& counters = snapshot.counters[{"ann", 0}];
   counters.granted = mebibytes(100);

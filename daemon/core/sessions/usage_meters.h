@@ -1,0 +1,83 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/sessions/state.h"
+#include "daemon/core/words/usage.h"
+
+namespace gpumem::core {
+
+/// Counts how much memory each tenant uses, and for how long: what a tenant has, with those below it, and
+/// what it waits for itself. Accounts go by name, and stay when their tenant is gone, the latest of them.
+///
+/// An account is written down when its amounts change, at most once a second. As long as they stay the same,
+/// the next broker goes on counting from there, so that it loses a second at most.
+class UsageMeters {
+ public:
+  static constexpr Duration kRecordInterval = std::chrono::seconds(1);
+  static constexpr std::size_t kMostGone = 4096;  ///< accounts of tenants that are gone
+
+  explicit UsageMeters(State& state) : state_(state) {}
+
+  /// Takes over what the last event has changed. To be called at the end of each event; takes time by the
+  /// number of changed accounts.
+  void sync(TimePoint now);
+  /// Writes down what has changed since it was written down last.
+  void tick(TimePoint now);
+  std::optional<TimePoint> next_deadline() const { return due_; }
+
+  /// After another broker, once its leases are restored: what they are charged counts from when the account
+  /// was written down. `devices`  by the checkpoint's places; none: not lent any more.
+  void restore(const Checkpoint::Accounts& from, const std::vector<std::optional<DeviceIndex>>& devices,
+               TimePoint now);
+  void add_to(Checkpoint& checkpoint) const;
+
+  /// In the order of the names, from the one behind `after` on, of `most` names at most (not zero). The first
+  /// name is empty: it has the devices as a whole.
+  UsagePage usage(const std::optional<std::string>& after, std::size_t most, TimePoint now) const;
+
+ private:
+  struct Meter {
+    UseLevels levels{};
+    Usage sums{};
+    TimePoint since{};  ///< `sums` are up to here
+    TimePoint began{};
+    std::optional<Checkpoint::Account> recorded;
+    bool changed = false;  ///< since it was recorded
+  };
+  struct Account {
+    TenantId tenant;                           ///< none: gone, or all of the device
+    std::uint64_t gone = 0;                    ///< the place among those that are gone; 0: it is not
+    std::vector<std::optional<Meter>> meters;  ///< by device
+  };
+  using Accounts = std::map<std::string, Account>;
+
+  void take_waiting(TenantId leaf, DeviceIndex device, TimePoint now);
+  void renew_up(TenantId leaf, DeviceIndex device, TimePoint now);
+  void renew(TenantId tenant, DeviceIndex device, TimePoint now);
+  void close(TenantId tenant, DeviceIndex device, TimePoint now);
+  void set_levels(Accounts::value_type& account, DeviceIndex device, const UseLevels& levels, TimePoint now);
+  void record(const std::string& name, DeviceIndex device, Meter& meter, TimePoint now);
+  Accounts::value_type& account_of(TenantId tenant);
+  void leave(Accounts::value_type& account);
+  UseLevels levels_of(TenantId tenant, DeviceIndex device) const;
+  static void advance(Meter& meter, TimePoint now);
+
+  State& state_;
+  Accounts accounts_;
+  std::unordered_map<TenantId, Accounts::value_type*> of_tenant_;
+  std::map<std::uint64_t, std::string> gone_;  ///< in the order in which they left
+  std::uint64_t last_gone_ = 0;
+  /// What requests of a leaf wait for, and the tenant for which that counts.
+  std::map<std::pair<TenantId, DeviceIndex>, std::pair<TenantId, Bytes>> waiting_;
+  std::map<std::pair<TenantId, DeviceIndex>, Bytes> waiting_of_;  ///< by tenant; no tenant: in all
+  std::vector<std::pair<std::string, DeviceIndex>> changed_;      ///< to be recorded
+  std::optional<TimePoint> due_;                                  ///< of `changed_`
+  Ledger::Changes touched_;                                       ///< a buffer for sync()
+};
+
+}  // namespace gpumem::core

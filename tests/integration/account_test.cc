@@ -1,0 +1,64 @@
+// `gpumem account`: what tenants have used, over restarts of the broker, for those whom it concerns.
+#include <set>
+
+#include "tests/integration/fixture.h"
+
+namespace gpumem::test {
+namespace {
+
+struct Account : BrokerTest {
+  Account() : BrokerTest({.config = shared()}) {}
+  void SetUp() override { GPUMEM_NEEDS_ROOT(); }
+
+  Outcome account(const std::string& option, std::optional<User> user) {
+    return run({.program = cli_program(),
+                .arguments = {"account", option},
+                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                .user = user});
+  }
+  /// The accounts that the user is shown, by tenant; all of the device is "".
+  std::map<std::string, Json> accounts(std::optional<User> user = std::nullopt) {
+    const Outcome outcome = account("--json", user);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    std::map<std::string, Json> by_tenant;
+    for (const Json& one : Json::parse(outcome.output, nullptr, false)["accounts"])
+      by_tenant[one["tenant"].is_null() ? "" : one["tenant"].get<std::string>()] = one;
+    return by_tenant;
+  }
+};
+
+TEST_F(Account, GoesOnAfterTheBrokerWasKilledAndWhenTheTenantIsGone) {
+  {
+    const auto holder = client_with(mebibytes(8), kBob);
+    ASSERT_TRUE(eventually([&] { return accounts()["uid:10002"]["lent"] > 0; }));
+    const double before = accounts()["uid:10002"]["lent"];
+    broker_.kill();
+    broker_.start_again();
+    ASSERT_TRUE(eventually([&] { return accounts()["uid:10002"]["lent"] > before; }));
+  }
+  ASSERT_TRUE(eventually([&] { return broker_.sessions().empty(); }));
+  const Json gone = accounts()["uid:10002"];
+  EXPECT_GT(gone["lent"], 0);
+  EXPECT_EQ(accounts()["uid:10002"], gone) << "nothing is used any more";
+  EXPECT_GE(accounts()[""]["lent"], gone["lent"]);
+}
+
+TEST_F(Account, IsShownToItsTenantAndToAdministratorsOnly) {
+  const auto ann = client_with(mebibytes(8), kAnn);
+  const auto bob = client_with(mebibytes(8), kBob);
+  const auto names = [&](std::optional<User> user) {
+    std::set<std::string> shown;
+    for (const auto& [tenant, one] : accounts(user)) shown.insert(tenant);
+    return shown;
+  };
+  EXPECT_EQ(names(std::nullopt), (std::set<std::string>{"", "uid:10001", "uid:10002"}));
+  EXPECT_EQ(names(kBob), (std::set<std::string>{"", "uid:10002"}));
+  EXPECT_EQ(names(test_user(10'003)), std::set<std::string>{""});
+  for (const char* option : {"--csv", "--long"}) {
+    EXPECT_EQ(account(option, kBob).output.find("10001"), std::string::npos);
+    EXPECT_NE(account(option, kBob).output.find("10002"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gpumem::test

@@ -1,0 +1,166 @@
+#include "daemon/core/sessions/usage_meters.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/core/machine.h"
+
+namespace gpumem::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double kMiB = 1 << 20;
+
+/// A device of 64 MiB. 32 are guaranteed to ann and to all below her; bob is one of these.
+Policy family() {
+  Policy policy = small_policy();
+  policy.tenants = {user("ann", 1, {{mebibytes(32), mebibytes(64)}}),
+                    user("bob", 2, {{{}, mebibytes(64)}}, "team"),
+                    parent("team", {{mebibytes(16), mebibytes(64)}})};
+  return policy;
+}
+
+class UsageTest : public testing::Test {
+ protected:
+  /// In MiB times seconds.
+  double used(const std::string& tenant, Use use) const {
+    for (const UsageView& view : machine.broker.usage({}, Broker::kAll, machine.now).views) {
+      if (view.tenant == tenant) return view.usage[static_cast<std::size_t>(use)].byte_seconds() / kMiB;
+    }
+    return 0;
+  }
+  SessionId connect(std::uint32_t uid) {
+    const SessionId session = machine.connect(uid);
+    slices[session] = machine.slice(session);
+    return session;
+  }
+  Grant get(SessionId session, Bytes bytes) { return machine.get(session, slices.at(session), bytes); }
+
+  Machine machine{family()};
+  std::map<SessionId, SliceId> slices;
+};
+
+TEST_F(UsageTest, CountsWhatATenantHasAndWhatIsKeptForIt) {
+  const SessionId bob = connect(2);
+  machine.pass(10s);
+  const Grant grant = get(bob, mebibytes(4));
+  machine.pass(5s);
+  ASSERT_TRUE(machine.give_back(bob, slices[bob], grant));
+  machine.pass(5s);
+  for (const std::string tenant : {"bob", "team", ""})
+    EXPECT_DOUBLE_EQ(used(tenant, Use::kLent), 20) << tenant << ": 4 MiB for 5 s";
+  EXPECT_DOUBLE_EQ(used("team", Use::kKept), 10 * 16 + 5 * 12 + 5 * 16);
+  EXPECT_DOUBLE_EQ(used("ann", Use::kKept), 20 * 32);
+  EXPECT_DOUBLE_EQ(used("", Use::kKept), 20 * 32 + 10 * 16 + 5 * 12 + 5 * 16);
+  EXPECT_EQ(used("bob", Use::kKept), 0);
+}
+
+TEST_F(UsageTest, CountsMemoryThatIsNotProvedFreeForWhoeverHadIt) {
+  const SessionId bob = connect(2);
+  const Grant grant = get(bob, mebibytes(4));
+  ASSERT_TRUE(machine.keep_but_give_back(bob, slices[bob], grant));
+  machine.pass(10s);
+  EXPECT_EQ(used("bob", Use::kLent), 0);
+  EXPECT_DOUBLE_EQ(used("bob", Use::kReturning), 40);
+}
+
+TEST_F(UsageTest, CountsWhatIsWaitedForInOneSum) {
+  const SessionId bob = connect(2);
+  get(bob, mebibytes(16));
+  machine.grow(bob, slices[bob], mebibytes(40), 60s);
+  machine.grow(connect(2), slices.rbegin()->second, mebibytes(20), 10s);
+  machine.pass_in_steps(20s);
+  EXPECT_DOUBLE_EQ(used("bob", Use::kWaiting), 40 * 20 + 20 * 10);
+  EXPECT_DOUBLE_EQ(used("", Use::kWaiting), 40 * 20 + 20 * 10);
+}
+
+TEST_F(UsageTest, CountsMemoryOfAJobForItsTenant) {
+  const SessionId owner = connect(2);
+  ASSERT_TRUE(machine.broker.begin_job(owner, {}, machine.now));
+  machine.broker.reserve_for_job(machine.request_ids.next(), owner, {"GPU-0", mebibytes(8), {}}, machine.now);
+  machine.collect();
+  machine.pass(10s);
+  EXPECT_DOUBLE_EQ(used("bob", Use::kReserved), 80);
+  EXPECT_DOUBLE_EQ(used("team", Use::kReserved), 80);
+}
+
+TEST_F(UsageTest, GoesOnAtTheNextBroker) {
+  const SessionId bob = connect(2);
+  const Grant first = get(bob, mebibytes(4));
+  machine.pass_in_steps(100s);
+  const Grant second = get(bob, mebibytes(8));
+  machine.pass_in_steps(500ms);
+  ASSERT_TRUE(machine.give_back(bob, slices[bob], second));
+  machine.pass_in_steps(100s);
+  machine.now += 50s;  // nobody is there
+  machine.restart(family());
+  ASSERT_TRUE(machine.resume(bob, {slices[bob]}, {first}));
+  machine.pass_in_steps(50s);
+  EXPECT_NEAR(used("bob", Use::kLent), 4 * 300.5 + 8 * 0.5, 1e-6);
+  EXPECT_NEAR(used("ann", Use::kKept), 32 * 300.5, 1e-6);
+}
+
+TEST_F(UsageTest, KeepsTheAccountOfATenantThatIsGone) {
+  Policy policy = small_policy();
+  policy.others = {{{}, mebibytes(64)}};
+  machine.restart(policy);
+  const SessionId guest = connect(77);
+  get(guest, mebibytes(2));
+  machine.pass(10s);
+  machine.die(guest);
+  ASSERT_FALSE(machine.knows_tenant("uid:77"));
+  EXPECT_DOUBLE_EQ(used("uid:77", Use::kLent), 20);
+  machine.pass(2s);
+  machine.restart(policy);
+  EXPECT_DOUBLE_EQ(used("uid:77", Use::kLent), 20) << "also at the next broker";
+  get(connect(77), mebibytes(2));
+  machine.pass(10s);
+  EXPECT_DOUBLE_EQ(used("uid:77", Use::kLent), 40) << "it has come again";
+}
+
+// A day with brokers that are killed at any moment. What is counted is compared with what was charged after
+// each event.
+TEST_F(UsageTest, LosesNoMoreThanASecondOfAChangeByADayWithTwentyKilledBrokers) {
+  std::mt19937_64 random(20'261'128);  // NOLINT: the same day each time
+  const SessionId ann = connect(1), bob = connect(2);
+  std::map<SessionId, std::vector<Grant>> held;
+  std::map<std::string, double> expected;
+  double changed = 0;  // MiB that came or went within a second before a kill
+  constexpr int kSteps = 24'000;
+  for (int step = 1; step <= kSteps; ++step) {
+    const SessionId session = random() % 2 == 0 ? ann : bob;
+    auto& grants = held[session];
+    if (grants.size() < 3) {
+      grants.push_back(get(session, mebibytes(2 + 2 * (random() % 3))));
+    } else {
+      ASSERT_TRUE(machine.give_back(session, slices[session], grants.back()));
+      grants.pop_back();
+    }
+    const bool is_peak = step % 1000 > 500;
+    const Duration time = is_peak ? Duration(250us) : Duration(std::chrono::milliseconds(random() % 14'400));
+    for (const std::string tenant : {"ann", "bob"})
+      expected[tenant] += static_cast<double>(machine.charged(tenant).count) / kMiB *
+                          std::chrono::duration<double>(time).count();
+    machine.pass_in_steps(time);
+    if (step % 1200 != 0) continue;
+    changed += 6 * 4;
+    machine.restart(family());
+    for (const SessionId one : {ann, bob}) {
+      for (Grant& grant : held[one]) grant = machine.before(grant);
+      ASSERT_TRUE(machine.resume(one, {slices[one]}, held[one]));
+    }
+  }
+  for (const auto& [tenant, sum] : expected) {
+    EXPECT_NEAR(used(tenant, Use::kLent), sum, std::min(changed, sum / 1000)) << tenant;
+    EXPECT_GT(sum, 100'000) << tenant << " has used something";
+  }
+}
+
+}  // namespace
+}  // namespace gpumem::core
