@@ -39,7 +39,7 @@ class Allocator {
 
   /// Allocates `bytes` (not zero) for work on `stream` and work ordered after it. Returns the address.
   /// Errors  kResourceExhausted, kDeadlineExceeded with the broker's Denial: others hold the memory, and all
-  ///         that is cached here was tried; nothing has changed. kResourceExhausted without a Denial: more
+  ///         that is cached here was tried. Nothing has changed. kResourceExhausted without a Denial: more
   ///         than the limit; too many streams. kInvalidArgument (zero, a tag that tag() has not given),
   ///         kCancelled (a handler of the program took a signal to end while this waited), kUnavailable (the
   ///         broker is gone), kUnauthenticated (it ended the session), kFailedPrecondition (forked, closed,
@@ -65,16 +65,16 @@ class Allocator {
   /// A handle of [address + offset, address + offset + bytes), in the block at `address`. Zero bytes: the
   /// rest of the block. As Slice::export_handle; the whole extents that the range lies in are mapped there,
   /// with what else lies in them. The block must not be freed while others use it: the import keeps the
-  /// memory, but the allocator would use it anew. Errors  as Slice::export_handle; kInvalidArgument: no block
-  /// begins there; beyond it.
+  /// memory, but the allocator would use it anew.
+  /// Errors  as Slice::export_handle; kInvalidArgument: no block begins there; beyond it.
   Result<IpcHandle> export_handle(std::uint64_t address, Bytes offset = {}, Bytes bytes = {},
                                   const ExportOptions& options = {});
 
   /// Work of `stream`, too, uses the block at `address`. When the block is freed, its memory serves nobody
   /// until the device has come to the end of the work given to `stream` until then. The stream must not be
   /// destroyed before the block is freed, unless release_stream was called. The per-thread default stream:
-  /// the block waits for the legacy default stream, which comes after it. Errors  kInvalidArgument: no block
-  /// begins there. kResourceExhausted and the driver's, as deallocate.
+  /// the block waits for the legacy default stream, which comes after it.
+  /// Errors  kInvalidArgument: no block begins there. kResourceExhausted and the driver's, as deallocate.
   Result<void> record_stream(std::uint64_t address, StreamHandle stream);
 
   /// Forgets `stream`, which is about to be destroyed. What was freed on it serves other streams after its
@@ -98,9 +98,9 @@ class Allocator {
   Result<std::vector<BlockInfo>> snapshot() const;
 
   /// Returns all memory, as the destructor does, but only if no block is in use.
-  /// Errors  kFailedPrecondition: blocks are in use; nothing has changed. kInternal: closed, but the driver
-  ///         has not unmapped everything; the rest is returned when the session ends. kFailedPrecondition:
-  ///         closed, but a graph is being captured, so memory that work may still use stays mapped.
+  /// Errors  kFailedPrecondition: blocks are in use, and nothing has changed. Or it is closed, but a graph
+  ///         is being captured, so memory that work may still use stays mapped. kInternal: closed, but the
+  ///         driver has not unmapped everything. The rest is returned when the session ends.
   Result<void> close();
 
   /// As gpumem_allocator_limit: without a limit of its own, what the device can lend, not the tenant's limit.

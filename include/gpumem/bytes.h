@@ -81,7 +81,8 @@ class Amount {
   std::uint32_t basis_points_;
 };
 
-/// Reads an Amount. Errors  kInvalidArgument: as parse_bytes; more than 100%.
+/// Reads an Amount.
+/// Errors  kInvalidArgument: as parse_bytes; more than 100%.
 inline Result<Amount> parse_amount(std::string_view text);
 
 }  // namespace gpumem

@@ -79,8 +79,8 @@ constexpr bool is_device_accessible() {
 /// An Allocator as a resource of cuda::mr and of RMM: where they take one by value or by reference, as a
 /// cuda::mr::resource_ref, an rmm::device_async_resource_ref, this is one. Copies are the same resource. The
 /// spellings of all their versions are here: with the stream first (cuda::mr::resource), as *_async
-/// (cuda::mr::async_resource), and without a stream, where the memory can be used by any stream at once,
-/// which costs a synchronisation of the legacy default stream, and is given back when its work has been
+/// (cuda::mr::async_resource), and without a stream. Memory without a stream can be used by any stream at
+/// once, which costs a synchronisation of the legacy default stream. It is given back when its work has been
 /// synchronised.
 /// Throws   allocating: out_of_memory, whatever the reason; std::invalid_argument: an alignment over
 ///          kAlignment, or no power of two. Zero bytes are null. Giving back never throws: a mistake is said

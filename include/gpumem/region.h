@@ -37,11 +37,13 @@ Result<std::uint64_t> published(const PublishOptions& options, Call&& call) {
 }  // namespace detail
 
 /// Named memory that another process has published (Slice::publish), mapped into this one
-/// (Session::map_region): for reading, unless it was asked for to be written. It stays mapped when its
-/// publisher removes it, gives it back or ends; when nobody of the publisher's tenant has it any more, it is
+/// (Session::map_region): for reading, unless RegionOptions::writable is set. It stays mapped when its
+/// publisher removes it, gives it back or ends. When nobody of the publisher's tenant has it any more, it is
 /// charged to a session that has mapped it. When the broker asks for the memory, it asks this session, too: a
-/// pressure handler ends the region. Threads  any. Fork     as Slice. The destructor unmaps the memory. The
-/// caller must have synchronised its work on it.
+/// pressure handler ends the region. The destructor unmaps the memory. The caller must have synchronised its
+/// work on it.
+/// Threads  any.
+/// Fork     as Slice.
 class Region : public Import {
  public:
   /// Higher than that of every region that was published before.
@@ -55,10 +57,10 @@ class Region : public Import {
   Result<void> unmap() { return detail::done(gpumem_import_unmap(c_handle())); }
   bool is_mapped() const { return gpumem_import_is_mapped(c_handle()); }
   /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the
-  /// newest. Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has
-  /// another layout or size, or tells no digest of its layout),
-  /// others as Session::map_region. It stays unmapped
-  /// then.
+  /// newest.
+  /// Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has another
+  ///         layout or size, or tells no digest of its layout), others as Session::map_region. It stays
+  ///         unmapped then.
   Result<void> remap(const RemapOptions& options = {}) {
     gpumem_remap_options given = GPUMEM_REMAP_OPTIONS_INIT;
     given.newest = options.newest;

@@ -20,8 +20,8 @@
 #include "gpumem/slice.h"
 #include "gpumem/statistics.h"
 
-// The classes are headers over the functions of gpumem.h, so programs of any compiler and standard library
-// can use them: no type of a standard library passes into libgpumem or out of it.
+// The classes are headers over the functions of gpumem.h: no type of a standard library passes into libgpumem
+// or out of it. So programs of any compiler and standard library can use them.
 
 namespace gpumem {
 
@@ -71,36 +71,37 @@ class Session {
 
   /// Maps the memory that `handle` names. Another session of the same tenant made it (Slice::export_handle).
   /// Errors  kNotFound (expired, used up, given back, or another tenant's; a device that this process does
-  /// not
-  ///         see), kInvalidArgument (no handle of gpumem's), kUnavailable (the memory is being asked back, or
-  ///         the broker is gone), kResourceExhausted (over 1,024 imports, no descriptors, no addresses),
-  ///         kPermissionDenied (the broker could not end this process), kFailedPrecondition,
+  ///         not see), kInvalidArgument (no handle of gpumem's), kUnavailable (the memory is being asked
+  ///         back, or the broker is gone), kResourceExhausted (over 1,024 imports, no descriptors, no
+  ///         addresses), kPermissionDenied (the broker could not end this process), kFailedPrecondition,
   ///         kUnauthenticated.
   Result<Import> import_handle(const IpcHandle& handle);
 
-  /// Maps a region (Slice::publish). Blocks  for `options.wait` at most, until one of the name is published.
+  /// Maps a region (Slice::publish).
+  /// Blocks  for `options.wait` at most, until one of the name is published.
   /// Errors  kNotFound (none for this session's tenant, none newer; a device that this process does not
   ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
   ///         (this session waits for 64), kPermissionDenied (adopts another tenant's), kFailedPrecondition
   ///         (adopts one that is not kept, or that a process has), kInvalidArgument (version and newer_than),
   ///         others as import_handle.
   Result<Region> map_region(const std::string& name, const RegionOptions& options = {});
-  /// Maps the newest region of this session's tenant with this name, or makes this session the one to publish
-  /// it: if there is no such region, and nobody else has reserved the name, the session has a reservation.
-  /// Publishing the name by this session fulfils it. It ends with release_reservation, after its life and
-  /// with the session, too; then one of those who wait for it has the next. A process that publishes the name
-  /// without one is not refused. Blocks  for `options.wait` at most, for what another process has reserved.
+  /// Maps the newest region of this session's tenant with this name. If there is none, and nobody else has
+  /// reserved the name, reserves it: this session is to publish the region, which fulfils the reservation. It
+  /// ends with release_reservation, after its life and with the session, too. Then one of those who wait for
+  /// it has the next. A process that publishes the name without a reservation is not refused.
+  /// Blocks  for `options.wait` at most, for a name that another process has reserved.
   /// Errors  kNotFound (no wait, and another process has reserved it; a device that this process does not
   ///         see), kDeadlineExceeded (waited in vain), kCancelled (by `options.stop`), kResourceExhausted
-  ///         (this session waits for 64, or has reserved 64),
-  ///         others as import_handle.
+  ///         (this session waits for 64, or has reserved 64), others as import_handle.
   Result<std::variant<Region, Reservation>> map_or_reserve(const std::string& name,
                                                            const ReserveOptions& options = {});
-  /// This session does not publish what it has reserved. Errors  kNotFound (it has been published, or the
-  /// reservation has ended), kUnavailable, kUnauthenticated, kFailedPrecondition.
+  /// This session does not publish what it has reserved.
+  /// Errors  kNotFound (it has been published, or the reservation has ended), kUnavailable, kUnauthenticated,
+  ///         kFailedPrecondition.
   Result<void> release_reservation(Reservation reservation);
-  /// Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay. `version`:
-  /// zero for the newest. Errors  kNotFound, kUnavailable, kUnauthenticated, kFailedPrecondition.
+  /// Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay.
+  /// `version`  zero for the newest.
+  /// Errors     kNotFound, kUnavailable, kUnauthenticated, kFailedPrecondition.
   Result<void> remove_region(const std::string& name, std::uint64_t version = 0);
 
   /// Sets the handler that is called when the broker asks for more memory than trimming yields. It replaces
@@ -128,7 +129,8 @@ class Session {
   /// Reserves `bytes` of `device` (a UUID) for the job that this session owns; less, if the job can never
   /// have as much. The bytes are charged to the tenant, and growths of the job's sessions come from them
   /// first. The reservation ends with this session. Others get the unused part of it: for guarantees at once,
-  /// else once the job has not used it for two minutes. Blocks  for `wait` at most.
+  /// else once the job has not used it for two minutes.
+  /// Blocks  for `wait` at most.
   /// Errors  as Slice::grow; kNotFound (no job, no such device); kCancelled (by `stop`).
 #ifdef __cpp_lib_jthread
   Result<void> reserve_for_job(const std::string& device, Bytes bytes, std::chrono::milliseconds wait,
@@ -136,8 +138,8 @@ class Session {
 #else
   Result<void> reserve_for_job(const std::string& device, Bytes bytes, std::chrono::milliseconds wait);
 #endif
-  /// What the job that this session owns has used since it began. Errors  kNotFound (it owns none),
-  /// kUnavailable, kUnauthenticated, kFailedPrecondition.
+  /// What the job that this session owns has used since it began.
+  /// Errors  kNotFound (it owns none), kUnavailable, kUnauthenticated, kFailedPrecondition.
   Result<JobAccount> job_account();
 
   /// Makes one empty call, to check that the broker is there and still knows this session.

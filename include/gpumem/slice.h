@@ -53,8 +53,8 @@ class Slice {
   /// Returns a handle of [base + offset, base + offset + bytes), with which another session of the tenant
   /// maps that memory (Session::import_handle). `bytes`: zero for all that is committed behind `offset`. It
   /// ends when it is used up or expires, and with any of the memory. The device's work on the memory is not
-  /// waited for. Errors  kInvalidArgument (not committed, too long a life), kResourceExhausted (over 128
-  /// extents, over
+  /// waited for.
+  /// Errors  kInvalidArgument (not committed, too long a life), kResourceExhausted (over 128 extents, over
   ///         1,024 handles), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
   ///         kFailedPrecondition (forked, closed).
   Result<IpcHandle> export_handle(Bytes offset = {}, Bytes bytes = {}, const ExportOptions& options = {});
@@ -63,10 +63,10 @@ class Slice {
   /// processes to map (Session::map_region). `bytes`: zero for all that is committed behind `offset`. Returns
   /// its version, higher than that of every region before; earlier ones of the same name stay. The memory
   /// stays charged as it is. The region ends when it is removed or expires, and with any of its memory. The
-  /// device's work on it is not waited for. Errors  kInvalidArgument (not committed, the name, the layout,
-  /// the readers), kResourceExhausted (over 128
-  ///         extents, over 16,384 regions), kNotFound (given back meanwhile), kUnavailable, kUnauthenticated,
-  ///         kFailedPrecondition (forked, closed).
+  /// device's work on it is not waited for.
+  /// Errors  kInvalidArgument (not committed, the name, the layout, the readers), kResourceExhausted (over
+  ///         128 extents, over 16,384 regions), kNotFound (given back meanwhile), kUnavailable,
+  ///         kUnauthenticated, kFailedPrecondition (forked, closed).
   Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
                                 const PublishOptions& options = {});
 
@@ -86,8 +86,8 @@ class Slice {
   /// Declares how much of the slice, from its base, is in use; `gpumem ps` shows it. Returns whether all of
   /// that is committed. Without SliceOptions::trim_on_pressure this is only a figure, and costs nothing. With
   /// it, memory beyond `in_use` may be unmapped at any time. Memory below, committed now or later, stays
-  /// until the program shrinks the slice or lowers the figure. So raise the figure before using more, and
-  /// grow if it returns false:
+  /// until the program shrinks the slice or lowers the figure. Raise the figure before using more, and grow
+  /// if it returns false:
   ///     if (!slice.set_in_use(size)) slice.grow(size);   // [base, base + size) stays
   /// Lower it only after the device's work on the memory beyond is done (synchronised).
   bool set_in_use(Bytes in_use) {

@@ -192,8 +192,8 @@ void DeviceOrder::set_claims(Node& node, const std::optional<Queue::Entry>& sing
 }
 
 // The order of the parts is that of an inner node's children. For the guarantee, the limit and the reach, the
-// parts are one leaf: the oldest request of them all that the guarantee covers is a claim, and an overdue
-// request that only the room of the whole holds back lets no later request pass.
+// parts are one leaf: the oldest request of them all that the guarantee covers is a claim. No later request
+// passes an overdue request that only the room of the whole holds back.
 Candidate DeviceOrder::candidate_of_whole(Node& whole) {
   set_claims_of_whole(whole);
   if (whole.children.empty()) return {};

@@ -91,10 +91,9 @@ class PodClaimAdmin {
   virtual ~PodClaimAdmin() = default;
   /// Puts the amounts of `claim` in force for its pods, durably, in place of what was prepared under its UID;
   /// or changes nothing. `caller`  an administrator, here and below.
-  /// Errors  kNotFound: a device is not lent; kInvalidArgument: pods::check(), or a limit is less than a
-  /// device can lend;
-  ///         kFailedPrecondition: the guarantees exceed what there is, and by how much; it cannot be
-  ///         stored.
+  /// Errors  kNotFound: a device is not lent. kInvalidArgument: pods::check(), or a limit is less than a
+  ///         device can lend. kFailedPrecondition: the guarantees exceed what there is, and by how much; it
+  ///         cannot be stored.
   virtual void prepare(PodClaim claim, Caller caller, std::function<void(Result<void>)> answer) = 0;
   /// Takes the amounts away, durably: what the pods still hold of them is a debt, as of a limit that was
   /// lowered. Nothing, if there is no such claim. Errors  kInvalidArgument: no UID; kFailedPrecondition: it

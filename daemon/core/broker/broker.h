@@ -142,10 +142,11 @@ class Broker {
   /// Gives the extents of a range of the slice's memory out by fabric handles: any process that gets one may
   /// map its extent, and keep it, without the broker's knowledge. They are charged to the session's tenant
   /// until the driver proves them free. Nobody is asked for them; what one tenant gives out so is within its
-  /// guarantee. Only leases that the range touches are given out. Errors  kNotFound, kInvalidArgument (as
-  /// export_handle(); a life or uses: nobody can take such a handle back); kFailedPrecondition (none on this
-  /// device; imported by an IPC handle); kPermissionDenied (not allowed to this tenant); kResourceExhausted
-  /// (beyond its guarantee); kUnavailable (the memory is asked back).
+  /// guarantee. Only leases that the range touches are given out.
+  /// Errors  kNotFound, kInvalidArgument (as export_handle(); a life or uses: nobody can take such a handle
+  ///         back), kFailedPrecondition (none on this device; imported by an IPC handle), kPermissionDenied
+  ///         (not allowed to this tenant), kResourceExhausted (beyond its guarantee), kUnavailable (the
+  ///         memory is asked back).
   Result<std::vector<FabricPart>> export_fabric(SessionId session, const ExportHandle& request,
                                                 const FabricHandleOf& handle_of, TimePoint now);
   /// Nobody can redeem the handle from now on. What it was redeemed for stays.
@@ -169,11 +170,11 @@ class Broker {
   /// Undoes a mapping, as if it had not been requested.
   void take_back(SessionId session, const MappedRegion& mapped, TimePoint now);
   /// As map_region(); if there is no such region, waits for one to be published. Answered by one AnswerMap
-  /// effect, unless it is cancelled or the session ends. If the request reserves, the first who asks is told
-  /// so, and the others wait: for the region, or until that reservation has ended without it, when one of
-  /// them is told. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain), kResourceExhausted
-  /// (the session waits for too many, or has reserved too many), kInvalidArgument (waits for a certain
-  /// version).
+  /// effect, unless it is cancelled or the session ends. If the request reserves, the first session that asks
+  /// is given the reservation. The others wait for the region. If the reservation ends without it, one of
+  /// them is given the next. `id`  as of grow(). Errors  too: kDeadlineExceeded (waited in vain),
+  /// kResourceExhausted (the session waits for too many, or has reserved too many), kInvalidArgument (waits
+  /// for a certain version).
   void map_or_wait(RequestId id, SessionId session, const MapRegion& request, TimePoint now);
   /// Until when a request for a region waits; nothing: it does not.
   std::optional<TimePoint> region_due(RequestId id) const { return sharer_.due(id); }

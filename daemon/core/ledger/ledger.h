@@ -44,12 +44,12 @@ struct GrantTerms {
 /// are charged; docs/arbiter.md has the figures of a node, by the names used here.
 ///
 /// Invariants, after every call:
-///  - on every device, the sum of all leases is at most the pool;
-///  - no grant takes a tenant, or one above it, past its limit (a lowered limit, or charges outside the pool,
-///  can leave it over its limit);
-///  - charges outside the pool count above the tenant only up to the tenant's own limit;
-///  - no grant takes memory that unmet guarantees need, unless the device lends it;
-///  - a leaf with a reservation is charged at least its bytes: what is not on loan is charged as reserved.
+///  - On every device, the sum of all leases is at most the pool.
+///  - No grant takes a tenant, or one above it, past its limit. A lowered limit, or charges outside the pool,
+///    can leave it over its limit.
+///  - Charges outside the pool count above the tenant only up to the tenant's own limit.
+///  - No grant takes memory that unmet guarantees need, unless the device lends it.
+///  - A leaf with a reservation is charged at least its bytes: the part not on loan is charged as reserved.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
 class Ledger {
  public:

@@ -21,9 +21,9 @@ Result<void> check_range(Bytes offset, Bytes bytes, Bytes there);
 /// Slices and the leases in them: offered, accepted, shared, given back, proved free.
 ///
 /// Invariants
-///  - every lease is charged to its session's tenant, in the ledger, in exactly one state;
-///  - an extent that was lent never comes back into a pool;
-///  - a lease that its session lets go of passes to a session that has imported it. Without such a session it
+///  - Every lease is charged to its session's tenant, in the ledger, in exactly one state.
+///  - An extent that was lent never comes back into a pool.
+///  - A lease that its session lets go of passes to a session that has imported it. Without such a session it
 ///    passes to a detached session if a kept region stands for it, and else is freed.
 class Leases {
  public:

@@ -31,7 +31,7 @@ struct Audience {
 };
 
 /// The regions by audience. The result of a search for some audiences, and its duration, do not depend on
-/// regions of other audiences: neither a listing nor a request for one region reveals anything of them.
+/// regions of other audiences. So neither a listing nor a request for one region reveals anything of them.
 /// docs/trust-boundary.md says what this protects.
 class RegionAudiences {
  public:

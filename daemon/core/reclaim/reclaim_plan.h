@@ -81,7 +81,7 @@ ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 SiblingTargets plan_siblings(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,
                              const Coming& coming, const ReclaimPlan& plan);
 
-/// Spreads the use of `debtor` beyond its limit: declared memory is asked of the tenants that declared it,
+/// Spreads the use of `debtor` beyond its limit. Declared memory is asked of the tenants that declared it,
 /// the rest of the tenants below the debtor, in the order that holds for requests.
 ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                          const ReclaimFacts& facts);

@@ -125,7 +125,7 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
 
 // Terminates importers of the holder's memory, which were asked together with it: the memory comes back only
 // when they let go, too. An importer of another tenant is terminated only if the rest is less than `needed`.
-// It is spared if it says that it has let go, since that may be true; if it is not, the importer is charged
+// It is spared if it says that it has let go, since that may be true. If it is false, the importer is charged
 // for the memory once the holder is gone.
 void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes needed, ReclaimCause cause,
                             TimePoint now) {

@@ -46,9 +46,9 @@ const std::vector<SessionId>& Reclaimer::givers_of(TenantId tenant, DeviceIndex 
   return found->second;
 }
 
-// The sessions that can give for the tenant's request, with the most that each can give, in the order in
-// which they are asked: those of its job if the job's own limit holds it back, else all of its tenant. Empty
-// if all together have less than the target.
+// The sessions that can give for the tenant's request, in the order in which they are asked, with the most
+// that each can give. If the job's own limit holds the request back, they are the job's, else the tenant's.
+// Empty if all together have less than the target.
 std::vector<std::pair<Bytes, SessionId>> Reclaimer::siblings_of(TenantId leaf, DeviceIndex device,
                                                                 const SiblingTarget& target,
                                                                 Givers& givers) const {

@@ -8,9 +8,9 @@
 
 namespace gpumem::core {
 
-/// Takes reserved memory that is not on loan from jobs for others who wait: for debts and for claims at once,
-/// for the line once the reservation has not been used for a while (Policy::reserve_idle). Nobody is asked
-/// for it, and nobody loses what is on loan. Memory that the driver does not give cannot be reserved.
+/// Takes reserved memory that is not on loan from jobs for others who wait. Debts and claims get it at once,
+/// the line once the reservation has not been used for a while (Policy::reserve_idle). Nobody is asked for
+/// it, and nobody loses memory on loan. Memory that the driver does not give cannot be reserved.
 class Reservations {
  public:
   /// Both outlive it.

@@ -75,7 +75,7 @@ class Handles {
 
 /// The users of memory that is lent to another session. Each import covers the leases of one handle.
 ///
-/// A session that has let go stays known with the lease: if the driver does not prove the lease free, that
+/// A session that has let go stays known with the lease. If the driver does not prove the lease free, that
 /// session is as likely as the holder to be the one that keeps it.
 class Imports {
  public:

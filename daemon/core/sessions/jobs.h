@@ -19,8 +19,8 @@ class Jobs {
   Result<JobBegun> begin(Session& owner, const BeginJob& request, TimePoint now);
   /// The job that the session owns. Null: none.
   CommandJob* owned_by(SessionId session);
-  /// The job of that number, if the peer may join it: its user has made it, below the tenant, and the broker
-  /// can end the peer or could not end the owner either. Null: there is none.
+  /// The job of that number, below the tenant, that the peer's user has made. The peer may not join if the
+  /// broker can end the owner and not the peer. Null: there is none that it may join.
   const CommandJob* find(CommandJobId id, TenantId tenant, const Peer& peer) const;
   JobAccount account(const CommandJob& job) const;
   /// The owner is gone: the job's reservation ends, and the job with its last session.

@@ -9,8 +9,8 @@
 
 namespace gpumem::core {
 
-/// Decisions of the core that are not handed over yet: effects for the host, events for subscribers, the
-/// sessions whose figures have changed, and the changes that the journal must store.
+/// Decisions of the core that are not handed over yet: effects for the host, events for subscribers, sessions
+/// with changed figures, and changes that the journal must store.
 class Outbox {
  public:
   template <class E>

@@ -48,9 +48,9 @@ struct Slice {
 
 /// What a session is asked to give back of a device.
 struct ReclaimRequest {
-  /// Debt that remains of a reclaim request that ended another way: the session said that it has nothing to
-  /// give, or gave back memory that is not proved free, or broke its lane. The debt lasts as long as a claim
-  /// waits that is not younger than `newest`.
+  /// Debt that remains of a reclaim request after the session said that it has nothing to give, gave back
+  /// memory that is not proved free, or broke its lane. The debt lasts as long as a claim waits that is not
+  /// younger than `newest`.
   struct Liability {
     TimePoint due;
     RequestId newest;
@@ -106,7 +106,7 @@ struct Session {
                              boost::intrusive::constant_time_size<false>>;
 
   SessionId id;
-  TenantId tenant;   ///< of its user
+  TenantId tenant;   ///< the tenant of its user
   TenantId leaf;     ///< that is charged for what it is lent: its tenant, or one below that (Tenants)
   CommandJobId job;  ///< the job of `leaf`; none: it is in no job
   std::string tenant_name;

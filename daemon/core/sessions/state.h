@@ -15,14 +15,14 @@
 
 namespace gpumem::core {
 
-/// What all parts of the core work on: the policy, who there is, what is charged, what waits, and what has
-/// been decided. It decides nothing itself.
+/// The state that all parts of the core work on: policy, tenants, sessions, charges, waiting requests and
+/// decisions that are not handed over yet. Decides nothing itself.
 struct State {
   explicit State(Policy policy_in_force);
 
   /// Errors  kUnauthenticated: there is no such session, or it has ended.
   Result<Session*> live(SessionId id);
-  /// The same, if anything new is lent. Errors  too: kUnavailable (the broker is stopping, or lends nothing).
+  /// As live(). Errors  too: kUnavailable (the broker is stopping, or lends nothing new).
   Result<Session*> borrower(SessionId id);
   /// The session is known.
   Session& session(SessionId id) { return *sessions.at(id); }
@@ -45,7 +45,7 @@ struct State {
   /// Bytes of the pool that the driver does not give, although they are needed.
   Bytes missing(DeviceIndex device) const { return ledger.missing(device).minus(not_asked_for[device]); }
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
-  /// What the tenant is charged, and nobody is asked for, has changed by one process's part.
+  /// The charge of the tenant that nobody is asked for has changed: one process's part was `before`.
   void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);
   void note_bytes(Event::Kind kind, const Session& one, DeviceIndex device, Bytes bytes, TimePoint now) {
     outbox.note_bytes(kind, one, device, bytes, now);

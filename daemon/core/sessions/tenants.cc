@@ -8,7 +8,7 @@
 namespace gpumem::core {
 namespace {
 
-// What a tenant has that no rule covers any more: no growth.
+// The quotas of a tenant that no rule covers any more: no growth.
 Quotas nothing(const Policy& policy) { return Quotas(policy.devices.size()); }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace gpumem::core {
 
-/// Who there is: the tree of tenants by name, and which sessions belong to which. Their quotas and their
-/// place in the tree are in the ledger.
+/// The tree of tenants by name, and the sessions of each. Their quotas and their place in the tree are in the
+/// ledger.
 ///
 /// A tenant is a leaf of the tree until it has a job. Then there are leaves below it: one for each job, and
 /// one for the rest of its sessions, for charges outside the pool, and for processes that are no clients.
@@ -21,7 +21,7 @@ namespace gpumem::core {
 /// Invariant  a tenant is configured, or has sessions, or is charged; each is in the ledger exactly once.
 class Tenants {
  public:
-  /// What each tenant is to have, by name.
+  /// The rule of each tenant, by name.
   using Rules = std::map<std::string, TenantRule>;
 
   explicit Tenants(Ledger& ledger) : ledger_(ledger) {}
@@ -50,7 +50,7 @@ class Tenants {
   Rules rules_under(const Policy& policy, const Rules& members) const;
   /// Errors  kFailedPrecondition: one of `members` would become the parent of others.
   static Result<void> check_parents(const Rules& rules, const Rules& members);
-  /// Those whose quotas will be others than now.
+  /// The tenants whose quotas `rules` change.
   std::vector<std::string> changed_under(const Rules& rules) const;
   /// Makes and changes tenants; those without a rule stay until retire_all().
   void put_in_force(const Rules& rules, const std::vector<TenantRule>& configured);

@@ -2,7 +2,7 @@
 
 #include "daemon/core/sessions/unmanaged.h"
 
-// What the driver says of a device, held against the ledger. The rule of whose memory a figure is:
+// Holds the driver's figures of a device against the ledger. The rule of whose memory a figure is:
 // reconcile.h.
 
 namespace gpumem::core {
@@ -77,7 +77,7 @@ void Unmanaged::Look::run() {
   for (std::size_t i = 0; i < seen_.processes.size(); ++i) see(seen_.processes[i], own[i]);
   for (auto& [pid, client] : clients_) {
     if (client.listed) continue;
-    // It holds nothing now. Its context may come at any time.
+    // The client holds nothing now. Its context may come at any time.
     const bool begun = std::ranges::any_of(client.sessions, [&](Session* session) {
       const auto known = session->outside.find(seen_.device);
       return known != session->outside.end() && known->second.begun && known->second.room.is_zero();
@@ -141,7 +141,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
   if (process.pid > 0 && !process.used.is_zero() && !has_just_left(process)) see_foreign_process(process);
 }
 
-// What was declared beyond what limits have room for is charged, and yet it was taken past the broker.
+// Declared memory that limits have no room for is charged, and yet counts as taken past the broker.
 void Unmanaged::Look::see_client(const Process& process, Client& client, Bytes own) {
   contexts_ += std::min(own, rules().allowance);
   const Bytes besides = own.minus(client.declared);
@@ -224,7 +224,7 @@ void Unmanaged::Look::charge_foreign_process(ForeignProcess& foreign, TenantId t
   if (before && before != tenant) state_.tenants.retire(state_.tenants.leaf_of(before));
 }
 
-// Those that are gone, that became clients, or whose pid another process has now.
+// Drops processes that are gone, that became clients, or whose pid another process has now.
 void Unmanaged::Look::drop_foreign_processes() {
   for (auto& [pid, foreign] : device_.foreign_processes) charge_foreign_process(foreign, {}, {});
   device_.foreign_processes = std::move(foreign_processes_);
@@ -232,8 +232,8 @@ void Unmanaged::Look::drop_foreign_processes() {
 
 void Unmanaged::Look::pursue(const Suspect& suspect) {
   const Process& process = suspect.process;
-  // It must last: a single look may catch what is just on its way. What is older than the broker may hold
-  // leases of an earlier one. What is the machine's own, such as a display, is not ours to end.
+  // A single look may catch memory that is just on its way. A process that is older than the broker may hold
+  // leases of an earlier one. A process of the machine, such as a display, is not ours to end.
   const bool is_sure =
       suspect.watch.lasting && process.started != 0 && process.started > seen_.broker_started;
   const bool is_the_machines = process.uid == 0 && process.pod.empty() && !suspect.session;

@@ -8,8 +8,8 @@
 
 namespace gpumem::core {
 
-/// Memory that was taken past the broker: what the driver says of a device, held against the ledger; who is
-/// charged for it, and who is ended for it where the policy says so.
+/// Memory that was taken past the broker. Holds the driver's figures of a device against the ledger, charges
+/// the difference, and ends processes for it where the policy says so.
 class Unmanaged {
  public:
   /// Both outlive it.

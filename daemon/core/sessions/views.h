@@ -10,7 +10,7 @@
 
 namespace gpumem::core {
 
-// What can be seen of the broker: copies, for listings.
+// Copies of the broker's state, for listings.
 
 /// What the extent of a lease is to its tenant.
 struct LeaseStanding {
@@ -41,8 +41,8 @@ struct DeviceView {
 /// What a tenant has published.
 struct RegionTotal {
   std::size_t count = 0;
-  Bytes bytes;   ///< those that several regions have in common count in each
-  Bytes kept{};  ///< of those: of regions that outlive their processes
+  Bytes bytes;   ///< memory that several regions have in common counts in each
+  Bytes kept{};  ///< the part of regions that outlive their processes
   std::size_t kept_count = 0;
 };
 
@@ -112,7 +112,7 @@ struct Reconciliation {
     std::int64_t pid = 0;
     std::uint32_t uid = 0;
     std::string command;
-    std::string tenant;  ///< who is charged; empty: nobody
+    std::string tenant;  ///< the tenant that is charged; empty: none
     Bytes bytes;
   };
   std::optional<TimePoint> seen;
@@ -142,7 +142,7 @@ struct SharedView {
   DeviceIndex device = 0;
   Bytes charged;   ///< that it has inherited by imports, or that is on its way back
   Bytes imported;  ///< of others' memory, which is charged to them
-  Bytes fabric;    ///< of its own, its slices' included: given out by fabric handles
+  Bytes fabric;    ///< its own memory, its slices' included, that was given out by fabric handles
   Bytes declared;  ///< charged besides: memory past the broker, as it says
 };
 

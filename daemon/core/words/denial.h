@@ -16,7 +16,7 @@ struct Denial {
     kSliceLimit = 1,   ///< the slice would pass its own limit
     kTenantLimit = 2,  ///< the tenant, or one above it, would pass its limit
     kPoolSize = 3,     ///< more than the pool holds besides what is promised to others
-    kNoMemory = 4,     ///< others hold it, or it is kept for guarantees
+    kNoMemory = 4,     ///< the memory is held by others, or kept for guarantees
     kDebt = 5,         ///< the tenant, or one above it, uses more than its limit
     kTurn = 6,         ///< there is memory, but others are first
   };
@@ -24,7 +24,7 @@ struct Denial {
   enum class Limit : std::uint8_t {
     kTenants = 0,  ///< the limit of `limiting_tenant`
     kJobs = 1,     ///< the limit of the job `limiting_tenant`
-    kReserve = 2,  ///< what all jobs of the tenant may have reserved (Quota::reserve)
+    kReserve = 2,  ///< the most that the tenant's jobs may have reserved together (Quota::reserve)
   };
   struct Holder {
     SessionId session;  ///< none: a tenant as a whole

@@ -161,9 +161,9 @@ struct TenantMatch {
 };
 
 /// The tenant of `peer`. In a pod: the tenant that was prepared for the pod, else one of the others, if those
-/// may be pods. Outside pods: the tenant of the user, else of the owner (Peer::owner), else of one of the
-/// groups (of the owner, if there is one; the primary first), else one of the others. Errors
-/// kPermissionDenied: no rule covers the peer.
+/// may be pods. Outside pods: the tenant of the user, else of the owner (Peer::owner), else of a group, else
+/// one of the others. The groups are the owner's if there is one, the primary first.
+/// Errors  kPermissionDenied: no rule covers the peer.
 Result<TenantMatch> tenant_of(const Policy& policy, const Peer& peer);
 
 /// Whether any memory is guaranteed to the tenant, or to one above it.

@@ -135,8 +135,8 @@ struct Publish {
 };
 
 /// How a region is mapped.
-/// kOwner    a kept region that no process has lives with the session from now on.
-/// kWriter   the session, of the region's own tenant, will write to it.
+/// kOwner    A kept region that no process has lives with the session from now on.
+/// kWriter   The session, of the region's own tenant, will write to it.
 enum class MapAs : std::uint64_t { kReader, kOwner, kWriter };
 
 struct MapRegion {

@@ -15,8 +15,8 @@
 
 namespace gpumem::core {
 
-/// An IPC handle as it goes from hand to hand. Whoever has it is entitled, if of the holder's tenant: it has
-/// to be unguessable.
+/// An IPC handle as it goes from hand to hand. It entitles any session of the holder's tenant that has it, so
+/// it has to be unguessable.
 using HandleBytes = std::array<char, 64>;
 /// A hash of what says what is in a region. The broker does not compute it, it only passes it on.
 using LayoutDigest = std::array<char, 32>;
@@ -54,7 +54,7 @@ inline constexpr Bytes kUnlimited{std::numeric_limits<std::uint64_t>::max()};
 struct Quota {
   Bytes guarantee;
   Bytes limit;
-  std::uint32_t weight = kDefaultWeight;      ///< of its share in what is not promised; 1 to kMaxWeight
+  std::uint32_t weight = kDefaultWeight;      ///< in the split of unpromised memory; 1 to kMaxWeight
   std::uint32_t priority = kDefaultPriority;  ///< 0 to kMaxPriority; bursts of the higher go first
   Bytes reserve = kUnlimited;                 ///< the most that its jobs may have reserved, all together
   auto operator<=>(const Quota&) const = default;
@@ -65,7 +65,6 @@ struct Quota {
   }
 };
 
-/// Who is at the other end of a lane, as the kernel tells.
 /// The user that answers for a process of its containers.
 struct Owner {
   std::uint32_t uid = 0;
@@ -73,6 +72,7 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
+/// The process at the other end of a connection, as the kernel tells.
 struct Peer {
   std::int64_t pid = 0;  ///< 0: unknown, it lives in another PID namespace
   std::uint32_t uid = 0;

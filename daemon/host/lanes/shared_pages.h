@@ -33,8 +33,8 @@ class SharedPages {
   UniqueFd client_file_;
 };
 
-/// Wakes a client whose page asks for memory back: a pipe whose writing end is the broker's alone. (An
-/// eventfd would be one open file for both: its reader could make the writer block.)
+/// Wakes a client whose page asks for memory back: a pipe whose writing end is the broker's alone. An eventfd
+/// would be one open file for both, and its reader could make the writer block.
 class Doorbell {
  public:
   /// Errors  kResourceExhausted: no descriptor left.

@@ -14,9 +14,9 @@
 
 namespace gpumem::host {
 
-/// Passes bytes between a client's stream socket and the broker's own, and nothing but bytes: a client that
-/// sends descriptors is cut off before they are received, and one that asks for too much (Http2Guard) before
-/// gRPC is told.
+/// Passes bytes between a client's stream socket and the broker's own, and nothing but bytes. A client that
+/// sends descriptors is cut off before they are received. A client that asks for too much (Http2Guard) is cut
+/// off before gRPC is told.
 /// Threads  the loop's.
 class Relay : public std::enable_shared_from_this<Relay> {
  public:
