@@ -39,6 +39,16 @@ TEST_F(Tenants, HaveTheirGuaranteeWhileAnotherBursts) {
   EXPECT_TRUE(failed_with(ann->grow("a", mebibytes(66)), "RESOURCE_EXHAUSTED")) << "nothing is left";
 }
 
+TEST_F(Tenants, AreFoundByTheNamesOfTheirUsers) {
+  ClientProcess bin(broker_.folder(), {.user = test_user(2)});  // Debian's uid of `bin`, a member of the team
+  ASSERT_EQ(bin.connect()["tenant"], "team");
+  const Outcome why = run({.program = cli_program(),
+                           .arguments = {"why", "bin"},
+                           .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                           .user = {}});
+  EXPECT_NE(why.output.find("team"), std::string::npos) << why.output;
+}
+
 TEST_F(Tenants, NeverPassTheirLimitEvenWhereAllIsFree) {
   auto ann = client({}, kAnn);
   const Json answer = ann->grow("a", mebibytes(130));

@@ -86,8 +86,15 @@ Layout layout_for(const Monitor& monitor, bool is_long) {
 }
 
 std::string find_tenant(const Monitor& monitor, const std::string& text) {
-  const bool is_tenant = text.empty() || unknown_tenants(monitor, {text}).empty();
-  return is_tenant ? text : tenant_of_user(text);
+  if (text.empty() || unknown_tenants(monitor, {text}).empty()) return text;
+  const auto user = find_user(text);
+  const std::string own = tenant_of_user(text);
+  if (!user || own == text || unknown_tenants(monitor, {own}).empty()) return own;
+  const auto sessions = monitor.sessions();
+  if (!sessions) return own;
+  for (const v1::SessionInfo& session : sessions->sessions())
+    if (session.uid() == *user) return session.tenant();
+  return own;
 }
 
 std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text) {

@@ -33,8 +33,8 @@ struct Style {
 Layout layout_for(const v1::GetStatusResponse& status, bool is_long);
 Layout layout_for(const Monitor& monitor, bool is_long);
 
-/// The tenant that `text` names: a tenant as it is, or the name of a user without a tenant, who is `uid:N`.
-/// Anything else as it is.
+/// The tenant that `text` names: a tenant as it is; of a user's name, the tenant of the user's sessions, or
+/// `uid:N`. Anything else as it is.
 std::string find_tenant(const Monitor& monitor, const std::string& text);
 /// As find_tenant(), of the broker of the folder; `text` as it is if that does not answer.
 std::string find_tenant(const std::filesystem::path& runtime_folder, const std::string& text);
