@@ -2,6 +2,13 @@
 // session's.
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
@@ -23,8 +30,8 @@ std::string name_of(const testing::TestParamInfo<Frame>& info) {
   return "";
 }
 
-struct ManySessions : BrokerTest, testing::WithParamInterface<Frame> {
-  ManySessions()
+struct Sessions : BrokerTest {
+  Sessions()
       : BrokerTest({.config = shared("[[tenant]]\nname = \"ann\"\nuser = 10001\nguarantee = \"64MiB\"\n")}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
@@ -41,12 +48,6 @@ struct ManySessions : BrokerTest, testing::WithParamInterface<Frame> {
     lane.descriptors().clear();
     return lane;
   }
-  void send_one(FrameLane& lane, std::uint64_t slice) {
-    switch (GetParam()) {
-      case Frame::kDeniedGrowth: lane.send(lane.growth(slice, kPool)); return;
-      case Frame::kCharge: lane.send(lane::Charge{0, mebibytes(1).count}); return;
-    }
-  }
   /// Takes the answers that lie in the sockets. Returns how many there were.
   static std::size_t answers(std::vector<FrameLane>& lanes) {
     std::size_t count = 0;
@@ -55,6 +56,15 @@ struct ManySessions : BrokerTest, testing::WithParamInterface<Frame> {
       while (::recv(lane.raw().socket(), packet, sizeof packet, MSG_DONTWAIT) > 0) ++count;
     }
     return count;
+  }
+};
+
+struct ManySessions : Sessions, testing::WithParamInterface<Frame> {
+  void send_one(FrameLane& lane, std::uint64_t slice) {
+    switch (GetParam()) {
+      case Frame::kDeniedGrowth: lane.send(lane.growth(slice, kPool)); return;
+      case Frame::kCharge: lane.send(lane::Charge{0, mebibytes(1).count}); return;
+    }
   }
 };
 
@@ -72,6 +82,61 @@ TEST_P(ManySessions, DelayAnotherUserByNoMoreThanTheirUsersTurns) {
   FrameLane ann = session(10'001);
   EXPECT_TRUE(ann.grow(ann.open_slice(), mebibytes(64)).is(lane::Kind::kGranted));
   EXPECT_LT(answers(lanes), kSessions * kFrames / 2) << before << " before";
+}
+
+/// 2,000 sessions of one user, each of which asks in vain once a second. The broker's processor time, and how
+/// long another user's pings take, with a claim of that user waiting meanwhile or without.
+struct LongDenials : Sessions {
+  static constexpr std::size_t kAskers = 2000;
+  static constexpr int kRounds = 100;  // of a second
+  static constexpr int kSeconds = 10;
+
+  std::chrono::duration<double> processor_time() const {
+    clockid_t clock{};
+    EXPECT_EQ(::clock_getcpuclockid(broker_.pid(), &clock), 0);
+    timespec used{};
+    EXPECT_EQ(::clock_gettime(clock, &used), 0);
+    return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+  }
+  void ask_in_vain(const std::string& name, FrameLane& pinger) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> pings;
+    const auto used = processor_time();
+    const auto began = Clock::now();
+    std::size_t denied = 0;
+    for (int round = 0; round < kRounds * kSeconds; ++round) {
+      for (std::size_t i = round % kRounds; i < kAskers; i += kRounds)
+        lanes_[i].send(lanes_[i].growth(slices_[i], mebibytes(64)));
+      const auto asked = Clock::now();
+      EXPECT_TRUE(pinger.ask(lane::Ping{}).is(lane::Kind::kDone));
+      pings.push_back(std::chrono::duration<double, std::micro>(Clock::now() - asked).count());
+      denied += answers(lanes_);
+      std::this_thread::sleep_until(began + (round + 1) * std::chrono::seconds(1) / kRounds);
+    }
+    const std::chrono::duration<double> took = Clock::now() - began;
+    std::nth_element(pings.begin(), pings.begin() + pings.size() / 2, pings.end());
+    RecordProperty(name + "_denials_a_second", std::to_string(denied / took.count()));
+    RecordProperty(name + "_core", std::to_string((processor_time() - used) / took));
+    RecordProperty(name + "_ping_median_us", std::to_string(pings[pings.size() / 2]));
+    EXPECT_GT(denied, 0u);
+  }
+
+  std::vector<FrameLane> lanes_;
+  std::vector<std::uint64_t> slices_;
+};
+
+TEST_F(LongDenials, OfTwoThousandSessionsOnceASecond) {
+  const auto holder = client_with(kPool - mebibytes(4), kCat);
+  for (std::size_t i = 0; i < kAskers; ++i) {
+    lanes_.push_back(session(10'002));
+    slices_.push_back(lanes_.back().open_slice());
+  }
+  FrameLane pinger = session(10'001);
+  ask_in_vain("idle", pinger);
+  FrameLane waiter = session(10'001);
+  waiter.send(waiter.growth(waiter.open_slice(), mebibytes(64), std::chrono::minutes(5)));
+  await_waiters(1);
+  ask_in_vain("claim", pinger);
 }
 
 INSTANTIATE_TEST_SUITE_P(Frames, ManySessions, testing::Values(Frame::kDeniedGrowth, Frame::kCharge),

@@ -426,7 +426,6 @@ void Broker::tick(TimePoint now) {
   unmanaged_.tick(now);
   serve(now);
   sharer_.refuse_expired(now);
-  usage_.tick(now);
 }
 
 std::optional<TimePoint> Broker::next_deadline() const {
@@ -434,7 +433,7 @@ std::optional<TimePoint> Broker::next_deadline() const {
   for (const auto one :
        {state_.arbiter.next_deadline(), contexts_.next_deadline(), elastic_.next_deadline(),
         reclaimer_.next_deadline(), unmanaged_.next_deadline(), reservations_.next_deadline(),
-        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline(), usage_.next_deadline()}) {
+        leases_.next_deadline(), regions_.next_expiry(), sharer_.next_deadline()}) {
     if (one && (!next || *one < *next)) next = one;
   }
   return next;

@@ -113,31 +113,9 @@ void UsageMeters::set_levels(Accounts::value_type& account, DeviceIndex device, 
   if (meter->levels == levels) return;
   advance(*meter, now);
   meter->levels = levels;
-  if (!meter->recorded || now - meter->recorded->until >= kRecordInterval)
-    return record(account.first, device, *meter, now);
-  if (std::exchange(meter->changed, true)) return;
-  changed_.emplace_back(account.first, device);
-  const TimePoint due = meter->recorded->until + kRecordInterval;
-  if (!due_ || due < *due_) due_ = due;
-}
-
-void UsageMeters::tick(TimePoint now) {
-  if (!due_ || *due_ > now) return;
-  due_.reset();
-  for (const auto& [name, device] : std::exchange(changed_, {})) {
-    const auto found = accounts_.find(name);
-    if (found == accounts_.end()) continue;
-    Meter& meter = *found->second.meters[device];
-    if (!meter.changed) continue;
-    advance(meter, now);
-    record(name, device, meter, now);
-  }
-}
-
-void UsageMeters::record(const std::string& name, DeviceIndex device, Meter& meter, TimePoint now) {
-  meter.changed = false;
-  meter.recorded = Checkpoint::Account{name, device, meter.began, now, meter.sums};
-  state_.outbox.record(*meter.recorded);
+  if (meter->recorded && now - meter->recorded->until < kRecordInterval) return;
+  meter->recorded = Checkpoint::Account{account.first, device, meter->began, now, meter->sums};
+  state_.outbox.record(*meter->recorded);
 }
 
 // ---- After another broker ----

@@ -14,8 +14,8 @@ namespace gpumem::core {
 /// Counts how much memory each tenant uses, and for how long: what a tenant has, with those below it, and
 /// what it waits for itself. Accounts go by name, and stay when their tenant is gone, the latest of them.
 ///
-/// An account is written down when its amounts change, at most once a second. As long as they stay the same,
-/// the next broker goes on counting from there, so that it loses a second at most.
+/// An account is written down when its amounts change, at most once a second. The next broker goes on
+/// counting from there, with the amounts that it finds: it misses a second of a change at most.
 class UsageMeters {
  public:
   static constexpr Duration kRecordInterval = std::chrono::seconds(1);
@@ -26,9 +26,6 @@ class UsageMeters {
   /// Takes over what the last event has changed. To be called at the end of each event; takes time by the
   /// number of changed accounts.
   void sync(TimePoint now);
-  /// Writes down what has changed since it was written down last.
-  void tick(TimePoint now);
-  std::optional<TimePoint> next_deadline() const { return due_; }
 
   /// After another broker, once its leases are restored: what they are charged counts from when the account
   /// was written down. `devices`  by the checkpoint's places; none: not lent any more.
@@ -47,7 +44,6 @@ class UsageMeters {
     TimePoint since{};  ///< `sums` are up to here
     TimePoint began{};
     std::optional<Checkpoint::Account> recorded;
-    bool changed = false;  ///< since it was recorded
   };
   struct Account {
     TenantId tenant;                           ///< none: gone, or all of the device
@@ -61,7 +57,6 @@ class UsageMeters {
   void renew(TenantId tenant, DeviceIndex device, TimePoint now);
   void close(TenantId tenant, DeviceIndex device, TimePoint now);
   void set_levels(Accounts::value_type& account, DeviceIndex device, const UseLevels& levels, TimePoint now);
-  void record(const std::string& name, DeviceIndex device, Meter& meter, TimePoint now);
   Accounts::value_type& account_of(TenantId tenant);
   void leave(Accounts::value_type& account);
   UseLevels levels_of(TenantId tenant, DeviceIndex device) const;
@@ -75,8 +70,6 @@ class UsageMeters {
   /// What requests of a leaf wait for, and the tenant for which that counts.
   std::map<std::pair<TenantId, DeviceIndex>, std::pair<TenantId, Bytes>> waiting_;
   std::map<std::pair<TenantId, DeviceIndex>, Bytes> waiting_of_;  ///< by tenant; no tenant: in all
-  std::vector<std::pair<std::string, DeviceIndex>> changed_;      ///< to be recorded
-  std::optional<TimePoint> due_;                                  ///< of `changed_`
   Ledger::Changes touched_;                                       ///< a buffer for sync()
 };
 

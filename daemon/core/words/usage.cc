@@ -19,8 +19,8 @@ void ByteTime::add(Bytes bytes, Duration time) {
 }
 
 double ByteTime::byte_seconds() const {
-  constexpr double kNanosecond = 1e-9;
-  return (std::ldexp(static_cast<double>(high_), kHalf) + static_cast<double>(low_)) * kNanosecond;
+  constexpr double kNanoseconds = 1e9;
+  return (std::ldexp(static_cast<double>(high_), kHalf) + static_cast<double>(low_)) / kNanoseconds;
 }
 
 }  // namespace gpumem::core

@@ -61,8 +61,8 @@ TEST_F(ArbiterTest, LetsNoRequestThatIsOnlyPartlyGuaranteedOvertake) {
 
 // The reclaimer plans anew when the revision is another: that takes time by the number of sessions.
 TEST_F(ArbiterTest, HasTheSameRevisionAfterARequestThatCameAndWentAlone) {
-  ledger.reserve(bob, 0, {100});
-  ask(ann, 30);
+  ledger.reserve(bob, 0, {70});
+  ask(ann, 40);
   EXPECT_EQ(admitted(), Ids{});
   const auto before = arbiter.revision(0);
   std::set<std::uint64_t> with;

@@ -119,7 +119,7 @@ std::set<std::string> words_of(const std::string& text) {
 Rows documented() {
   Rows rows;
   std::istringstream lines(test::read_file(GPUMEM_TEST_DOCUMENT));
-  const std::regex row(R"(\| `(gpumem_[a-z_]+)` \| ([a-z]+) \| ([a-z]*) ?\| ([^|]*) ?\| .+ \|)");
+  const std::regex row(R"(\| `(gpumem_[a-z_]+)` \| ([a-z]+) \| ([a-z_]*) ?\| ([^|]*) ?\| .+ \|)");
   std::smatch found;
   for (std::string line; std::getline(lines, line);) {
     if (!std::regex_match(line, found, row)) continue;
@@ -134,7 +134,7 @@ Rows written(const std::string& text) {
   Rows rows;
   std::string name;
   std::istringstream lines(text);
-  const std::regex type("# TYPE ([a-z_]+) ([a-z]+)"), unit("# UNIT ([a-z_]+) ([a-z]+)");
+  const std::regex type("# TYPE ([a-z_]+) ([a-z]+)"), unit("# UNIT ([a-z_]+) ([a-z_]+)");
   const std::regex label("([a-z_]+)=\"");
   std::smatch found;
   for (std::string line; std::getline(lines, line);) {
