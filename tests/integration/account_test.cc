@@ -21,7 +21,8 @@ struct Account : BrokerTest {
     const Outcome outcome = account("--json", user);
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     std::map<std::string, Json> by_tenant;
-    for (const Json& one : Json::parse(outcome.output, nullptr, false)["accounts"])
+    const Json shown = Json::parse(outcome.output, nullptr, false);
+    for (const Json& one : shown.at("accounts"))
       by_tenant[one["tenant"].is_null() ? "" : one["tenant"].get<std::string>()] = one;
     return by_tenant;
   }
