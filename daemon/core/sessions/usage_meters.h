@@ -67,7 +67,7 @@ class UsageMeters {
   std::unordered_map<TenantId, Accounts::value_type*> of_tenant_;
   std::map<std::uint64_t, std::string> gone_;  ///< in the order in which they left
   std::uint64_t last_gone_ = 0;
-  /// What requests of a leaf wait for, and the tenant for which that counts.
+  /// By leaf: the amount that its requests wait for, and the tenant for which it counts.
   std::map<std::pair<TenantId, DeviceIndex>, std::pair<TenantId, Bytes>> waiting_;
   std::map<std::pair<TenantId, DeviceIndex>, Bytes> waiting_of_;  ///< by tenant; no tenant: in all
   Ledger::Changes touched_;                                       ///< a buffer for sync()

@@ -151,7 +151,7 @@ struct Checkpoint {
     CommandJobId job;  ///< told by CommandJobGone
     bool operator==(const Numbers&) const = default;
   };
-  /// What a tenant has used of a device, up to a moment. From then on it has used as much as it has.
+  /// The use of a device by a tenant up to a moment. From then on the tenant has used as much as it has.
   struct Account {
     std::string tenant;  ///< empty: all of the device
     DeviceIndex device = 0;

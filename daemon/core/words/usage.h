@@ -19,7 +19,7 @@ class ByteTime {
   /// Adds `bytes` for `time`, which is not negative.
   void add(Bytes bytes, Duration time);
   double byte_seconds() const;
-  std::uint64_t high() const { return high_; }  ///< of its 128 bits the upper half
+  std::uint64_t high() const { return high_; }  ///< the upper half of the 128 bits
   std::uint64_t low() const { return low_; }
   bool operator==(const ByteTime&) const = default;
 
@@ -41,7 +41,7 @@ inline constexpr std::size_t kUses = 6;
 using Usage = std::array<ByteTime, kUses>;
 using UseLevels = std::array<Bytes, kUses>;
 
-/// What a tenant has used of a device since it came, at whichever broker since the machine started.
+/// The use of a device by a tenant since the tenant came, at all brokers since the machine started.
 struct UsageView {
   std::string tenant;  ///< empty: all of the device
   DeviceIndex device = 0;
