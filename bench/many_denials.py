@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What 2,000 sessions of one user cost the broker that each ask in vain once a second, while no claim waits and while one does.
+"""The cost of 2,000 sessions of one user that each ask in vain once a second, while no claim waits and while one does.
 
     bench/many_denials.py [--build build/release] [--json FILE]
 

@@ -66,7 +66,7 @@ class Monitor {
   Result<v1::GetStatusResponse> status() const;
   Result<v1::ListTenantsResponse> tenants() const;
   Result<v1::ListJobsResponse> jobs() const;
-  /// Those that the caller may see.
+  /// The accounts that the caller may see.
   Result<v1::ListAccountsResponse> accounts() const;
   Result<v1::ListSessionsResponse> sessions() const;
   /// The regions that the caller may see. `owner`  only of this tenant; empty: of all.

@@ -124,7 +124,7 @@ class Arbiter {
   std::vector<std::uint64_t> promises_seen_;  ///< by device: the ledger's promises_revision at the last look
   Ledger::Changes changes_;                   ///< a buffer for take_changes()
   RequestId newest_;                          ///< the request that was added last
-  std::vector<Undone> at_newest_;             ///< of its parts: the changes with it, the revision without
+  std::vector<Undone> at_newest_;             ///< by part: the changes with it, the revision without
   std::vector<Undone> undone_;                ///< by device
 };
 

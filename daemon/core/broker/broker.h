@@ -293,7 +293,7 @@ class Broker {
   std::vector<DeviceView> devices() const;
   /// In the order of their names. One tenant has a view for each device.
   std::vector<TenantView> tenants(const std::string& after = {}, std::size_t most_tenants = kAll) const;
-  /// What tenants have used, those that are gone included: as UsageMeters::usage().
+  /// The accounts of tenants, also of those that are gone: as UsageMeters::usage().
   UsagePage usage(const std::optional<std::string>& after, std::size_t most, TimePoint now) const {
     return usage_.usage(after, most, now);
   }
