@@ -12,7 +12,7 @@ namespace gpumem::history {
 
 using Json = nlohmann::json;
 
-/// Whose rows are shown.
+/// A user who asks, and the rows that this user may see.
 struct Viewer {
   bool all = false;
   std::uint32_t uid = 0;  ///< else those of this user, of times when the number was its tenant's

@@ -18,8 +18,8 @@ bool may_read_words(const core::Caller& caller, const core::Event& event);
 /// How `tenant` stands: as may_follow(), without the reader, and those that the caller's tenant belongs to.
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
-/// The account of `tenant`, which may be gone: as may_ask_about(), and a user's own; all of them for the
-/// reader; that of the whole device, which has no name, for everybody.
+/// The account of `tenant`, which may be gone: as may_ask_about(), and a user's own. The reader may see all.
+/// Everybody may see the account of the whole device, which has no name.
 bool may_read_account(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
 /// The error for a caller that may not follow, or ask about, `tenant`.

@@ -84,8 +84,8 @@ Result<WallTime> instant_of(const std::string& text, WallTime now) {
 
 void add_history_options(CLI::App& command, HistoryChoice& choice) {
   add_instant(command, "--since", choice.since,
-              "From the history: what was used since then (2026-11-01, monday, yesterday, 7d, RFC 3339)");
-  add_instant(command, "--until", choice.until, "From the history: what was used before that");
+              "From the history: memory used since then (2026-11-01, monday, yesterday, 7d, RFC 3339)");
+  add_instant(command, "--until", choice.until, "From the history: memory used before that");
   command.add_option("--by", choice.by, "From the history: sums by tenant, user, device, day; with commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"tenant", "user", "device", "day"}))

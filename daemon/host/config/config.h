@@ -72,9 +72,9 @@ struct MetricsConfig {
   std::optional<std::uint32_t> gid{};  ///< by look_up()
 };
 
-/// Who reads the accounts of all tenants, and follows all events, without being an administrator.
+/// The user who may read the accounts of all tenants and follow all events, besides the administrators.
 struct AccountsConfig {
-  std::string reader = "gpumem-history";  ///< user, by name or number; empty: none
+  std::string reader = "gpumem-history";  ///< name or number; empty: none
   std::optional<std::uint32_t> uid{};     ///< by look_up(); none: there is no such user
 };
 

@@ -26,7 +26,7 @@ inline Sample sample_at(std::int64_t second, std::vector<Account> accounts,
           .accounts = std::move(accounts)};
 }
 
-/// What the viewer, by default an administrator, is shown.
+/// The answer for the viewer, by default an administrator.
 inline Json shown(const std::filesystem::path& file, const Question& question,
                   const Viewer& viewer = {true, 0}) {
   auto answer = report(file, question, viewer);
