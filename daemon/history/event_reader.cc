@@ -8,7 +8,7 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};  // between two calls
+constexpr std::chrono::seconds kPauseOfCalls{1};  // between two calls
 constexpr std::size_t kMostUnread = 65'536;
 
 std::int64_t micros_of(const std::string& time) {
@@ -58,7 +58,7 @@ void EventReader::take(Sample& sample) {
 void EventReader::work() {
   for (;;) {
     follow();
-    const auto again = std::chrono::steady_clock::now() + kPause;
+    const auto again = std::chrono::steady_clock::now() + kPauseOfCalls;
     const MutexLock lock(mutex_);
     while (!stopping_ && std::chrono::steady_clock::now() < again) changed_.wait_until(mutex_, again);
     if (stopping_) return;

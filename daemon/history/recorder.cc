@@ -5,7 +5,7 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::int64_t kSlack = 2;  // seconds that the clock may be set back without a word
+constexpr std::int64_t kSetBack = 2;  // seconds that the clock may be set back without a word
 
 }  // namespace
 
@@ -58,7 +58,7 @@ void Recorder::fail(const Error& error, std::chrono::nanoseconds steady, std::in
 }
 
 void Recorder::look_at_clock(const Sample& sample) {
-  const bool was_behind = std::exchange(is_behind_, sample.time + kSlack < store_->last_time());
+  const bool was_behind = std::exchange(is_behind_, sample.time + kSetBack < store_->last_time());
   if (!is_behind_ || was_behind) return;
   spdlog::warn("the clock was set back by {} s: amounts are added to times that have rows already",
                store_->last_time() - sample.time);

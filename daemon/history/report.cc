@@ -10,7 +10,7 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::seconds kTimeOfReport{2};
 
 // Rows of one table, of a span of time.
 struct Part {
@@ -18,7 +18,6 @@ struct Part {
   std::int64_t since, until;
 };
 
-std::int64_t floor_to(std::int64_t time, std::int64_t step) { return time - time % step; }
 std::int64_t ceil_to(std::int64_t time, std::int64_t step) { return floor_to(time + step - 1, step); }
 
 Part part_of(const Resolution& resolution, std::int64_t since, std::int64_t until) {
@@ -181,7 +180,7 @@ Result<Json> ask(Database& database, const Question& question, const Viewer& vie
 Result<Json> report(const std::filesystem::path& file, const Question& question, const Viewer& viewer) {
   auto database = Database::open(file, Database::Mode::kRead);
   if (!database) return explained(database.error());
-  database->limit_time(kPatience);
+  database->limit_time(kTimeOfReport);
   auto answer = ask(*database, question, viewer);
   if (!answer) return explained(answer.error());
   return answer;

@@ -94,8 +94,6 @@ Result<std::int64_t> number(Database& database, const std::string& sql) {
   return *row ? statement->integer(0) : 0;
 }
 
-std::int64_t floor_to(std::int64_t time, std::int64_t step) { return time - time % step; }
-
 std::map<std::string, std::uint32_t> uids_of(const Sample& sample) {
   std::map<std::string, std::uint32_t> uids;
   for (const Account& account : sample.accounts)

@@ -21,6 +21,8 @@ struct Resolution {
   const char* from;      ///< the name in `state` of the time from which on all rows are there; null: all
 };
 inline constexpr std::int64_t kDay = 86'400;
+/// The last multiple of `step` up to `time`.
+inline std::int64_t floor_to(std::int64_t time, std::int64_t step) { return time - time % step; }
 inline constexpr std::array<Resolution, 3> kResolutions{{{"second", 1, 3600, "second_from"},
                                                          {"minute", 60, 90 * kDay, "minute_from"},
                                                          {"day", kDay, 0, nullptr}}};

@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kAnswerPatience{20};
 constexpr std::uint64_t kMostBytes = 64 << 20;
 
 // One exchange on a connection of its own.
@@ -30,7 +30,7 @@ class Exchange {
   }
 
   void start(const std::filesystem::path& socket) {
-    stream_.expires_after(kPatience);
+    stream_.expires_after(kAnswerPatience);
     stream_.async_connect(
         asio::local::stream_protocol::endpoint(socket.string()), [this](beast::error_code error) {
           if (!good(error)) return;
