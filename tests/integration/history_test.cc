@@ -33,7 +33,7 @@ struct History : BrokerTest {
          .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}, {"GPUMEM_HISTORY_SOCKET", socket()}},
          .user = user});
   }
-  /// What the user is shown, by tenant; all of the device is "".
+  /// The rows for the user, by tenant; all of the device is "".
   std::map<std::string, Json> rows(std::optional<User> user = {}) const {
     const Outcome outcome = gpumem({"account", "--since", "2d", "--json"}, user);
     const Json answer = Json::parse(outcome.output, nullptr, false);
