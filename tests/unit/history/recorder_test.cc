@@ -9,8 +9,6 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::uint64_t kRoom = 512ULL << 20;
-
 struct RecorderTest : testing::Test {
   std::vector<std::string> files() const {
     std::vector<std::string> names;

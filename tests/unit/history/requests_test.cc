@@ -15,7 +15,7 @@ const Peer kRoot{0, {0}}, kAnn{1001, {1001}}, kBob{1002, {1002}}, kKeeper{1005, 
 
 struct RequestsTest : testing::Test {
   RequestsTest() {
-    auto store = Store::open(file, 512ULL << 20);
+    auto store = Store::open(file, kRoom);
     add(*store, sample_at(0, {account("", {}, 60), account("lab", {}, 30), account("ann", 1001, 10),
                               account("uid:1002", 1002, 20), account("students", {}, 30)}));
     // The rule of ann has another user now.
@@ -77,7 +77,7 @@ TEST_F(RequestsTest, ForgetAUserForAdministratorsOnly) {
   EXPECT_EQ(ask(kKeeper, "uid=1002", "/v1/forget").body["forgotten"], 1);
   EXPECT_EQ(rows(kBob, "by=tenant"), std::multiset<std::string>{});
   EXPECT_EQ(rows(kRoot, "by=tenant").count("\"uid:1002 until 2026-11-02T00:00:10Z\" 20"), 1U);
-  auto store = Store::open(file, 512ULL << 20);
+  auto store = Store::open(file, kRoom);
   add(*store, sample_at(10, {account("uid:1002", 1002, 25)}));
   EXPECT_EQ(rows(kBob, "by=tenant"), std::multiset<std::string>{"\"uid:1002\" 5"}) << "what came later";
 }

@@ -10,6 +10,7 @@ namespace gpumem::history {
 
 inline constexpr std::int64_t kMonday = 1'793'577'600;  // 2026-11-02T00:00:00Z
 inline constexpr double kGiB = 1 << 30;
+inline constexpr std::uint64_t kRoom = 512ULL << 20;  ///< of a store
 
 /// An account that has lent `lent` since `began` seconds after the start of the machine.
 inline Account account(const std::string& tenant, std::optional<std::uint32_t> uid, double lent,

@@ -13,8 +13,7 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::uint64_t kRoom = 512ULL << 20;
-constexpr std::int64_t kStep = 5;  // seconds between two samples of the day
+constexpr std::int64_t kStep = 10;  // seconds between two samples of the day
 
 struct StoreTest : testing::Test {
   Store open(std::uint64_t most = kRoom) {
