@@ -21,6 +21,7 @@ if(NOT tomlplusplus_FOUND)
 endif()
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
+find_package(SQLite3 REQUIRED)  # gpumem-history's
 find_package(OpenSSL REQUIRED)  # gpumem-dra reaches the API server of Kubernetes by HTTPS
 pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
 if(BUILD_TESTING OR GPUMEM_BENCH)

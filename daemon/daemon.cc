@@ -249,6 +249,7 @@ Result<void> Daemon::serve_calls() {
 Result<void> Daemon::start_loop(const host::Config& config, const std::filesystem::path& driver,
                                 core::Policy policy, Inheritance before, const host::DescriptorStore* store) {
   administrators_.set_group(config.admin_gid);
+  administrators_.set_reader(config.accounts.uid);
   auto lane = folder_.listen_on_lane(options_.kernel);
   if (!lane) return lane.error();
   const std::string told = driver.empty() ? "" : std::filesystem::absolute(driver).string();
@@ -355,6 +356,7 @@ Result<void> Daemon::read_again() {
 Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {
   if (auto reloaded = quotas_->reload_now(config); !reloaded) return reloaded.error();
   administrators_.set_group(config.admin_gid);
+  administrators_.set_reader(config.accounts.uid);
   loop_->judge_watchers();
   if (auto opened = folder_.open_metrics(metrics_gid(config)); !opened)
     spdlog::error("the group of metrics.sock stays as it was: {}", opened.error().message);
@@ -371,6 +373,8 @@ void Daemon::follow_accounts(const host::Config& config, host::Accounts accounts
 
 void Daemon::look_again() {
   subordinates_.read();
+  host::look_up_reader(in_force_);
+  if (administrators_.set_reader(in_force_.accounts.uid)) loop_->judge_watchers();
   if (accounts_.missing.empty()) return;
   host::Config config = in_force_;
   host::Accounts accounts = host::look_up(config, in_force_);

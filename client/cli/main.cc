@@ -7,6 +7,7 @@
 
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/commands/history.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/run/program/command_line.h"
@@ -23,7 +24,7 @@ constexpr int kUsageError = 2;
 constexpr const char* kFooter =
     "Exit status: 0 done; 1 failed, or the answer is no; 2 wrong usage; 3 no broker.\n"
     "Environment: GPUMEM_RUNTIME_DIR (the broker's runtime folder), GPUMEM_DRIVER_DIR (the folder of\n"
-    "libcuda.so.1, for `check`).";
+    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`).";
 
 /// What the command line says.
 struct Arguments {
@@ -34,6 +35,7 @@ struct Arguments {
   std::optional<pid_t> program;
   bool now = false;
   bool csv = false;
+  HistoryChoice history;
   bool no_follow = false;
   std::string since;
   std::string tenant;
@@ -53,6 +55,9 @@ int run_check(const Arguments& arguments) {
 }
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
+  if (arguments.history.is_made())
+    return run_history(
+        {client::runtime_folder(arguments.runtime_dir), arguments.history, arguments.flags, arguments.csv});
   const Style style{arguments.flags.json, arguments.flags.is_long, arguments.now, arguments.sessions,
                     arguments.csv};
   return run_listing(listing,
@@ -149,6 +154,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   for (const Listing& listing : listings()) {
     CLI::App* command = app.add_subcommand(listing.name, listing.about);
     add_table_flags(*command, arguments.flags);
+    if (listing.has_history) add_history_options(*command, arguments.history);
     if (listing.has_sessions) add_sessions_choice(*command, arguments.sessions);
     if (listing.has_csv)
       command->add_flag("--csv", arguments.csv, "Print comma-separated values")->excludes("--json");

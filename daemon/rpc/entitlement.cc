@@ -11,12 +11,16 @@ std::string administrators(const core::Caller& caller) {
          (caller.tenant.empty() ? ", of no tenant" : ", of tenant '" + caller.tenant + "'");
 }
 
-}  // namespace
-
-bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
+bool concerns(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
   if (caller.admin) return true;
   if (caller.tenant.empty() || tenant.empty()) return false;
   return tenant == caller.tenant || broker.belongs(tenant, caller.tenant);
+}
+
+}  // namespace
+
+bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
+  return caller.reader || concerns(caller, tenant, broker);
 }
 
 bool may_read_words(const core::Caller& caller, const core::Event& event) {
@@ -24,13 +28,14 @@ bool may_read_words(const core::Caller& caller, const core::Event& event) {
 }
 
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
-  return may_follow(caller, tenant, broker) ||
+  return concerns(caller, tenant, broker) ||
          (!caller.tenant.empty() && broker.belongs(caller.tenant, tenant));
 }
 
 bool may_read_account(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
   const bool is_own = core::user_of_tenant(tenant) == caller.peer.uid && caller.peer.pod.empty();
-  return tenant.empty() || is_own || tenant == caller.tenant || may_ask_about(caller, tenant, broker);
+  return tenant.empty() || caller.reader || is_own || tenant == caller.tenant ||
+         may_ask_about(caller, tenant, broker);
 }
 
 Error may_not_follow(const core::Caller& caller, const std::string& tenant) {

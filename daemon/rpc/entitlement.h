@@ -8,18 +8,18 @@ namespace gpumem::rpc {
 // Rules for what a caller may see. A caller learns no more about other tenants than the listings show to
 // everybody.
 
-/// Whether the caller may follow the events of `tenant`. Administrators may follow all; others their own
-/// tenant, and tenants below it.
+/// Whether the caller may follow the events of `tenant`. Administrators and the reader of accounts may follow
+/// all; others their own tenant, and tenants below it.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
 /// A denial's words speak of who holds what: they are for its own tenant and for administrators.
 bool may_read_words(const core::Caller& caller, const core::Event& event);
 
-/// How `tenant` stands: as may_follow(), and those that the caller's tenant belongs to.
+/// How `tenant` stands: as may_follow(), without the reader, and those that the caller's tenant belongs to.
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
-/// The account of `tenant`, which may be gone: as may_ask_about(), and a user's own; that of the whole
-/// device, which has no name, for everybody.
+/// The account of `tenant`, which may be gone: as may_ask_about(), and a user's own. The reader may see all.
+/// Everybody may see the account of the whole device, which has no name.
 bool may_read_account(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
 
 /// The error for a caller that may not follow, or ask about, `tenant`.

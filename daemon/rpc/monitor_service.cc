@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <variant>
 
 #include "daemon/core/words/policy.h"
@@ -84,6 +85,19 @@ void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vecto
     one = to_proto(view.slices[i], devices);
     one.set_in_use(in_use[i]);
   }
+}
+
+// The users of the policy's tenants, by tenant.
+using Users = std::map<std::string, std::uint32_t, std::less<>>;
+Users users_of(const core::Policy& policy) {
+  Users users;
+  for (const core::TenantRule& rule : policy.tenants)
+    if (rule.uid) users.emplace(rule.name, *rule.uid);
+  return users;
+}
+std::optional<std::uint32_t> user_of(const std::string& tenant, const Users& users) {
+  if (const auto found = users.find(tenant); found != users.end()) return found->second;
+  return core::user_of_tenant(tenant);
 }
 
 // The tenant that an explanation is about. The caller's right to it is checked before anything is computed.
@@ -197,9 +211,16 @@ grpc::ServerUnaryReactor* MonitorService::ListAccounts(grpc::CallbackServerConte
                 std::erase_if(page.views, [&](const core::UsageView& view) {
                   return !may_read_account(*caller, view.tenant, broker);
                 });
-                return [response, now, page = std::move(page), devices = core::uuids_of(broker.policy())] {
-                  for (const core::UsageView& view : page.views)
+                const bool all = caller->admin || caller->reader;
+                return [response, now, all, admin_gid = caller->admin_gid, page = std::move(page),
+                        uids = users_of(broker.policy()), devices = core::uuids_of(broker.policy())] {
+                  for (const core::UsageView& view : page.views) {
                     *response->add_accounts() = to_proto(view, devices, now);
+                    if (const auto uid = user_of(view.tenant, uids))
+                      response->mutable_accounts()->rbegin()->set_uid(*uid);
+                  }
+                  response->set_all(all);
+                  if (all && admin_gid) response->set_admin_group(*admin_gid);
                   if (page.next) response->set_next_page_token(kNameToken + *page.next);
                 };
               });

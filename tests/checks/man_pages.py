@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = {"gpumemd.8": "daemon/gpumemd",
             "gpumem-dra.8": "daemon/kubernetes/gpumem-dra",
             "gpumem-device-plugin.8": "daemon/kubernetes/device_plugin/gpumem-device-plugin",
+            "gpumem-history.8": "daemon/history/gpumem-history",
             "gpumem-sim.1": "sim/gpumem-sim",
             "gpumem.1": "client/cli/gpumem"}
 OPTION = re.compile(r"--[a-z][a-z-]+")

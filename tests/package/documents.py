@@ -65,7 +65,7 @@ def main() -> int:
     cmake, build = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder).resolve() / "usr"
-        for component in ("gpumemd", "gpumemd-packaged", "gpumem", "gpumem-dra"):
+        for component in ("gpumemd", "gpumemd-packaged", "gpumem", "gpumem-dra", "gpumem-history"):
             subprocess.run([cmake, "--install", build, "--prefix", "/usr", "--component", component], check=True,
                            env={**os.environ, "DESTDIR": folder}, stdout=subprocess.DEVNULL)
         wrong = check(root)

@@ -67,7 +67,7 @@ constexpr std::array<Listing, 5> kListings{{
     {"ps", "List sessions: who holds how much memory", true, show_sessions, false, true},
     {"tenants", "List tenants: guarantees, limits and what is charged to them", true, show_tenants},
     {"account", "Show how much memory tenants have used, and for how long", false, show_accounts, false,
-     false, true},
+     false, true, true},
     {"reconcile", "Hold what the driver says is used against what is charged", true, show_reconciliation,
      true},
 }};

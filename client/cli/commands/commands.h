@@ -48,6 +48,7 @@ struct Listing {
   bool renewable = false;     ///< takes Style::now
   bool has_sessions = false;  ///< takes Style::sessions
   bool has_csv = false;
+  bool has_history = false;  ///< takes the options of HistoryChoice
 };
 
 std::span<const Listing> listings();

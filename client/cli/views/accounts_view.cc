@@ -27,6 +27,36 @@ std::string name_of(const v1::Account& account) {
   return account.tenant().empty() ? "(all)" : tenant_text(account.tenant());
 }
 
+constexpr std::array<const char*, 6> kAmountNames{"lent",    "returning", "reserved",
+                                                  "outside", "kept",      "waiting"};
+constexpr std::array<const char*, 3> kCountNames{"denied", "ended", "peak"};
+
+// The columns of the history's rows that are no amounts, with their titles.
+struct HistoryColumn {
+  const char* name;
+  const char* title;
+};
+constexpr std::array<HistoryColumn, 4> kHistoryColumns{
+    {{"day", "DAY"}, {"tenant", "TENANT"}, {"uid", "USER"}, {"device", "DEVICE"}}};
+
+std::vector<HistoryColumn> columns_of(const nlohmann::json& answer) {
+  std::vector<HistoryColumn> columns;
+  for (const HistoryColumn& one : kHistoryColumns)
+    if (!answer["rows"].empty() && answer["rows"][0].contains(one.name)) columns.push_back(one);
+  return columns;
+}
+
+double number(const nlohmann::json& row, const char* name) { return row.value(name, 0.0); }
+
+std::string history_cell(const nlohmann::json& row, const std::string& name, const Layout& layout) {
+  const nlohmann::json& value = row[name];
+  if (name == "uid") return user_name(value.get<std::uint32_t>());
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  if (name == "device") return layout.device(text);
+  if (name == "tenant") return text.empty() ? "(all)" : tenant_text(text);
+  return printable(text);
+}
+
 }  // namespace
 
 std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now, const Layout& layout) {
@@ -69,6 +99,53 @@ std::string accounts_csv(const v1::ListAccountsResponse& accounts) {
                                 account.kept(), account.waiting()})
       csv += ',' + fixed(amount, 0);
     csv += '\n';
+  }
+  return csv;
+}
+
+std::string history_text(const nlohmann::json& answer, const Layout& layout) {
+  const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
+  if (rows.empty()) return "nothing is recorded of that time\n";
+  constexpr auto kRight = Table::Align::kRight;
+  const auto names = columns_of(answer);
+  std::vector<Table::Column> columns;
+  for (const HistoryColumn& one : names) columns.push_back({.title = one.title});
+  columns.insert(columns.end(), {{.title = "GIB-HOURS", .align = kRight},
+                                 {.title = "UNUSED", .align = kRight, .usual = "0.00"},
+                                 {.title = "WAITED FOR", .align = kRight, .usual = "0.00"},
+                                 {.title = "DENIED", .align = kRight, .usual = "0"},
+                                 {.title = "ENDED", .align = kRight, .usual = "0"},
+                                 {.title = "PEAK", .align = kRight, .usual = "0B"}});
+  Table table(std::move(columns));
+  for (const nlohmann::json& row : rows) {
+    std::vector<std::string> cells;
+    for (const HistoryColumn& one : names) cells.push_back(history_cell(row, one.name, layout));
+    const double charged =
+        number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside");
+    cells.insert(cells.end(),
+                 {gib_hours(charged), gib_hours(number(row, "kept")), gib_hours(number(row, "waiting")),
+                  fixed(number(row, "denied"), 0), fixed(number(row, "ended"), 0),
+                  size_text(row.value("peak", std::uint64_t{0}))});
+    table.add(std::move(cells));
+  }
+  return table.text(layout);
+}
+
+std::string history_csv(const nlohmann::json& answer) {
+  const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
+  const auto names = columns_of(answer);
+  std::string csv;
+  for (const HistoryColumn& one : names) csv += std::string(one.name) + ',';
+  csv += "lent,returning,reserved,outside,kept,waiting,denied,ended,peak\n";
+  for (const nlohmann::json& row : rows) {
+    for (const HistoryColumn& one : names) {
+      const nlohmann::json& value = row[one.name];
+      const std::string text = value.is_string() ? value.get<std::string>() : "";
+      csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
+    }
+    for (const char* name : kAmountNames) csv += fixed(number(row, name), 0) + ',';
+    for (const char* name : kCountNames) csv += fixed(number(row, name), 0) + ',';
+    csv.back() = '\n';
   }
   return csv;
 }

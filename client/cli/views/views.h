@@ -101,6 +101,9 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
 Json accounts_json(const v1::ListAccountsResponse& accounts);
 /// Comma-separated values of RFC 4180 but for its line breaks, with a line of names.
 std::string accounts_csv(const v1::ListAccountsResponse& accounts);
+/// The rows that gpumem-history has answered with; amounts of the first are GiB times hours.
+std::string history_text(const nlohmann::json& answer, const Layout& layout = {});
+std::string history_csv(const nlohmann::json& answer);
 
 std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now, const Layout& layout = {});
 Json reconcile_json(const v1::ReconcileResponse& response);

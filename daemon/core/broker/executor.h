@@ -20,6 +20,8 @@ struct Caller {
   Peer peer;
   std::string tenant;  ///< that the peer belongs to; empty: to none
   bool admin = false;
+  bool reader = false;                       ///< may read all accounts and follow all events
+  std::optional<std::uint32_t> admin_gid{};  ///< of the group of administrators, if there is one
 };
 
 /// An event as it is kept. Neither number nor time ever goes back.

@@ -75,7 +75,14 @@ Accounts look_up(Config& config, const Config& before, const AccountLookup& look
     account.number = number;
     (found ? accounts.found : accounts.missing).push_back(std::move(account));
   });
+  look_up_reader(config, lookup);
   return accounts;
+}
+
+void look_up_reader(Config& config, const AccountLookup& lookup) {
+  AccountsConfig& accounts = config.accounts;
+  accounts.uid = as_number(accounts.reader);
+  if (!accounts.uid && !accounts.reader.empty()) accounts.uid = lookup.user(accounts.reader);
 }
 
 std::string in_words_missing(const Account& account) {

@@ -39,6 +39,10 @@ struct Accounts {
 Accounts look_up(Config& config, const Config& before = {},
                  const AccountLookup& lookup = AccountLookup::of_machine());
 
+/// Puts the number of the reader of accounts into `config`. A missing one is no error: most machines have
+/// none.
+void look_up_reader(Config& config, const AccountLookup& lookup = AccountLookup::of_machine());
+
 /// `tenant 'ann' waits: this machine has no user 'ann' at present`.
 std::string in_words_missing(const Account& account);
 

@@ -83,6 +83,10 @@ void read_metrics(TomlReader& reader, const toml::table& table, Config& config) 
                         "\"127.0.0.1:9400\"");
 }
 
+void read_accounts(TomlReader& reader, const toml::table& table, Config& config) {
+  reader.read(table, "[accounts]", {{"reader", reader.name(config.accounts.reader)}});
+}
+
 void read_system(TomlReader& reader, const toml::table& table, Config& config) {
   reader.read(table, "[system]", {{"except", reader.texts(config.system_except)}});
   const auto is_wrong = [](const std::string& name) {
@@ -239,7 +243,7 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
 std::map<std::string, std::string> places_of_keys() {
   std::map<std::string, std::string> places;
   for (const auto read :
-       {read_tenant, read_default, read_broker, read_metrics, read_system, read_kubernetes}) {
+       {read_tenant, read_default, read_broker, read_metrics, read_accounts, read_system, read_kubernetes}) {
     TomlReader reader("");
     Config ignored;
     read(reader, toml::table(), ignored);
@@ -269,6 +273,7 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
        {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })},
        {"kubernetes", reader.table([](const toml::table&) {})},
        {"system", reader.table([&](const toml::table& table) { read_system(reader, table, config); })},
+       {"accounts", reader.table([&](const toml::table& table) { read_accounts(reader, table, config); })},
        {"metrics", reader.table([&](const toml::table& table) { read_metrics(reader, table, config); })}});
   // Last: its namespaces come after the tenants.
   if (const auto* kubernetes = (*document)["kubernetes"].as_table())

@@ -72,6 +72,12 @@ struct MetricsConfig {
   std::optional<std::uint32_t> gid{};  ///< by look_up()
 };
 
+/// The user who may read the accounts of all tenants and follow all events, besides the administrators.
+struct AccountsConfig {
+  std::string reader = "gpumem-history";  ///< name or number; empty: none
+  std::optional<std::uint32_t> uid{};     ///< by look_up(); none: there is no such user
+};
+
 /// The content of the configuration file: plain data. look_up() adds the numbers of users and groups.
 struct Config {
   std::filesystem::path runtime_folder = "/run/gpumemd";
@@ -91,6 +97,7 @@ struct Config {
   /// Names of programs that the drop-in driver leaves to the real one in system mode.
   std::vector<std::string> system_except;
   MetricsConfig metrics;
+  AccountsConfig accounts;
   KubernetesConfig kubernetes;
 
   DeviceConfig any_device;                      ///< what holds where nothing else is said

@@ -199,7 +199,11 @@ Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming
 std::optional<core::Caller> Loop::caller_of(int connection) const {
   const auto known = connections_.find(connection);
   if (!known) return std::nullopt;
-  core::Caller caller{known->peer, {}, administrators_.include(known->peer)};
+  core::Caller caller{known->peer,
+                      {},
+                      administrators_.include(known->peer),
+                      administrators_.is_reader(known->peer),
+                      administrators_.group()};
   if (const auto match = core::tenant_of(broker_.policy(), known->peer)) caller.tenant = match->name;
   return caller;
 }

@@ -34,6 +34,7 @@ bool is_same_process(const core::Peer& one, const core::Peer& other);
 std::string in_words(const core::Peer& peer);
 
 /// The administrators: root, and the members of one group, if one is configured. Limits leave room for them.
+/// And the reader, if there is one: a user that may read all accounts and follow all events, and no more.
 /// A process of a pod is no administrator, whatever its user, unless the pod shares the machine's PIDs
 /// (hostPID).
 /// Threads  any.
@@ -42,6 +43,16 @@ class Administrators {
   explicit Administrators(std::optional<std::uint32_t> gid = {}) { set_group(gid); }
 
   void set_group(std::optional<std::uint32_t> gid) { gid_ = gid ? std::int64_t{*gid} : kNone; }
+  std::optional<std::uint32_t> group() const {
+    const std::int64_t gid = gid_;
+    return gid == kNone ? std::nullopt : std::optional(static_cast<std::uint32_t>(gid));
+  }
+  /// False: it was so already.
+  bool set_reader(std::optional<std::uint32_t> uid) {
+    const std::int64_t reader = uid ? std::int64_t{*uid} : kNone;
+    return reader_.exchange(reader) != reader;
+  }
+  bool is_reader(const core::Peer& peer) const { return !peer.contained && reader_ == peer.uid; }
   bool include(const core::Peer& peer) const {
     if (peer.contained) return false;
     const std::int64_t gid = gid_;
@@ -53,6 +64,7 @@ class Administrators {
   static constexpr std::int64_t kNone = -1;
 
   std::atomic<std::int64_t> gid_ = kNone;
+  std::atomic<std::int64_t> reader_ = kNone;
 };
 
 }  // namespace gpumem::host

@@ -4,6 +4,7 @@
 
 #include "base/time_format.h"
 #include "client/cli/check/check.h"
+#include "client/cli/commands/history.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
@@ -63,6 +64,37 @@ v1::GetStatusResponse status() {
   device->set_returning(3);
   device->set_quarantined(4);
   return status;
+}
+
+TEST(HistoryTime, IsADateADayOrHowLongAgo) {
+  const WallTime saturday = *parse_rfc3339("2026-11-28T20:15:00Z");
+  for (const auto& [text, instant] :
+       std::map<std::string, std::string>{{"2026-11-01", "2026-11-01T00:00:00Z"},
+                                          {"today", "2026-11-28T00:00:00Z"},
+                                          {"yesterday", "2026-11-27T00:00:00Z"},
+                                          {"monday", "2026-11-23T00:00:00Z"},
+                                          {"saturday", "2026-11-28T00:00:00Z"},
+                                          {"sunday", "2026-11-22T00:00:00Z"},
+                                          {"7d", "2026-11-21T20:15:00Z"},
+                                          {"2026-11-02T03:04:05Z", "2026-11-02T03:04:05Z"}}) {
+    const auto found = instant_of(text, saturday);
+    ASSERT_TRUE(found) << text;
+    EXPECT_EQ(to_rfc3339(*found, Precision::kSeconds), instant) << text;
+  }
+  for (const char* text : {"", "someday", "2026-13-01", "Monday?"})
+    EXPECT_FALSE(instant_of(text, saturday)) << text;
+}
+
+TEST(HistoryView, NamesTheColumnsThatItWasAskedBy) {
+  const auto answer = nlohmann::json::parse(
+      R"({"rows": [{"tenant": null, "day": "2026-11-28", "lent": 3865470566400.0, "kept": 0.0, "waiting": 0.0,
+          "denied": 2, "ended": 0, "peak": 2048}]})");
+  EXPECT_EQ(history_text(answer),
+            "DAY         TENANT  GIB-HOURS  DENIED  PEAK\n2026-11-28  (all)        1.00       2  2KiB\n");
+  EXPECT_EQ(history_csv(answer),
+            "day,tenant,lent,returning,reserved,outside,kept,waiting,denied,ended,peak\n"
+            "\"2026-11-28\",\"\",3865470566400,0,0,0,0,0,2,0,2048\n");
+  EXPECT_EQ(history_text(nlohmann::json::parse(R"({"rows": []})")), "nothing is recorded of that time\n");
 }
 
 TEST(StatusView, HasStableJson) {

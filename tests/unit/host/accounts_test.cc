@@ -56,6 +56,21 @@ TEST_F(AccountsTest, HaveTheirNumbers) {
   EXPECT_EQ(read.metrics.gid, 77U) << "a number needs no group";
 }
 
+TEST_F(AccountsTest, TheReaderMayBeMissing) {
+  Config read = config();
+  EXPECT_THAT(look_up(read, {}, machine()).missing, IsEmpty());
+  EXPECT_EQ(read.accounts.uid, std::nullopt);
+  users["gpumem-history"] = 990;
+  look_up_reader(read, machine());
+  EXPECT_EQ(read.accounts.uid, 990U);
+  for (const auto& [name, uid] :
+       {std::pair{"", std::optional<std::uint32_t>()}, std::pair{"77", std::optional(77U)}}) {
+    read.accounts.reader = name;
+    look_up_reader(read, machine());
+    EXPECT_EQ(read.accounts.uid, uid) << name;
+  }
+}
+
 TEST_F(AccountsTest, WaitUntilTheyAreThere) {
   users.clear();
   groups.clear();

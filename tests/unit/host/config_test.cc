@@ -85,6 +85,12 @@ fabric_handles = true
   EXPECT_EQ(config.any_device.reserve, Amount::all_but(gibibytes(2)));
 }
 
+TEST(Config, NamesTheReaderOfAccounts) {
+  EXPECT_EQ(good_config("").accounts.reader, "gpumem-history");
+  EXPECT_EQ(good_config("[accounts]\nreader = 42\n").accounts.reader, "42");
+  EXPECT_THAT(wrong_config("[accounts]\nwriter = 42\n"), HasSubstr("[accounts]"));
+}
+
 TEST(Config, NamesProgramsThatAreLeftToTheDriver) {
   EXPECT_THAT(good_config("[system]\nexcept = [\"Xorg\", \"blender\"]").system_except,
               testing::ElementsAre("Xorg", "blender"));

@@ -1,0 +1,117 @@
+#include "client/cli/commands/history.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <string_view>
+
+#include "client/cli/commands/commands.h"
+#include "client/cli/monitor/history_client.h"
+#include "client/cli/views/views.h"
+
+namespace gpumem::cli {
+namespace {
+
+// As std::chrono::weekday counts.
+constexpr std::array<std::string_view, 7> kWeekdays{"sunday",   "monday", "tuesday", "wednesday",
+                                                    "thursday", "friday", "saturday"};
+
+std::string seconds_of(const std::string& text) {
+  const auto instant = instant_of(text, std::chrono::system_clock::now());
+  if (!instant) return {};  // not after the command line was read
+  return std::to_string(
+      std::chrono::duration_cast<std::chrono::seconds>(instant->time_since_epoch()).count());
+}
+
+std::string target_of(const HistoryChoice& choice) {
+  if (choice.forget) return "/v1/forget?uid=" + std::to_string(*choice.forget);
+  std::string query;
+  const auto add = [&query](const char* name, const std::string& value) {
+    if (!value.empty()) query += std::string(query.empty() ? "?" : "&") + name + "=" + value;
+  };
+  if (!choice.since.empty()) add("since", seconds_of(choice.since));
+  if (!choice.until.empty()) add("until", seconds_of(choice.until));
+  std::string columns;
+  for (const std::string& one : choice.by) columns += (columns.empty() ? "" : ",") + one;
+  add("by", columns);
+  return "/v1/usage" + query;
+}
+
+void add_instant(CLI::App& command, const char* option, std::string& text, const char* about) {
+  command.add_option(option, text, about)
+      ->check([](const std::string& given) {
+        const auto known = instant_of(given, std::chrono::system_clock::now());
+        return known ? std::string() : known.error().message;
+      })
+      ->type_name("TIME");
+}
+
+void print_answer(const HistoryOptions& options, const nlohmann::json& answer) {
+  if (options.csv) {
+    std::cout << history_csv(answer);
+  } else if (options.flags.json) {
+    std::cout << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    const auto monitor = Monitor::connect(options.runtime_folder);
+    const bool is_long = options.flags.is_long;
+    std::cout << history_text(answer, monitor ? layout_for(*monitor, is_long) : Layout::of_output(is_long));
+  }
+  std::cout << std::flush;
+  if (const auto problem = answer.find("problem"); problem != answer.end() && problem->is_string())
+    std::cerr << "gpumem: nothing is recorded at present: " << printable(problem->get<std::string>()) << "\n";
+}
+
+}  // namespace
+
+Result<WallTime> instant_of(const std::string& text, WallTime now) {
+  using std::chrono::days;
+  const auto today = std::chrono::floor<days>(now);
+  if (text == "today") return WallTime(today);
+  if (text == "yesterday") return WallTime(today - days(1));
+  if (const auto day = std::ranges::find(kWeekdays, text); day != kWeekdays.end()) {
+    const std::chrono::weekday named(static_cast<unsigned>(day - kWeekdays.begin()));
+    return WallTime(today - (std::chrono::weekday(today) - named));
+  }
+  if (const auto instant = parse_rfc3339(text)) return *instant;
+  if (const auto date = parse_rfc3339(text + "T00:00:00Z")) return *date;
+  if (const auto ago = parse_duration(text)) return now - *ago;
+  return Error{Code::kInvalidArgument,
+               "'" + text +
+                   "' is no time: give a date (2026-11-01), RFC 3339, today, yesterday, "
+                   "a day of the week (monday), or how long ago (90m, 12h, 7d)"};
+}
+
+void add_history_options(CLI::App& command, HistoryChoice& choice) {
+  add_instant(command, "--since", choice.since,
+              "From the history: memory used since then (2026-11-01, monday, yesterday, 7d, RFC 3339)");
+  add_instant(command, "--until", choice.until, "From the history: memory used before that");
+  command.add_option("--by", choice.by, "From the history: sums by tenant, user, device, day; with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"tenant", "user", "device", "day"}))
+      ->type_name("COLUMNS");
+  add_number(command, "--forget",
+             [&choice](std::uint64_t uid) { choice.forget = static_cast<std::uint32_t>(uid); },
+             "Take the history of this user's number from it, before another person gets the number",
+             {0, std::numeric_limits<std::uint32_t>::max()})
+      ->type_name("UID")
+      ->excludes("--since")
+      ->excludes("--until")
+      ->excludes("--by");
+}
+
+int run_history(const HistoryOptions& options) {
+  const auto answer =
+      ask_history(history_socket(), options.choice.forget ? "POST" : "GET", target_of(options.choice));
+  if (!answer) return report(answer.error());
+  if (options.choice.forget) {
+    std::cout << "user " << *options.choice.forget
+              << " has no history any more: " << answer->value("forgotten", std::int64_t{0})
+              << " tenants and devices\n";
+  } else {
+    print_answer(options, *answer);
+  }
+  return std::cout ? 0 : 1;
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,108 @@
+#include "daemon/history/event_reader.h"
+
+#include <utility>
+
+#include "base/thread_guards.h"
+#include "base/time_format.h"
+
+namespace gpumem::history {
+namespace {
+
+constexpr std::chrono::seconds kPauseOfCalls{1};  // between two calls
+constexpr std::size_t kMostUnread = 65'536;
+
+std::int64_t micros_of(const std::string& time) {
+  const auto known = parse_rfc3339(time);
+  if (!known) return 0;
+  return std::chrono::duration_cast<std::chrono::microseconds>(known->time_since_epoch()).count();
+}
+
+std::string text_of(std::int64_t micros) {
+  const std::chrono::system_clock::time_point time{std::chrono::microseconds(micros)};
+  return to_rfc3339(time, Precision::kMicroseconds);
+}
+
+}  // namespace
+
+void EventReader::start(const EventPosition& position) {
+  if (thread_.joinable()) return;
+  {
+    const MutexLock lock(mutex_);
+    read_ = {};
+    read_.position = position;
+    stopping_ = false;
+  }
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this] { work(); });
+}
+
+void EventReader::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void EventReader::take(Sample& sample) {
+  const MutexLock lock(mutex_);
+  sample.counts = std::exchange(read_.counts, {});
+  sample.ends = std::exchange(read_.ends, {});
+  sample.position = read_.position;
+  changed_.notify_all();
+}
+
+void EventReader::work() {
+  for (;;) {
+    follow();
+    const auto again = std::chrono::steady_clock::now() + kPauseOfCalls;
+    const MutexLock lock(mutex_);
+    while (!stopping_ && std::chrono::steady_clock::now() < again) changed_.wait_until(mutex_, again);
+    if (stopping_) return;
+  }
+}
+
+// One call, until it ends.
+void EventReader::follow() {
+  grpc::ClientContext context;
+  v1::WatchEventsRequest request;
+  request.set_follow(true);
+  EventPosition seen, skip;
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    call_ = &context;
+    skip = read_.position;
+  }
+  if (skip.time != 0) request.set_since(text_of(skip.time));
+  const auto stream = stub_.WatchEvents(&context, request);
+  v1::Event event;
+  while (stream->Read(&event)) note(event, seen, skip);
+  static_cast<void>(stream->Finish());
+  const MutexLock lock(mutex_);
+  call_ = nullptr;
+}
+
+// Times never go back, but several events may have the same.
+void EventReader::note(const v1::Event& event, EventPosition& seen, const EventPosition& skip) {
+  const std::int64_t time = micros_of(event.time());
+  seen.count = time == seen.time ? seen.count + 1 : 1;
+  seen.time = time;
+  if (time < skip.time || (time == skip.time && seen.count <= skip.count)) return;
+  const MutexLock lock(mutex_);
+  while (!stopping_ && read_.counts.size() + read_.ends.size() >= kMostUnread) changed_.wait(mutex_);
+  read_.position = seen;
+  const bool is_denied = event.kind() == "denied";
+  if (!is_denied && event.kind() != "terminating") return;
+  constexpr std::int64_t kMicros = 1'000'000;
+  Counts& counts = read_.counts[{time / kMicros, event.tenant(), event.device()}];
+  ++(is_denied ? counts.denied : counts.ended);
+  if (is_denied) return;
+  read_.ends.push_back(
+      {time / kMicros, {event.tenant(), event.device()}, event.session(), event.pid(), event.words()});
+}
+
+}  // namespace gpumem::history

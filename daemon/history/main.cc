@@ -1,0 +1,157 @@
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <boost/asio/signal_set.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "base/program.h"
+#include "base/thread_guards.h"
+#include "daemon/history/broker_reader.h"
+#include "daemon/history/recorder.h"
+#include "daemon/history/requests.h"
+
+namespace gpumem::history {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr int kBacklog = 128;
+
+/// The command line of gpumem-history.
+struct Options {
+  std::string runtime_folder = "/run/gpumemd";
+  std::filesystem::path state_folder = "/var/lib/gpumem-history";
+  std::filesystem::path socket = "/run/gpumem-history/history.sock";
+  std::uint64_t size_mib = 512;
+  LogOptions log;
+};
+
+// Ends the process for --help, --version and usage errors (status 2).
+Options parse_command_line(int argc, char** argv) {
+  Options options;
+  CLI::App app{"gpumem-history keeps what tenants of gpumemd have used of the GPUs, by day and for months."};
+  app.set_version_flag("--version", "gpumem-history " GPUMEM_VERSION);
+  app.add_option("--runtime-dir", options.runtime_folder, "Folder of the broker's sockets")
+      ->capture_default_str();
+  app.add_option("--state-dir", options.state_folder, "Folder of the history")->capture_default_str();
+  app.add_option("--socket", options.socket, "Where gpumem account asks")->capture_default_str();
+  app.add_option("--size", options.size_mib, "Size of the history in MiB; day totals are never dropped")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20))
+      ->capture_default_str();
+  add_log_options(app, options.log);
+  app.footer("It runs until SIGTERM or SIGINT. Exit status: 0 stopped, 1 cannot run, 2 wrong usage.");
+  parse_or_exit(app, argc, argv);
+  return options;
+}
+
+// The group of the socket is this process's.
+Result<UniqueFd> listen(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.native().size() >= sizeof address.sun_path) return errno_error(ENAMETOOLONG, path.string());
+  std::memcpy(address.sun_path, path.c_str(), path.native().size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ::unlink(path.c_str());
+  if (!socket.valid() ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::chmod(path.c_str(), 0660) != 0 || ::listen(socket.get(), kBacklog) != 0)
+    return errno_error(errno, "cannot listen on " + path.string());
+  return socket;
+}
+
+/// Says a failure once, and when it is over.
+class SaidOnce {
+ public:
+  void failed(const Error& error) {
+    if (std::exchange(words_, error.message) != error.message)
+      spdlog::warn("nothing is read: {}", error.message);
+  }
+  void succeeded() {
+    if (!std::exchange(words_, "").empty()) spdlog::info("the broker is read again");
+  }
+
+ private:
+  std::string words_;
+};
+
+/// Looks at the broker once a second, on a thread of its own.
+class Reading {
+ public:
+  Reading(BrokerReader& broker, Recorder& recorder)
+      : broker_(broker), recorder_(recorder), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+ private:
+  void work(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    auto next = std::chrono::steady_clock::now();
+    while (!stop.stop_requested()) {
+      look();
+      next = std::max(next + std::chrono::seconds(1), std::chrono::steady_clock::now());
+      stopped.wait_until(lock, stop, next, [] { return false; });
+    }
+    broker_.events().stop();
+  }
+
+  void look() {
+    auto sample = broker_.look();
+    if (!sample) return said_.failed(sample.error());
+    said_.succeeded();
+    if (const auto position = recorder_.open(sample->steady, sample->time)) broker_.events().start(*position);
+    broker_.events().take(*sample);
+    // Events that were not written are read again.
+    if (!recorder_.record(*sample)) broker_.events().stop();
+  }
+
+  BrokerReader& broker_;
+  Recorder& recorder_;
+  SaidOnce said_;
+  std::jthread thread_;
+};
+
+Result<void> serve(const Options& options) {
+  const std::filesystem::path file = options.state_folder / "history.db";
+  boost::asio::io_context loop;
+  boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code&, int) { loop.stop(); });
+  auto socket = listen(options.socket);
+  if (!socket) return socket.error();
+  BrokerReader broker(std::filesystem::path(options.runtime_folder) / "api.sock");
+  Recorder recorder(file, options.size_mib * kMiB);
+  const Requests requests({.file = file,
+                           .admin_group = [&] { return broker.admin_group(); },
+                           .problem = [&] { return recorder.problem(); },
+                           .now = [] { return now_of_machine().time; },
+                           .damaged = [&] { recorder.doubt(); }});
+  const HistoryServer server(loop, std::move(*socket),
+                             [&](const Peer& peer, const std::string& method, const std::string& target) {
+                               return requests.answer(peer, method, target);
+                             });
+  std::optional<Reading> reading;
+  {
+    const SignalsBlocked blocked;
+    reading.emplace(broker, recorder);
+  }
+  spdlog::info("keeping what tenants use in {}", file.string());
+  loop.run();
+  ::unlink(options.socket.c_str());
+  return {};
+}
+
+}  // namespace
+}  // namespace gpumem::history
+
+int main(int argc, char** argv) {
+  const gpumem::history::Options options = gpumem::history::parse_command_line(argc, argv);
+  if (auto started = gpumem::start_log(options.log.format, options.log.level); !started)
+    return gpumem::fail(started.error());
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
+  if (auto served = gpumem::history::serve(options); !served) return gpumem::fail(served.error());
+  return 0;
+}

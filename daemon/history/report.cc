@@ -1,0 +1,203 @@
+#include "daemon/history/report.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/time_format.h"
+#include "daemon/history/database.h"
+#include "daemon/history/store.h"
+
+namespace gpumem::history {
+namespace {
+
+constexpr std::chrono::seconds kTimeOfReport{2};
+
+// Rows of one table, of a span of time.
+struct Part {
+  const Resolution* resolution;
+  std::int64_t since, until;
+};
+
+std::int64_t ceil_to(std::int64_t time, std::int64_t step) { return floor_to(time + step - 1, step); }
+
+Part part_of(const Resolution& resolution, std::int64_t since, std::int64_t until) {
+  return {&resolution, floor_to(since, resolution.seconds), ceil_to(until, resolution.seconds)};
+}
+
+// The finest resolution that has all rows from `since` on.
+Result<const Resolution*> finest(Database& database, std::int64_t since) {
+  auto state = database.prepare("SELECT value FROM state WHERE name=?");
+  if (!state) return state.error();
+  for (const Resolution& one : kResolutions) {
+    if (one.from == nullptr) break;
+    const auto row = state->with(std::string_view(one.from)).step();
+    if (!row) return row.error();
+    if (since >= (*row ? state->integer(0) : 0)) return &one;
+  }
+  return &kResolutions.back();
+}
+
+// Whole days come from the table of days, which is small.
+std::vector<Part> parts_of(const Resolution& fine, const Question& question) {
+  const Resolution& days = kResolutions.back();
+  const std::int64_t first =
+      fine.seconds == kDay ? floor_to(question.since, kDay) : ceil_to(question.since, kDay);
+  const std::int64_t last = floor_to(question.until, kDay);
+  if (first >= last) return {part_of(fine, question.since, question.until)};
+  std::vector<Part> parts{{&days, first, last}};
+  if (question.since < first) parts.insert(parts.begin(), part_of(fine, question.since, first));
+  if (last < question.until) parts.push_back(part_of(fine, last, question.until));
+  return parts;
+}
+
+const char* column_of(By by) {
+  switch (by) {
+    case By::kTenant: return "tenant";
+    case By::kUser: return "uid";
+    case By::kDevice: return "device";
+    case By::kDay: return "time/86400*86400";
+  }
+  return "";
+}
+
+const char* name_of(By by) {
+  switch (by) {
+    case By::kTenant: return "tenant";
+    case By::kUser: return "uid";
+    case By::kDevice: return "device";
+    case By::kDay: return "day";
+  }
+  return "";
+}
+
+bool has(const Question& question, By by) { return std::ranges::count(question.by, by) != 0; }
+
+// A tenant has what those below it have, so that only some rows can be added up.
+std::string scope_of(const Question& question, const Viewer& viewer) {
+  if (!viewer.all) return "uid=" + std::to_string(viewer.uid);
+  if (has(question, By::kUser)) return "uid>=0";
+  return has(question, By::kTenant) ? "1" : "tenant=''";
+}
+
+std::string sql_of(const Question& question, const Viewer& viewer, const std::vector<Part>& parts) {
+  std::string columns, from;
+  for (const By by : question.by) columns += std::string(columns.empty() ? "" : ",") + column_of(by);
+  for (const Part& part : parts)
+    from += std::string(from.empty() ? "" : " UNION ALL ") + "SELECT * FROM " + part.resolution->table +
+            " WHERE time>=" + std::to_string(part.since) + " AND time<" + std::to_string(part.until);
+  return "SELECT " + columns +
+         ",sum(lent),sum(\"returning\"),sum(reserved),sum(outside),sum(kept),sum(waiting),sum(denied),sum("
+         "ended),"
+         "max(peak) FROM (" +
+         from + ") JOIN series ON series.id=series WHERE " + scope_of(question, viewer) + " GROUP BY " +
+         columns + " ORDER BY " + columns + " LIMIT " + std::to_string(kMostRows + 1);
+}
+
+std::string date_of(std::int64_t seconds) {
+  return to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(seconds)),
+                    Precision::kSeconds);
+}
+
+Json value_of(By by, const Statement& row, int column) {
+  if (by == By::kUser) return row.integer(column);
+  if (by == By::kDay) return date_of(row.integer(column)).substr(0, 10);
+  const std::string text = row.text(column);
+  return text.empty() ? Json() : Json(text);
+}
+
+Json row_of(const Question& question, const Statement& row) {
+  Json json;
+  int column = 0;
+  for (const By by : question.by) {
+    json[name_of(by)] = value_of(by, row, column);
+    ++column;
+  }
+  for (const char* name : kAmountNames) json[name] = row.real(column++);
+  for (const char* name : {"denied", "ended", "peak"}) json[name] = row.integer(column++);
+  return json;
+}
+
+Result<Json> rows_of(Database& database, const Question& question, const std::string& sql) {
+  auto rows = database.prepare(sql);
+  if (!rows) return rows.error();
+  Json list = Json::array();
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return row.error();
+    if (!*row) return list;
+    if (list.size() == kMostRows)
+      return Error{Code::kResourceExhausted, "more than " + std::to_string(kMostRows) +
+                                                 " rows: ask for a shorter time, or by fewer columns"};
+    list.push_back(row_of(question, *rows));
+  }
+}
+
+Result<Json> ends_of(Database& database, const Question& question, const Viewer& viewer) {
+  auto rows =
+      database.prepare("SELECT time,tenant,device,session,pid,words FROM ends WHERE time>=? AND time<? AND " +
+                       (viewer.all ? "1" : "uid=" + std::to_string(viewer.uid)) +
+                       " ORDER BY time DESC LIMIT " + std::to_string(kMostEnds));
+  if (!rows) return rows.error();
+  rows->with(question.since, question.until);
+  Json list = Json::array();
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return row.error();
+    if (!*row) return list;
+    list.push_back({{"time", date_of(rows->integer(0))},
+                    {"tenant", rows->text(1)},
+                    {"device", rows->text(2)},
+                    {"session", rows->integer(3)},
+                    {"pid", rows->integer(4)},
+                    {"words", rows->text(5)}});
+  }
+}
+
+Error explained(const Error& error) {
+  switch (error.code) {
+    case Code::kNotFound: return {Code::kNotFound, "nothing is recorded yet"};
+    case Code::kDeadlineExceeded: return {error.code, "this takes too long: ask for a shorter time"};
+    default: return error;
+  }
+}
+
+Result<Json> ask(Database& database, const Question& question, const Viewer& viewer) {
+  const auto fine = finest(database, question.since);
+  if (!fine) return fine.error();
+  const auto parts = parts_of(**fine, question);
+  auto rows = rows_of(database, question, sql_of(question, viewer, parts));
+  if (!rows) return rows.error();
+  auto ends = ends_of(database, question, viewer);
+  if (!ends) return ends.error();
+  return Json{{"since", date_of(parts.front().since)},
+              {"until", date_of(parts.back().until)},
+              {"rows", std::move(*rows)},
+              {"ends", std::move(*ends)}};
+}
+
+}  // namespace
+
+Result<Json> report(const std::filesystem::path& file, const Question& question, const Viewer& viewer) {
+  auto database = Database::open(file, Database::Mode::kRead);
+  if (!database) return explained(database.error());
+  database->limit_time(kTimeOfReport);
+  auto answer = ask(*database, question, viewer);
+  if (!answer) return explained(answer.error());
+  return answer;
+}
+
+Result<std::int64_t> forget(const std::filesystem::path& file, std::uint32_t uid, std::int64_t now) {
+  auto database = Database::open(file, Database::Mode::kWrite);
+  if (!database) return explained(database.error());
+  auto update = database->prepare("UPDATE series SET uid=-1, tenant=tenant||? WHERE uid=?");
+  if (!update) return update.error();
+  if (auto done = update->with(" until " + date_of(now), std::int64_t{uid}).finish(); !done)
+    return explained(done.error());
+  const std::int64_t forgotten = database->changes();
+  auto ends = database->prepare("UPDATE ends SET uid=-1 WHERE uid=?");
+  if (!ends) return ends.error();
+  if (auto done = ends->with(std::int64_t{uid}).finish(); !done) return explained(done.error());
+  return forgotten;
+}
+
+}  // namespace gpumem::history

@@ -1,0 +1,118 @@
+#include "daemon/history/requests.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <map>
+
+namespace gpumem::history {
+namespace {
+
+constexpr std::int64_t kLatest = 253'402'300'800;  // the year 10000
+
+unsigned status_of(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument: return 400;
+    case Code::kPermissionDenied: return 403;
+    case Code::kNotFound: return 404;
+    case Code::kResourceExhausted: return 413;
+    default: return 503;
+  }
+}
+
+Answer refused(const Error& error) { return {status_of(error.code), Json{{"error", error.message}}}; }
+
+Error wrong(const std::string& part) { return {Code::kInvalidArgument, "'" + part + "' is not understood"}; }
+
+Result<std::int64_t> number_of(const std::string& text, std::int64_t most) {
+  std::int64_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc() || end != text.data() + text.size() || number < 0 || number > most)
+    return wrong(text);
+  return number;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<std::vector<By>> columns_of(const std::string& text) {
+  const std::map<std::string, By> names{
+      {"tenant", By::kTenant}, {"user", By::kUser}, {"device", By::kDevice}, {"day", By::kDay}};
+  std::vector<By> columns;
+  for (const std::string& name : split(text, ',')) {
+    const auto known = names.find(name);
+    if (known == names.end() || std::ranges::count(columns, known->second) != 0) return wrong(name);
+    columns.push_back(known->second);
+  }
+  if (columns.empty()) return wrong("by=");
+  return columns;
+}
+
+Result<Question> question_of(const std::string& query, std::int64_t now) {
+  Question question{0, now + 1, {By::kTenant, By::kDevice}};
+  for (const std::string& part : split(query, '&')) {
+    const std::string name = part.substr(0, part.find('='));
+    const std::string value = part.substr(std::min(name.size() + 1, part.size()));
+    if (name == "by") {
+      auto columns = columns_of(value);
+      if (!columns) return columns.error();
+      question.by = std::move(*columns);
+    } else if (name == "since" || name == "until") {
+      const auto time = number_of(value, kLatest);
+      if (!time) return time.error();
+      (name == "since" ? question.since : question.until) = *time;
+    } else {
+      return wrong(part);
+    }
+  }
+  if (question.since >= question.until) return Error{Code::kInvalidArgument, "'since' is not before 'until'"};
+  return question;
+}
+
+}  // namespace
+
+Answer Requests::answer(const Peer& peer, const std::string& method, const std::string& target) const {
+  const auto admins = options_.admin_group();
+  const bool is_admin = peer.uid == 0 || (admins && std::ranges::count(peer.gids, *admins) != 0);
+  const Viewer viewer{is_admin, peer.uid};
+  const std::size_t mark = std::min(target.find('?'), target.size());
+  const std::string path = target.substr(0, mark);
+  const std::string query = target.substr(std::min(mark + 1, target.size()));
+  if (path == "/v1/usage" && method == "GET") return usage(viewer, query);
+  if (path == "/v1/forget" && method == "POST") return forget_user(viewer, query);
+  return refused({Code::kNotFound, "there is no " + method + " " + path});
+}
+
+Answer Requests::usage(const Viewer& viewer, const std::string& query) const {
+  const auto question = question_of(query, options_.now());
+  if (!question) return refused(question.error());
+  auto rows = report(options_.file, *question, viewer);
+  if (!rows) {
+    if (rows.error().code == Code::kFailedPrecondition) options_.damaged();
+    return refused(rows.error());
+  }
+  const std::string problem = options_.problem();
+  (*rows)["problem"] = problem.empty() ? Json() : Json(problem);
+  return {200, std::move(*rows)};
+}
+
+Answer Requests::forget_user(const Viewer& viewer, const std::string& query) const {
+  if (!viewer.all) return refused({Code::kPermissionDenied, "only an administrator may do this"});
+  constexpr std::string_view kName = "uid=";
+  if (!query.starts_with(kName)) return refused(wrong(query));
+  const auto uid = number_of(query.substr(kName.size()), std::numeric_limits<std::uint32_t>::max());
+  if (!uid) return refused(uid.error());
+  const auto series = forget(options_.file, static_cast<std::uint32_t>(*uid), options_.now());
+  if (!series) return refused(series.error());
+  return {200, Json{{"forgotten", *series}}};
+}
+
+}  // namespace gpumem::history
