@@ -120,6 +120,7 @@ class Interactive {
   }
 
   void ask_to_end() {
+    if (had_problem_) return controller_.say("no samples come at present; the process may be another one");
     auto prepared = ProcessEnd::prepare(*controller_.selected(rows_));
     if (!prepared) return controller_.say(prepared.error().message);
     end_ = std::move(*prepared);

@@ -15,6 +15,7 @@ core::Policy lab_policy() {
   const core::Quota all{{}, mebibytes(64)};
   policy.tenants = {core::parent("lab", {all}), core::user("ann", 1, {{mebibytes(16), mebibytes(64)}}, "lab"),
                     core::user("bob", 2, {all}, "lab"), core::user("cat", 3, {all})};
+  policy.devices[0].reclaim.lend_guarantees = true;
   return policy;
 }
 
@@ -82,12 +83,28 @@ TEST_F(ViewSamplerTest, TellsOfWaitingOnlyThoseWhomItConcerns) {
   EXPECT_TRUE(denial.holders().empty());
 }
 
+TEST_F(ViewSamplerTest, TellsOfMemoryThatIsAskedBackOnlyThoseWhomItConcerns) {
+  core::Machine& machine = executor.machine;
+  const SessionId cat = machine.connect(3), ann = machine.connect(1);
+  machine.get(cat, machine.slice(cat), mebibytes(64));
+  machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  machine.collect();
+  for (const auto& [viewer, lines] : {std::pair{1, 0}, {2, 0}, {3, 1}, {4, 0}, {5, 0}, {6, 1}})
+    EXPECT_EQ(sample_for(viewer).asked_back_size(), lines) << viewer;
+  const v1::AskedBack asked = sample_for(3).asked_back(0);
+  EXPECT_EQ(asked.session(), cat.value);
+  EXPECT_EQ(asked.bytes(), mebibytes(16).count);
+}
+
 TEST_F(ViewSamplerTest, TellsOfSoManyWaitingRequestsOfATenant) {
   core::Machine& machine = executor.machine;
   const SessionId cat = machine.connect(3), bob = machine.connect(2);
-  machine.get(cat, machine.slice(cat), mebibytes(48));  // the rest is kept for ann
-  const SliceId slice = machine.slice(bob), other = machine.slice(cat);
-  for (int i = 0; i < 100; ++i) machine.grow(bob, slice, mebibytes(2), seconds(60));
+  machine.get(cat, machine.slice(cat), mebibytes(64));
+  const SliceId other = machine.slice(cat);
+  for (const SessionId session : {bob, bob, machine.connect(2), machine.connect(2)}) {
+    const SliceId slice = machine.slice(session);
+    for (int i = 0; i < 25; ++i) machine.grow(session, slice, mebibytes(2), seconds(60));
+  }
   machine.grow(cat, other, mebibytes(2), seconds(60));
   const v1::Sample sample = sample_for(6);
   ASSERT_EQ(sample.waiting_size(), 65);
