@@ -24,6 +24,7 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(SQLite3 REQUIRED)  # gpumem-history's
 find_package(OpenSSL REQUIRED)  # gpumem-dra reaches the API server of Kubernetes by HTTPS
 pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
+pkg_check_modules(ncursesw REQUIRED IMPORTED_TARGET ncursesw)
 if(BUILD_TESTING OR GPUMEM_BENCH)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -5,17 +5,19 @@
 
 #include "cuda/library.h"
 
-#define GPUMEM_NVML_CALLS(CALL)               \
-  CALL(nvmlInit)                              \
-  CALL(nvmlShutdown)                          \
-  CALL(nvmlErrorString)                       \
-  CALL(nvmlSystemGetDriverVersion)            \
-  CALL(nvmlDeviceGetHandleByUUID)             \
-  CALL(nvmlDeviceGetMemoryInfo)               \
-  CALL(nvmlDeviceGetMemoryInfo_v2)            \
-  CALL(nvmlDeviceGetComputeRunningProcesses)  \
-  CALL(nvmlDeviceGetGraphicsRunningProcesses) \
-  CALL(nvmlDeviceGetMPSComputeRunningProcesses)
+#define GPUMEM_NVML_CALLS(CALL)                 \
+  CALL(nvmlInit)                                \
+  CALL(nvmlShutdown)                            \
+  CALL(nvmlErrorString)                         \
+  CALL(nvmlSystemGetDriverVersion)              \
+  CALL(nvmlDeviceGetHandleByUUID)               \
+  CALL(nvmlDeviceGetMemoryInfo)                 \
+  CALL(nvmlDeviceGetMemoryInfo_v2)              \
+  CALL(nvmlDeviceGetComputeRunningProcesses)    \
+  CALL(nvmlDeviceGetGraphicsRunningProcesses)   \
+  CALL(nvmlDeviceGetMPSComputeRunningProcesses) \
+  CALL(nvmlDeviceGetUtilizationRates)           \
+  CALL(nvmlDeviceGetTemperature)
 #define GPUMEM_TEXT_OF(name) #name
 #define GPUMEM_SYMBOL(name) GPUMEM_TEXT_OF(name)
 
@@ -110,6 +112,25 @@ Result<std::vector<ProcessMemory>> Nvml::processes(const DeviceUuid& uuid) const
     static_cast<void>(list(*device, ask, "", processes));
   }
   return processes;
+}
+
+Result<unsigned> Nvml::utilization(const DeviceUuid& uuid) const {
+  auto device = find(uuid);
+  if (!device) return device.error();
+  nvmlUtilization_t rates{};
+  auto asked = check(api_->nvmlDeviceGetUtilizationRates(*device, &rates), "nvmlDeviceGetUtilizationRates");
+  if (!asked) return asked.error();
+  return rates.gpu;
+}
+
+Result<unsigned> Nvml::temperature(const DeviceUuid& uuid) const {
+  auto device = find(uuid);
+  if (!device) return device.error();
+  unsigned degrees = 0;
+  auto asked = check(api_->nvmlDeviceGetTemperature(*device, NVML_TEMPERATURE_GPU, &degrees),
+                     "nvmlDeviceGetTemperature");
+  if (!asked) return asked.error();
+  return degrees;
 }
 
 Result<std::string> Nvml::driver_version() const {

@@ -33,6 +33,10 @@ class Nvml {
   Result<DeviceMemory> memory(const DeviceUuid& uuid) const;
   /// The processes that compute or draw, each once, with its pid in this process's PID namespace.
   Result<std::vector<ProcessMemory>> processes(const DeviceUuid& uuid) const;
+  /// Percent of the time in which a kernel ran, over a period of the driver's, at most a second.
+  Result<unsigned> utilization(const DeviceUuid& uuid) const;
+  /// Degrees Celsius.
+  Result<unsigned> temperature(const DeviceUuid& uuid) const;
   /// The kernel driver's version, `570.86.15`.
   Result<std::string> driver_version() const;
 

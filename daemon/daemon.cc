@@ -231,13 +231,15 @@ Result<void> Daemon::serve_calls() {
                                  .administrators = &administrators_,
                                  .connections = &connections_,
                                  .serve = [this](UniqueFd one) { server_->serve(std::move(one)); }});
-  rpc::Server::Options options{
-      .info = {.version = GPUMEM_VERSION, .driver = machine_.driver_version, .observer = reconciler_.get()},
-      .reload = [this](auto answer) { ask_for_reload(std::move(answer)); },
-      .account_of = [this](int connection) -> std::optional<std::uint64_t> {
-        const auto caller = connections_.find(connection);
-        return caller ? std::optional(caller->peer.account()) : std::nullopt;
-      }};
+  rpc::Server::Options options{.info = {.version = GPUMEM_VERSION,
+                                        .driver = machine_.driver_version,
+                                        .observer = reconciler_.get(),
+                                        .loads = [this] { return loads_->read(); }},
+                               .reload = [this](auto answer) { ask_for_reload(std::move(answer)); },
+                               .account_of = [this](int connection) -> std::optional<std::uint64_t> {
+                                 const auto caller = connections_.find(connection);
+                                 return caller ? std::optional(caller->peer.account()) : std::nullopt;
+                               }};
   if (options_.api_idle.count() != 0) options.idle_connections = options_.api_idle;
   auto server = rpc::Server::start(*loop_, *quotas_, *quotas_, std::move(options));
   if (!server) return server.error();
@@ -288,6 +290,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
   loop_ = std::move(*loop);
   loop_->start();
   lane_calls_ = std::make_unique<lane::SessionCalls>(*loop_, *loop_);
+  loads_ = std::make_unique<host::DeviceLoads>(machine_.nvml.get(), reconciling.devices);
   reconciler_ = std::make_unique<host::Reconciler>(*loop_, std::move(reconciling));
   loop_->set_observer(reconciler_.get());
   return {};

@@ -9,6 +9,7 @@
 #include "daemon/devices.h"
 #include "daemon/host/config/accounts.h"
 #include "daemon/host/config/live_quotas.h"
+#include "daemon/host/driver/device_loads.h"
 #include "daemon/host/driver/reconciler.h"
 #include "daemon/host/loop/loop.h"
 #include "daemon/host/sockets/api_listener.h"
@@ -86,6 +87,7 @@ class Daemon {
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it
   std::unique_ptr<host::Loop> loop_;
   std::unique_ptr<host::Reconciler> reconciler_;
+  std::unique_ptr<host::DeviceLoads> loads_;
   std::unique_ptr<host::LiveQuotas> quotas_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<metrics::Metrics> metrics_;

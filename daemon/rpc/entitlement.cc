@@ -23,6 +23,20 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const cor
   return caller.reader || concerns(caller, tenant, broker);
 }
 
+// The copy may be of several moments, so that it could have a cycle.
+bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents) {
+  if (caller.admin || caller.reader) return true;
+  if (caller.tenant.empty() || tenant.empty()) return false;
+  const std::string* above = &tenant;
+  for (std::size_t steps = 0; steps <= parents.size(); ++steps) {
+    if (*above == caller.tenant) return true;
+    const auto parent = parents.find(*above);
+    if (parent == parents.end()) return false;
+    above = &parent->second;
+  }
+  return false;
+}
+
 bool may_read_words(const core::Caller& caller, const core::Event& event) {
   return event.kind != core::Event::Kind::kDenied || caller.admin || event.tenant == caller.tenant;
 }

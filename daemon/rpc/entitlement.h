@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 
 #include "daemon/core/broker/executor.h"
@@ -11,6 +12,11 @@ namespace gpumem::rpc {
 /// Whether the caller may follow the events of `tenant`. Administrators and the reader of accounts may follow
 /// all; others their own tenant, and tenants below it.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);
+
+/// The parent of each tenant that has one.
+using Parents = std::map<std::string, std::string>;
+/// As above, by a copy of the tree. Threads  any.
+bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents);
 
 /// A denial's words speak of who holds what: they are for its own tenant and for administrators.
 bool may_read_words(const core::Caller& caller, const core::Event& event);

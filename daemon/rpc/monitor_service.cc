@@ -12,6 +12,7 @@
 #include "daemon/rpc/entitlement.h"
 #include "daemon/rpc/event_stream.h"
 #include "daemon/rpc/reconcile_call.h"
+#include "daemon/rpc/session_copies.h"
 
 namespace gpumem::rpc {
 namespace {
@@ -64,27 +65,6 @@ grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, const grpc::C
   if (!taken)
     reactor->Finish(to_status(core::refusal(core::Bound::kListings, "too many listings at once; try again")));
   return reactor;
-}
-
-// The bytes in use that a session reports, slice by slice.
-std::vector<std::uint64_t> in_use(const core::Executor& executor, const core::SessionView& view) {
-  std::vector<std::uint64_t> bytes;
-  bytes.reserve(view.slices.size());
-  for (const core::SliceView& slice : view.slices) {
-    const auto figures = executor.client_figures(view.id, slice.device, slice.charged);
-    bytes.push_back(figures ? figures->in_use : 0);
-  }
-  return bytes;
-}
-
-void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vector<std::uint64_t>& in_use,
-          const std::vector<std::string>& devices, core::TimePoint now) {
-  info = to_proto(view, devices, now);
-  for (std::size_t i = 0; i < view.slices.size(); ++i) {
-    v1::SliceInfo& one = *info.add_slices();
-    one = to_proto(view.slices[i], devices);
-    one.set_in_use(in_use[i]);
-  }
 }
 
 // The users of the policy's tenants, by tenant.
@@ -233,16 +213,14 @@ grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerConte
               [this, request, response](core::Broker& broker, core::TimePoint now) -> Outcome {
                 const auto after = id_of<SessionId>(request->page_token());
                 if (!after) return after.error();
-                auto views = broker.sessions(*after, page_size(request->page_size(), kPageSlices));
-                std::vector<std::vector<std::uint64_t>> in_use;
-                in_use.reserve(views.size());
-                for (const core::SessionView& view : views) in_use.push_back(rpc::in_use(executor_, view));
-                const bool is_last = views.empty() || broker.sessions(views.back().id, 0).empty();
-                return [response, now, is_last, views = std::move(views), in_use = std::move(in_use),
+                auto copies =
+                    copy_sessions(broker, executor_, *after, page_size(request->page_size(), kPageSlices));
+                const bool is_last = copies.empty() || broker.sessions(copies.back().view.id, 0).empty();
+                return [response, now, is_last, copies = std::move(copies),
                         devices = core::uuids_of(broker.policy())] {
-                  for (std::size_t i = 0; i < views.size(); ++i)
-                    fill(*response->add_sessions(), views[i], in_use[i], devices, now);
-                  if (!is_last) response->set_next_page_token(std::to_string(views.back().id.value));
+                  for (const SessionCopy& copy : copies)
+                    *response->add_sessions() = to_proto(copy, devices, now);
+                  if (!is_last) response->set_next_page_token(std::to_string(copies.back().view.id.value));
                 };
               });
 }
@@ -294,6 +272,11 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
 grpc::ServerWriteReactor<v1::Event>* MonitorService::WatchEvents(grpc::CallbackServerContext* context,
                                                                  const v1::WatchEventsRequest* request) {
   return new EventStream(executor_, calls_, subscribers_, *context, *request);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* MonitorService::Watch(grpc::CallbackServerContext* context,
+                                                                  const grpc::ByteBuffer*) {
+  return new WatchStream(executor_, calls_, viewing_, viewers_, *context);
 }
 
 }  // namespace gpumem::rpc

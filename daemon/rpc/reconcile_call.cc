@@ -13,30 +13,6 @@ namespace {
 constexpr std::chrono::seconds kLookPatience{5};
 constexpr std::chrono::seconds kRefusalPause{1};
 
-v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
-                                     core::TimePoint now) {
-  v1::Reconciliation message;
-  message.set_device(device);
-  if (view.seen) message.set_seen(to_date(*view.seen, now));
-  message.set_used(view.used.count);
-  message.set_extents(view.extents.count);
-  message.set_overhead(view.overhead.count);
-  message.set_declared(view.declared.count);
-  message.set_past_broker(view.past_broker.count);
-  message.set_unexplained(view.unexplained.count);
-  for (const core::Reconciliation::Process& process : view.processes) {
-    v1::ForeignProcess& one = *message.add_processes();
-    one.set_pid(process.pid);
-    one.set_uid(process.uid);
-    one.set_command(process.command);
-    one.set_tenant(process.tenant);
-    one.set_bytes(process.bytes.count);
-  }
-  message.set_problem(view.problem);
-  if (!view.seen && view.problem.empty()) message.set_problem("the driver has not been asked yet");
-  return message;
-}
-
 // One call. Everything but the alarm happens on the core's thread.
 struct Call {
   grpc::ServerUnaryReactor* reactor;  // null: finished
@@ -77,6 +53,30 @@ void refuse_later(core::Executor& executor, const std::shared_ptr<Call>& call, s
 }
 
 }  // namespace
+
+v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
+                                     core::TimePoint now) {
+  v1::Reconciliation message;
+  message.set_device(device);
+  if (view.seen) message.set_seen(to_date(*view.seen, now));
+  message.set_used(view.used.count);
+  message.set_extents(view.extents.count);
+  message.set_overhead(view.overhead.count);
+  message.set_declared(view.declared.count);
+  message.set_past_broker(view.past_broker.count);
+  message.set_unexplained(view.unexplained.count);
+  for (const core::Reconciliation::Process& process : view.processes) {
+    v1::ForeignProcess& one = *message.add_processes();
+    one.set_pid(process.pid);
+    one.set_uid(process.uid);
+    one.set_command(process.command);
+    one.set_tenant(process.tenant);
+    one.set_bytes(process.bytes.count);
+  }
+  message.set_problem(view.problem);
+  if (!view.seen && view.problem.empty()) message.set_problem("the driver has not been asked yet");
+  return message;
+}
 
 grpc::ServerUnaryReactor* reconcile(core::Executor& executor, Calls& calls,
                                     const grpc::CallbackServerContext& context, Look look,

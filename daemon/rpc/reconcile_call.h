@@ -18,6 +18,9 @@ struct Look {
       nullptr;  ///< calls whose refusal is held back; the core's thread's; outlives the call
 };
 
+v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
+                                     core::TimePoint now);
+
 /// Answers Monitor.Reconcile with the last observation of every device. With `now` in the request, it answers
 /// after a new look, or after five seconds. If too many wait for a look already, the answer is
 /// kResourceExhausted, after a second: so repeating the call at once costs the caller's time, not the

@@ -80,6 +80,7 @@ void Server::serve(UniqueFd socket) { grpc::AddInsecureChannelFromFd(server_.get
 
 void Server::stop(std::chrono::milliseconds patience) {
   server_->GetHealthCheckService()->SetServingStatus(false);
+  monitor_.stop();
   // Shutdown() alone would wait for the connections too, and one whose client is idle within a synchronous
   // library does not answer: nobody reads there between calls.
   calls_.await_none(patience);

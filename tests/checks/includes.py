@@ -64,7 +64,7 @@ INSIDE = {
         "views": "", "monitor": "",
         "system": "views monitor check commands", "check": "views monitor", "commands": "views monitor check",
         "run": "views monitor check commands run/program run/line", "regions": "views monitor check commands",
-        "": "views commands check regions run run/program system"}),
+        "top": "views monitor commands", "": "views commands check regions run run/program system top"}),
     "client/cli/run": ({"base", "cuda", "proto", "proto/generated", "include", "client", "client/shim", "client/cli/views",
                         "client/cli/monitor"}, {
         "program": "", "line": "program"}),

@@ -142,6 +142,26 @@ Result<void> Monitor::watch_events(const v1::WatchEventsRequest& request,
   return call_error(status, socket_);
 }
 
+Result<void> Monitor::watch(const std::function<bool(v1::Sample)>& show, std::stop_token stop,
+                            Watched which) const {
+  grpc::ClientContext context;
+  if (which == Watched::kFirst) set_timeout(context, kTimeout);
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const auto reader = stub_->Watch(&context, {});
+  v1::Sample message, sample;
+  bool wanted = true;
+  while (wanted && reader->Read(&message)) {
+    const bool is_last = message.last();
+    sample.MergeFrom(message);
+    if (is_last) wanted = show(std::exchange(sample, {}));
+  }
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!wanted || status.ok()) return {};
+  if (stop.stop_requested()) return client::called_off();
+  return call_error(status, socket_);
+}
+
 Result<v1::TenantUsage> usage_of(const Monitor& monitor, const std::string& tenant,
                                  const std::string& device) {
   auto tenants = monitor.tenants();

@@ -82,6 +82,12 @@ class Monitor {
   /// Errors  as the others, and kCancelled: stopped.   Blocks.
   Result<void> watch_events(const v1::WatchEventsRequest& request,
                             const std::function<bool(const v1::Event&)>& show, std::stop_token stop) const;
+  /// Which samples of a stream are waited for.
+  enum class Watched { kAll, kFirst };
+  /// Gives each sample, its messages as one, to `show` until that answers false, or `stop` is requested.
+  /// Errors  as watch_events(); of kFirst, too: kDeadlineExceeded (none has come).   Blocks.
+  Result<void> watch(const std::function<bool(v1::Sample)>& show, std::stop_token stop,
+                     Watched which = Watched::kAll) const;
 
  private:
   template <class Request, class Response>

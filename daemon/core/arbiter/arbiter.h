@@ -38,6 +38,8 @@ class Arbiter {
 
   std::optional<TimePoint> next_deadline() const;
   const Request* find(RequestId id) const { return waiting_.find(id); }
+  /// The first request that arrived after `id`. Null: there is none.
+  const Request* first_after(RequestId id) const { return waiting_.first_after(id); }
   /// Whether the request is a claim: within guarantees on every device that it asks for.
   bool is_claim(RequestId id, DeviceIndex device) const { return claims_.contains(id, device); }
   /// The claims that wait on a device, in the order of arrival, each with what it needs; and their sum.

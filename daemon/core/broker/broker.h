@@ -301,6 +301,11 @@ class Broker {
   std::vector<JobView> jobs(CommandJobId after = {}, std::size_t most = kAll) const;
   /// In the order they came. A page ends with the session whose slices exceed `most_slices`.
   std::vector<SessionView> sessions(SessionId after = {}, std::size_t most_slices = kAll) const;
+  /// Requests that wait, in the order they came; as Explainer::waiting().
+  WaitingPage waiting(RequestId after, std::size_t most, const Explainer::IsWanted& is_wanted,
+                      TimePoint now) const {
+    return explainer_.waiting(after, most, is_wanted, now);
+  }
   /// In the order of their versions, those that `viewer` may see. `owner`  only this tenant's; empty: all.
   RegionPage regions(const RegionViewer& viewer, const std::string& owner, TimePoint now, RegionId after = {},
                      std::size_t most = kAll) const;

@@ -315,6 +315,7 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                                                        session.detached,
                                                        {},
                                                        {},
+                                                       {},
                                                        state_.imports.of(session.id).size(),
                                                        sharer_.waits_of(session.id)});
     view.slices.reserve(session.slices.size());
@@ -322,6 +323,8 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
       view.slices.push_back({id, slice.device, slice.label, slice.limit, slice.charged,
                              slice.charged - slice.held, state_.arbiter.waiting_bytes(id)});
     }
+    for (const auto& [device, asked] : session.asked)
+      if (!asked.total().is_zero()) view.asked.push_back({device, asked.total(), asked.due()});
     for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
       SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used,
                         session.holding(i).fabric.total(), session.declared(i)};

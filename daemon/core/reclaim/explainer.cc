@@ -89,6 +89,13 @@ Denial Explainer::denial_of(const Request& request, const Refusal& refusal, Time
 }
 
 Denial Explainer::figures_of(const Request& request, const Refusal& refusal, TimePoint now) const {
+  Denial denial = quick_figures_of(request, refusal, now);
+  denial.asked_back = reclaimer_.asked_back(request.parts[refusal.part].device);
+  denial.soonest = soonest(request, refusal, now);
+  return denial;
+}
+
+Denial Explainer::quick_figures_of(const Request& request, const Refusal& refusal, TimePoint now) const {
   const Request::Part& part = request.parts[refusal.part];
   const DeviceIndex device = part.device;
   const Ledger& ledger = state_.ledger;
@@ -135,7 +142,6 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.missing = state_.missing(device);
   denial.contexts = state_.pool_of_contexts(device);
   denial.returning = ledger.charges(device)[Charge::kReturning];
-  denial.asked_back = reclaimer_.asked_back(device);
   denial.kept_for_others = std::min(denial.free, ledger.kept_for_others(request.tenant, device));
   denial.guaranteed_to_others = ledger.promised(device).minus(ledger.promised(tenant, device));
   denial.charged_to_others = ledger.charges(device).total() - ledger.charges(tenant, device).total();
@@ -144,7 +150,6 @@ Denial Explainer::figures_of(const Request& request, const Refusal& refusal, Tim
   denial.waited = now - request.asked + request.unread;
   denial.unread = request.unread;
   denial.wait_limit = request.wait;
-  denial.soonest = soonest(request, refusal, now);
   return denial;
 }
 
@@ -361,37 +366,6 @@ void Explainer::add_waiting(RequestId id, bool everything, Holders& holders, Hol
     }
     explanation.waiting.push_back(std::move(denial));
   }
-}
-
-std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<SessionId>& sessions) const {
-  const Ledger& ledger = state_.ledger;
-  std::vector<SessionId> all = sessions;
-  if (auto own = state_.tenants.sessions_of(tenant); !own.empty()) all = std::move(own);
-  std::vector<Standing> standings;
-  for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
-    Standing& standing = standings.emplace_back();
-    standing.device = device;
-    standing.quota = ledger.quota(tenant, device);
-    standing.charged = ledger.used(tenant, device);
-    standing.available = ledger.available_on_demand(tenant, device, {state_.arbiter.spoken_for({}, device)});
-    standing.burst = ledger.burst(tenant, device);
-    standing.debt = ledger.debt(tenant, device);
-    for (const SessionId id : all) {
-      const Session& session = state_.session(id);
-      if (const auto outside = session.outside.find(device); outside != session.outside.end()) {
-        standing.declared += outside->second.declared;
-        standing.overhead += outside->second.overhead + outside->second.room;
-      }
-      const auto asked = session.asked.find(device);
-      if (asked == session.asked.end()) continue;
-      const ReclaimRequest& one = asked->second;
-      if ((one.own + one.for_siblings).is_zero()) continue;
-      standing.asked_back += one.own + one.for_siblings;
-      standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
-    }
-    standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
-  }
-  return standings;
 }
 
 }  // namespace gpumem::core

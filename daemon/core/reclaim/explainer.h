@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,6 +34,14 @@ class Explainer {
   Refusal obstacle(const Request& request) const;
   Denial denial_of(const Request& request, const Refusal& refusal, TimePoint now) const;
 
+  /// Whether requests of the tenant are to be listed.
+  using IsWanted = std::function<bool(const std::string& tenant)>;
+  /// The most requests that one page looks at.
+  static constexpr std::size_t kMostVisited = 1024;
+  /// The requests behind `after` whose tenants are wanted, in the order they came, `most` of them. A page
+  /// ends early where many are not wanted.
+  WaitingPage waiting(RequestId after, std::size_t most, const IsWanted& is_wanted, TimePoint now) const;
+
   /// Errors  kNotFound. `everything`: other tenants by name too.
   Result<Explanation> explain_session(SessionId session, bool everything, TimePoint now) const;
   Result<Explanation> explain_tenant(const std::string& tenant, bool everything, TimePoint now) const;
@@ -45,6 +54,8 @@ class Explainer {
   using Holders = std::map<std::pair<TenantId, DeviceIndex>, std::vector<Denial::Holder>>;
 
   Denial figures_of(const Request& request, const Refusal& refusal, TimePoint now) const;
+  // Without the figures that take a look at every session that is asked.
+  Denial quick_figures_of(const Request& request, const Refusal& refusal, TimePoint now) const;
   void name_ceiling(Denial& denial, const Request& request, const Request::Part& part) const;
   Denial::Reason limit_reason(TenantId limiting, DeviceIndex device) const;
   bool exceeds_reserve(const Request& request, const Request::Part& part) const;

@@ -146,6 +146,20 @@ struct SharedView {
   Bytes declared;  ///< charged besides: memory past the broker, as it says
 };
 
+/// What a session is asked to give back of a device.
+struct AskedView {
+  DeviceIndex device = 0;
+  Bytes bytes;
+  TimePoint due{};
+};
+
+/// Requests that wait, each as a denial without holders and without the soonest instant: these would take a
+/// look at every session.
+struct WaitingPage {
+  std::vector<Denial> requests;
+  RequestId next;  ///< behind which the next page begins; none: there are no more
+};
+
 struct SessionView {
   SessionId id;
   std::string tenant;
@@ -157,6 +171,7 @@ struct SessionView {
   bool detached = false;  ///< without a process: charged for kept regions
   std::vector<SliceView> slices;
   std::vector<SharedView> shared;  ///< where there is any
+  std::vector<AskedView> asked;    ///< where there is any
   std::size_t mappings = 0;        ///< regions and handles that it has mapped
   std::size_t region_waits = 0;    ///< regions that it waits for
 };

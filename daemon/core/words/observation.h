@@ -32,6 +32,12 @@ struct Observation {
   std::string problem;               ///< why there are no figures; empty: there are
 };
 
+/// How busy a device is, as far as its driver tells.
+struct DeviceLoad {
+  std::optional<unsigned> utilization;  ///< percent of the time in which a kernel ran
+  std::optional<unsigned> temperature;  ///< degrees Celsius
+};
+
 class Broker;
 
 /// The caller that wants the driver to be asked.

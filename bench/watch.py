@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Processor time that viewers cost: the broker, its deciding thread, and `gpumem top` itself.
+
+    bench/watch.py [--build build/release] [--sessions 2000] [--viewers 1] [--seconds 20]
+
+Starts a broker on a simulated device, and opens the sessions from a few processes. Then it starts the viewers, each on a terminal
+of its own. More than 16 viewers need root, because a user has 16 at most. Prints percents of one processor over the seconds: with
+viewers, and before that without. The deciding thread is the one that has worked most while the sessions came.
+"""
+import argparse
+import json
+import os
+import pathlib
+import pty
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROCESSES = 8
+VIEWERS_OF_A_USER = 16
+FIRST_USER = 10_001
+GROUP = 10_000
+PATIENCE_SECONDS = 120
+OPEN = """
+import sys, gpumem
+kept = []
+for i in range(int(sys.argv[1])):
+    session = gpumem.Session.connect(label=f"bench {i}", timeout=60)
+    kept.append((session, session.open_slice(limit=64 << 20)))
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+def ticks(stat: str) -> int:
+    fields = pathlib.Path(stat).read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def threads(pid: int) -> dict[str, int]:
+    return {task.name: ticks(f"{task}/stat") for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+
+
+def measured(broker: int, deciding: str, viewers: list[int], seconds: float) -> dict[str, float]:
+    def now() -> tuple[int, int, int]:
+        return ticks(f"/proc/{broker}/stat"), threads(broker)[deciding], sum(ticks(f"/proc/{pid}/stat") for pid in viewers)
+
+    before = now()
+    time.sleep(seconds)
+    percents = [100 * (b - a) / os.sysconf("SC_CLK_TCK") / seconds for a, b in zip(before, now())]
+    return dict(zip(("broker_percent", "deciding_thread_percent", "viewers_percent"), (round(one, 2) for one in percents)))
+
+
+def open_sessions(count: int) -> list[subprocess.Popen]:
+    openers = [subprocess.Popen([sys.executable, "-c", OPEN, str(count // PROCESSES)], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
+    for opener in openers:
+        if opener.stdout is None or opener.stdout.readline() != "there\n":
+            sys.exit("sessions cannot be opened")
+    return openers
+
+
+def drained(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        pass
+
+
+def start_viewer(program: pathlib.Path, number: int) -> int:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(GROUP)
+            os.setuid(FIRST_USER + number // VIEWERS_OF_A_USER)
+        os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        os.execv(program, [program, "top"])
+    threading.Thread(target=drained, args=(terminal,), daemon=True).start()
+    return pid
+
+
+def await_socket(broker: subprocess.Popen, socket: pathlib.Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not socket.exists():
+        if broker.poll() is not None or time.monotonic() > deadline:
+            sys.exit("the broker does not start")
+        time.sleep(0.01)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--sessions", type=int, default=2000)
+    parser.add_argument("--viewers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20)
+    options = parser.parse_args()
+    build = options.build.resolve()
+    with tempfile.TemporaryDirectory(prefix="gpumem-watch-") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        runtime = folder / "run"
+        os.environ |= {"GPUMEM_RUNTIME_DIR": str(runtime), "GPUMEM_LIBRARY": str(build / "client/libgpumem.so.0"),
+                       "PYTHONPATH": str(ROOT / "client/python/src")}
+        config = folder / "gpumemd.toml"
+        config.write_text(f"[broker]\nreserve = \"all-but 1GiB\"\n{f'socket_group = {GROUP}' if os.geteuid() == 0 else ''}\n")
+        broker = subprocess.Popen([build / "daemon/gpumemd", "--runtime-dir", runtime, "--config", config,
+                                   "--state-dir", folder / "state", "--simulate", "1x24GiB", "--log-level", "warning"])
+        openers, viewers = [], []
+        try:
+            await_socket(broker, runtime / "api.sock")
+            before = threads(broker.pid)
+            openers = open_sessions(options.sessions)
+            worked = {task: now - before.get(task, 0) for task, now in threads(broker.pid).items()}
+            deciding = max(worked, key=lambda task: worked[task])
+            without = measured(broker.pid, deciding, [], options.seconds)
+            viewers = [start_viewer(build / "client/cli/gpumem", number) for number in range(options.viewers)]
+            time.sleep(3)  # the first whole samples
+            with_viewers = measured(broker.pid, deciding, viewers, options.seconds)
+            print(json.dumps({"sessions": options.sessions, "viewers": options.viewers, "without": without,
+                              "with": with_viewers}, indent=2))
+        finally:
+            for pid in viewers:
+                os.kill(pid, 15)
+            for opener in openers:
+                opener.kill()
+            broker.terminate()
+            broker.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

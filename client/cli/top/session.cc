@@ -1,0 +1,168 @@
+#include "client/cli/top/session.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+
+#include "client/cli/commands/commands.h"
+#include "client/cli/top/controller.h"
+#include "client/cli/top/follower.h"
+#include "client/cli/top/process_end.h"
+#include "client/cli/top/terminal.h"
+
+namespace gpumem::cli::top {
+namespace {
+
+Moment moment() { return {Picture::Clock::now(), std::chrono::system_clock::now()}; }
+
+void print(const Picture& picture, const View& view, bool has_colour) {
+  const Moment now = moment();
+  for (const Line& line : draw(picture, rows_of(picture, view.choice, now), view, now))
+    std::cout << (has_colour ? coloured_text_of(line) : text_of(line)) << "\n";
+  std::cout << std::flush;
+}
+
+int show_once(const Monitor& monitor, const Options& options) {
+  Picture picture;
+  const auto watched = monitor.watch(
+      [&](v1::Sample sample) {
+        picture.apply(sample, Picture::Clock::now());
+        return false;
+      },
+      {}, Monitor::Watched::kFirst);
+  if (!watched) return report(watched.error());
+  print(picture, options.view, options.has_colour);
+  return std::cout ? 0 : 1;
+}
+
+// For a terminal that cannot be drawn on: one screen below the other.
+int show_again(const Monitor& monitor, const Options& options, const Interrupt& interrupt) {
+  constexpr std::uint64_t kEvery = 2;  // samples
+  Picture picture;
+  const auto watched = monitor.watch(
+      [&](v1::Sample sample) {
+        const bool is_due = sample.whole() || sample.number() % kEvery == 0;
+        picture.apply(sample, Picture::Clock::now());
+        if (is_due) print(picture, options.view, options.has_colour);
+        return static_cast<bool>(std::cout);
+      },
+      interrupt.token());
+  if (interrupt.happened()) return 0;
+  return watched ? 1 : report(watched.error());
+}
+
+/// The program on a terminal: keys and samples in, screens out.
+class Interactive {
+ public:
+  Interactive(const Options& options, std::unique_ptr<Terminal> terminal, const Interrupt& interrupt)
+      : terminal_(std::move(terminal)),
+        follower_(options.runtime_folder),
+        controller_(options.view),
+        interrupted_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        on_stop_(interrupt.token(), [this] { ::eventfd_write(interrupted_.get(), 1); }) {}
+
+  void run() {
+    do show();
+    while (await() && take_keys());
+  }
+
+ private:
+  void show() {
+    now_ = moment();
+    View& view = controller_.view();
+    view.width = terminal_->width();
+    view.height = terminal_->height();
+    rows_ = rows_of(picture_, view.choice, now_);
+    room_ = room_for_rows(picture_, view, now_);
+    controller_.update(rows_, room_);
+    terminal_->show(draw(picture_, rows_, view, now_));
+  }
+
+  // False: interrupted.
+  bool await() {
+    std::array<pollfd, 3> polled{
+        {{STDIN_FILENO, POLLIN, 0}, {follower_.descriptor(), POLLIN, 0}, {interrupted_.get(), POLLIN, 0}}};
+    if (::poll(polled.data(), polled.size(), -1) < 0) return errno == EINTR;  // another size of the terminal
+    const bool is_gone = (polled[0].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+    if (polled[1].revents != 0) take_news();
+    return polled[2].revents == 0 && !is_gone;
+  }
+
+  void take_news() {
+    Follower::News news = follower_.take();
+    for (const v1::Sample& sample : news.samples) picture_.apply(sample, Picture::Clock::now());
+    if (!news.problem.empty())
+      controller_.say("trying again: " + printable(news.problem));
+    else if (had_problem_)
+      controller_.say("");
+    had_problem_ = !news.problem.empty();
+  }
+
+  // False: the user quits.
+  bool take_keys() {
+    while (const auto input = terminal_->read()) {
+      const Action action = controller_.handle(*input, rows_, room_);
+      if (action == Action::kQuit) return false;
+      if (action == Action::kAskToEnd) ask_to_end();
+      if (action == Action::kEnd) end();
+      show();
+    }
+    return true;
+  }
+
+  void ask_to_end() {
+    if (had_problem_) return controller_.say("no samples come at present; the process may be another one");
+    auto prepared = ProcessEnd::prepare(*controller_.selected(rows_));
+    if (!prepared) return controller_.say(prepared.error().message);
+    end_ = std::move(*prepared);
+    controller_.ask(end_->question());
+  }
+
+  void end() {
+    if (!end_) return;
+    const auto ended = end_->carry_out();
+    controller_.say(ended ? *ended : ended.error().message);
+    end_.reset();
+  }
+
+  std::unique_ptr<Terminal> terminal_;
+  Follower follower_;
+  Controller controller_;
+  UniqueFd interrupted_;
+  std::stop_callback<std::function<void()>> on_stop_;
+  Picture picture_;
+  Moment now_{};
+  std::vector<Row> rows_;
+  std::size_t room_ = 0;
+  std::optional<ProcessEnd> end_;
+  bool had_problem_ = false;
+};
+
+bool is_drawable() {
+  const char* const type = std::getenv("TERM");
+  return type != nullptr && std::string_view(type) != "dumb" && ::isatty(STDIN_FILENO) == 1;
+}
+
+}  // namespace
+
+int run(const Options& options) {
+  const Interrupt interrupt;
+  auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return report(monitor.error());
+  if (options.is_once || ::isatty(STDOUT_FILENO) != 1) return show_once(*monitor, options);
+  auto terminal = is_drawable() ? Terminal::open(options.has_colour) : nullptr;
+  if (!terminal) return show_again(*monitor, options, interrupt);
+  Interactive(options, std::move(terminal), interrupt).run();
+  return 0;
+}
+
+}  // namespace gpumem::cli::top

@@ -1,0 +1,24 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/broker/executor.h"
+#include "gpumem/v1/broker.pb.h"
+
+namespace gpumem::rpc {
+
+/// A session as listings show it, with what it tells of each of its slices.
+struct SessionCopy {
+  core::SessionView view;
+  std::vector<std::optional<ClientFigures>> told;  ///< in the order of the slices
+};
+
+/// One page of sessions, as Broker::sessions(). Inside work on the core's thread.
+std::vector<SessionCopy> copy_sessions(const core::Broker& broker, const core::Executor& executor,
+                                       SessionId after, std::size_t most_slices);
+/// `devices`  UUIDs. Threads  any.
+v1::SessionInfo to_proto(const SessionCopy& copy, const std::vector<std::string>& devices,
+                         core::TimePoint now);
+
+}  // namespace gpumem::rpc
