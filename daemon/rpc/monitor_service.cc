@@ -55,25 +55,50 @@ grpc::ServerUnaryReactor* read(Snapshots& snapshots, Calls& calls, const grpc::C
   return reactor;
 }
 
-// The bytes in use that a session reports, slice by slice.
-std::vector<std::uint64_t> in_use(const core::Executor& executor, const core::SessionView& view) {
-  std::vector<std::uint64_t> bytes;
-  bytes.reserve(view.slices.size());
+// What a session's page tells.
+struct Told {
+  std::vector<std::uint64_t> in_use;                  // by slice
+  std::vector<std::optional<ClientFigures>> figures;  // by device of SessionView::memory
+};
+
+Told told_by(const core::Executor& executor, const core::SessionView& view) {
+  Told told;
+  told.in_use.reserve(view.slices.size());
   for (const core::SliceView& slice : view.slices) {
     const auto figures = executor.client_figures(view.id, slice.device, slice.charged);
-    bytes.push_back(figures ? figures->in_use : 0);
+    told.in_use.push_back(figures ? figures->in_use : 0);
   }
-  return bytes;
+  for (const core::MemoryView& memory : view.memory)
+    told.figures.push_back(executor.client_figures(view.id, memory.device, memory.charges.total()));
+  return told;
 }
 
-void fill(v1::SessionInfo& info, const core::SessionView& view, const std::vector<std::uint64_t>& in_use,
+v1::SessionMemory to_proto(const core::MemoryView& view, const std::optional<ClientFigures>& figures,
+                           const std::vector<std::string>& devices) {
+  v1::SessionMemory memory;
+  memory.set_device(devices.at(view.device));
+  memory.set_held(view.charges.held().count);
+  memory.set_returning(view.charges[core::Charge::kReturning].count);
+  memory.set_quarantined(view.charges[core::Charge::kQuarantined].count);
+  memory.set_told(figures.has_value());
+  if (!figures) return memory;
+  memory.set_reserved(figures->reserved);
+  memory.set_committed(figures->committed);
+  memory.set_in_use(figures->in_use);
+  memory.set_peak(figures->peak);
+  return memory;
+}
+
+void fill(v1::SessionInfo& info, const core::SessionView& view, const Told& told,
           const std::vector<std::string>& devices, core::TimePoint now) {
-  info = to_proto(view, devices, now);
+  info = rpc::to_proto(view, devices, now);
   for (std::size_t i = 0; i < view.slices.size(); ++i) {
     v1::SliceInfo& one = *info.add_slices();
-    one = to_proto(view.slices[i], devices);
-    one.set_in_use(in_use[i]);
+    one = rpc::to_proto(view.slices[i], devices);
+    one.set_in_use(told.in_use[i]);
   }
+  for (std::size_t i = 0; i < view.memory.size(); ++i)
+    *info.add_memory() = to_proto(view.memory[i], told.figures[i], devices);
 }
 
 // The tenant that an explanation is about. The caller's right to it is checked before anything is computed.
@@ -181,14 +206,14 @@ grpc::ServerUnaryReactor* MonitorService::ListSessions(grpc::CallbackServerConte
                 const auto after = id_of<SessionId>(request->page_token());
                 if (!after) return after.error();
                 auto views = broker.sessions(*after, page_size(request->page_size(), kPageSlices));
-                std::vector<std::vector<std::uint64_t>> in_use;
-                in_use.reserve(views.size());
-                for (const core::SessionView& view : views) in_use.push_back(rpc::in_use(executor_, view));
+                std::vector<Told> told;
+                told.reserve(views.size());
+                for (const core::SessionView& view : views) told.push_back(told_by(executor_, view));
                 const bool is_last = views.empty() || broker.sessions(views.back().id, 0).empty();
-                return [response, now, is_last, views = std::move(views), in_use = std::move(in_use),
+                return [response, now, is_last, views = std::move(views), told = std::move(told),
                         devices = core::uuids_of(broker.policy())] {
                   for (std::size_t i = 0; i < views.size(); ++i)
-                    fill(*response->add_sessions(), views[i], in_use[i], devices, now);
+                    fill(*response->add_sessions(), views[i], told[i], devices, now);
                   if (!is_last) response->set_next_page_token(std::to_string(views.back().id.value));
                 };
               });

@@ -13,6 +13,30 @@ namespace {
 constexpr std::chrono::seconds kLookPatience{5};
 constexpr std::chrono::seconds kRefusalPause{1};
 
+void fill(v1::Accounting& message, const core::Accounting& sum) {
+  message.set_total(sum.total.count);
+  message.set_free(sum.free.count);
+  message.set_contexts(sum.contexts.count);
+  message.set_declared(sum.declared.count);
+  message.set_past_broker(sum.past_broker.count);
+  message.set_unexplained(sum.unexplained());
+  message.set_moving(sum.moving.count);
+  message.set_tells_processes(sum.tells_processes);
+  for (const core::Accounting::Process& process : sum.processes) {
+    v1::SeenProcess& one = *message.add_processes();
+    one.set_pid(process.pid);
+    one.set_uid(process.uid);
+    one.set_command(process.command);
+    one.set_tenant(process.tenant);
+    one.set_used(process.used.count);
+    one.set_context(process.context.count);
+    one.set_declared(process.declared.count);
+    one.set_past_broker(process.past_broker.count);
+    one.set_client(process.is_client);
+    one.set_estimate(process.is_estimate);
+  }
+}
+
 v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
                                      core::TimePoint now) {
   v1::Reconciliation message;
@@ -32,6 +56,7 @@ v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std
     one.set_tenant(process.tenant);
     one.set_bytes(process.bytes.count);
   }
+  if (view.seen) fill(*message.mutable_accounting(), view.accounting);
   message.set_problem(view.problem);
   if (!view.seen && view.problem.empty()) message.set_problem("the driver has not been asked yet");
   return message;
