@@ -73,8 +73,8 @@ Told told_by(const core::Executor& executor, const core::SessionView& view) {
   return told;
 }
 
-v1::SessionMemory to_proto(const core::MemoryView& view, const std::optional<ClientFigures>& figures,
-                           const std::vector<std::string>& devices) {
+v1::SessionMemory memory_of(const core::MemoryView& view, const std::optional<ClientFigures>& figures,
+                            const std::vector<std::string>& devices) {
   v1::SessionMemory memory;
   memory.set_device(devices.at(view.device));
   memory.set_held(view.charges.held().count);
@@ -91,14 +91,14 @@ v1::SessionMemory to_proto(const core::MemoryView& view, const std::optional<Cli
 
 void fill(v1::SessionInfo& info, const core::SessionView& view, const Told& told,
           const std::vector<std::string>& devices, core::TimePoint now) {
-  info = rpc::to_proto(view, devices, now);
+  info = to_proto(view, devices, now);
   for (std::size_t i = 0; i < view.slices.size(); ++i) {
     v1::SliceInfo& one = *info.add_slices();
-    one = rpc::to_proto(view.slices[i], devices);
+    one = to_proto(view.slices[i], devices);
     one.set_in_use(told.in_use[i]);
   }
   for (std::size_t i = 0; i < view.memory.size(); ++i)
-    *info.add_memory() = to_proto(view.memory[i], told.figures[i], devices);
+    *info.add_memory() = memory_of(view.memory[i], told.figures[i], devices);
 }
 
 // The tenant that an explanation is about. The caller's right to it is checked before anything is computed.

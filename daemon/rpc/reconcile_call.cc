@@ -13,7 +13,8 @@ namespace {
 constexpr std::chrono::seconds kLookPatience{5};
 constexpr std::chrono::seconds kRefusalPause{1};
 
-void fill(v1::Accounting& message, const core::Accounting& sum) {
+v1::Accounting accounting_of(const core::Accounting& sum) {
+  v1::Accounting message;
   message.set_total(sum.total.count);
   message.set_free(sum.free.count);
   message.set_contexts(sum.contexts.count);
@@ -35,6 +36,7 @@ void fill(v1::Accounting& message, const core::Accounting& sum) {
     one.set_client(process.is_client);
     one.set_estimate(process.is_estimate);
   }
+  return message;
 }
 
 v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std::string& device,
@@ -56,7 +58,7 @@ v1::Reconciliation reconciliation_of(const core::Reconciliation& view, const std
     one.set_tenant(process.tenant);
     one.set_bytes(process.bytes.count);
   }
-  if (view.seen) fill(*message.mutable_accounting(), view.accounting);
+  if (view.seen) *message.mutable_accounting() = accounting_of(view.accounting);
   message.set_problem(view.problem);
   if (!view.seen && view.problem.empty()) message.set_problem("the driver has not been asked yet");
   return message;

@@ -107,7 +107,7 @@ TEST_F(Explain, RelatesTheFiguresOfAProcess) {
   EXPECT_EQ(find(device["sum"], "cached")["bytes"], mebibytes(8).count);
   EXPECT_EQ(device["limit"], broker_.device().pool());
   EXPECT_EQ(device["addresses"], broker_.device().pool());
-  EXPECT_EQ(device["nvidia_smi"], broker_.driver_view().processes.at(one->pid()));
+  EXPECT_EQ(device["nvidia_smi"], broker_.driver_view().processes[one->pid()]);
   EXPECT_GT(program["processes"][0]["virt"], program["processes"][0]["resident"]);
   EXPECT_EQ(program["frameworks"], nullptr);
 }
@@ -125,11 +125,13 @@ TEST_F(Explain, IsForEverybodyWhoMayConnect) {
 TEST_F(Explain, AJobIsNamedByItsNumber) {
   auto one = std::make_unique<ClientProcess>(broker_.folder());
   EXPECT_TRUE(succeeded(one->connect("test")));
-  EXPECT_TRUE(succeeded(one->ask({{"do", "begin_job"}, {"limit", mebibytes(32).count}})));
+  const Json begun = one->ask({{"do", "begin_job"}, {"limit", mebibytes(32).count}});
+  ASSERT_TRUE(succeeded(begun));
   EXPECT_TRUE(succeeded(one->open("a")));
   EXPECT_TRUE(succeeded(one->grow("a", mebibytes(8))));
-  const Json program = answer({"explain", "job:1", "--json"});
-  EXPECT_EQ(program["job"], 1);
+  const Json program = answer({"explain", "job:" + begun["job"].dump(), "--json"});
+  EXPECT_EQ(program["job"], begun["job"]);
+  EXPECT_EQ(find(program["devices"].at(0)["sum"], "lent")["bytes"], mebibytes(8).count);
   for (const char* none : {"job:99", "2147483646", "gpu9", "job:"}) {
     const Outcome outcome = gpumem({"explain", none});
     EXPECT_EQ(outcome.status, 1) << none;

@@ -53,9 +53,12 @@ void World::look(DeviceIndex device) {
   const Accounting& account = broker.reconciliation(device).accounting;
   Number named = 0;
   for (const Observation::Process& one : seen.processes) named += number(one.used);
-  // Where so much is used besides, lent memory may be in the driver's figures of processes (own_memory()).
-  const bool is_named = seen.used - seen.broker - Bytes{static_cast<std::uint64_t>(named)} <= kDriversOwn;
-  const Number on_its_way = number(account.moving) + not_proved_yet(device) + (is_named ? 0 : named);
+  // Declarations are taken at their word where the figures of processes may contain lent memory
+  // (own_memory()), and where the broker cannot know whether the driver tells them.
+  const Bytes besides = seen.used - seen.broker - Bytes{static_cast<std::uint64_t>(named)};
+  const bool is_named = account.tells_processes && !seen.broker.is_zero() && besides <= kDriversOwn;
+  const Number on_its_way = number(account.moving) + not_proved_yet(device) +
+                            (is_named ? 0 : named + number(broker.reconciliation(device).declared));
   const Number expected = past_broker(device);
   const Number difference = std::abs(Number{account.unexplained()} - expected);
   require(difference <= on_its_way, "unexplained bytes" + in_words(expected, account.unexplained()) + ", " +
@@ -63,6 +66,8 @@ void World::look(DeviceIndex device) {
   if (on_its_way != 0)
     ++seen_.other_looks;
   else if (expected != 0)
+    ++seen_.past_broker_looks;
+  else
     ++seen_.quiet_looks;
   compare();
 }

@@ -87,6 +87,7 @@ void add(const World::Seen& one, World::Seen& sum) {
   sum.signals += one.signals;
   sum.claims += one.claims;
   sum.quiet_looks += one.quiet_looks;
+  sum.past_broker_looks += one.past_broker_looks;
   sum.other_looks += one.other_looks;
 }
 
@@ -116,7 +117,8 @@ void expect_agreement(const Shape& shape, std::uint64_t all_steps) {
       static_cast<unsigned long long>(seen.unobtainable), static_cast<unsigned long long>(seen.signals),
       static_cast<unsigned long long>(seen.waits), static_cast<unsigned long long>(seen.claims),
       static_cast<unsigned long long>(seen.pressure), static_cast<unsigned long long>(seen.quarantines),
-      static_cast<unsigned long long>(seen.shortages), static_cast<unsigned long long>(seen.quiet_looks),
+      static_cast<unsigned long long>(seen.shortages),
+      static_cast<unsigned long long>(seen.past_broker_looks),
       static_cast<unsigned long long>(seen.other_looks));
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.grants, 0u);
@@ -125,6 +127,8 @@ void expect_agreement(const Shape& shape, std::uint64_t all_steps) {
   EXPECT_GT(seen.quarantines, 0u);
   EXPECT_GT(seen.shortages, 0u);
   EXPECT_GT(seen.quiet_looks, 0u);
+  const bool has_room = shape.policy.devices[0].pool > kPiece;  // besides a lease
+  EXPECT_TRUE(seen.past_broker_looks > 0 || !has_room);
   EXPECT_GT(seen.other_looks, 0u);
 }
 

@@ -49,10 +49,10 @@ class World : private CoreWorld<> {
     std::uint64_t shortages = 0;    ///< steps after which memory was missing
     std::uint64_t pressure = 0;     ///< steps after which somebody was asked to give back
     std::uint64_t signals = 0;
-    std::uint64_t claims = 0;  ///< steps after which a claim waited
-    std::uint64_t quiet_looks =
-        0;  ///< at the driver, with memory past the broker, while nothing was on its way
-    std::uint64_t other_looks = 0;  ///< while something was
+    std::uint64_t claims = 0;             ///< steps after which a claim waited
+    std::uint64_t quiet_looks = 0;        ///< at the driver, while nothing was on its way
+    std::uint64_t past_broker_looks = 0;  ///< likewise, with memory past the broker
+    std::uint64_t other_looks = 0;        ///< while something was on its way
   };
   const Seen& seen() const { return seen_; }
 

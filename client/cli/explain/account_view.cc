@@ -55,7 +55,7 @@ std::vector<std::string> notes_of(const Account& account, int looks) {
                     " are estimates: the driver does not tell.");
   if (used.bytes && !used.part("contexts").bytes)
     notes.push_back(
-        "Not told: the driver names no process with its memory. Contexts and memory past the broker are "
+        "Not told: the driver does not tell the memory of processes. Contexts and memory past the broker are "
         "in unexplained.");
   if (const std::string note = unexplained_note(account); !note.empty()) notes.push_back(note);
   return notes;

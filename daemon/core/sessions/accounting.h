@@ -33,8 +33,8 @@ struct Accounting {
   Bytes declared{};
   Bytes past_broker{};
   Bytes moving{};  ///< the most that the broker's own driver calls created or destroyed during the look
-  /// False: the driver names no process with its memory. Then contexts and memory past the broker are not
-  /// known, and unexplained() contains them.
+  /// False: the driver lists processes, and tells the memory of none. Then contexts and memory past the
+  /// broker are not known, and unexplained() contains them.
   bool tells_processes = false;
   std::vector<Process> processes{};
 

@@ -281,12 +281,9 @@ void Unmanaged::Look::account(const Process& process, const std::string& tenant,
   device_.view.accounting.add(std::move(one));
 }
 
-// A process that has leases mapped has a context.
 bool Unmanaged::Look::tells_processes() const {
   const auto is_told = [](const Process& process) { return !process.used.is_zero(); };
-  if (!seen_.broker.is_zero() || std::ranges::any_of(seen_.processes, is_told)) return true;
-  return seen_.processes.empty() &&
-         std::ranges::all_of(clients_, [](const auto& one) { return one.second.leases.is_zero(); });
+  return seen_.processes.empty() || !seen_.broker.is_zero() || std::ranges::any_of(seen_.processes, is_told);
 }
 
 void Unmanaged::Look::tell(Event::Kind kind, const Suspect& suspect, const std::string& words) {

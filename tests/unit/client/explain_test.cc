@@ -147,8 +147,8 @@ TEST(AccountTest, ALeafTenantStandsBelowItsParentWhichHasItsBytes) {
   expect_sums(account.sum);
   const Line& lent = pool(account).part("lent");
   ASSERT_EQ(lent.parts.size(), 2U);
-  EXPECT_EQ(lent.parts[0].subject, "bob");
-  const Line& lab = lent.parts[1];
+  EXPECT_EQ(lent.parts[1].subject, "bob");
+  const Line& lab = lent.parts[0];
   EXPECT_EQ(lab.bytes, 7);
   ASSERT_EQ(lab.parts.size(), 2U);
   EXPECT_EQ(lab.parts[0].subject, "8");

@@ -77,7 +77,7 @@ TEST_F(AccountingTest, CountsOnlyThePartOfADeclarationThatIsInUse) {
 TEST_F(AccountingTest, ContextsOfWhichADriverDoesNotTellAreUnexplained) {
   const auto session = machine.connect(2);
   machine.get(session, machine.slice(session), mebibytes(8));
-  const Accounting& account = look(seen(mebibytes(5), {}, false));
+  const Accounting& account = look(seen(mebibytes(5), {process(peer_of(2).pid, 2, {})}, false));
   EXPECT_FALSE(account.tells_processes);
   EXPECT_EQ(account.contexts, Bytes{});
   EXPECT_EQ(account.unexplained(), static_cast<std::int64_t>(mebibytes(5).count));
@@ -104,8 +104,8 @@ TEST_F(AccountingTest, MemoryMovesWhileAJobIsUnderWay) {
   EXPECT_EQ(look(seen({}, {})).moving, Bytes{});
   const auto session = machine.connect(1);
   const auto slice = machine.slice(session);
-  machine.use_up_stock(session, slice);
   machine.jobs_run_at_once = false;
+  machine.use_up_stock(session, slice);
   machine.grow(session, slice, Machine::kGrowthWithJob);
   EXPECT_GE(look(seen({}, {})).moving, Machine::kGrowthWithJob);
   machine.run_jobs();
