@@ -69,12 +69,12 @@ Sums add_sessions(const Subject& subject, const Ledger& ledger, DeviceUse& use) 
 Line lent_line(const DeviceUse& use, const Sums& sums) {
   Line lent = line_of("lent", "lent by the broker", sums.held);
   if (!use.is_told) {
-    lent.add(line_of("committed", "committed by its allocator", std::nullopt));
+    if (sums.held != 0) lent.add(line_of("committed", "committed by its allocator", std::nullopt));
     return lent;
   }
   Line committed = line_of("committed", "committed by its allocator", use.committed);
-  committed.add(line_of("in_use", "used", use.in_use));
-  committed.add(line_of("cached", "cached", use.committed - use.in_use));
+  committed.add(line_of("in_use", "used, as the program says", use.in_use));
+  committed.add(line_of("cached", "cached, or not said to be used", use.committed - use.in_use));
   lent.add(std::move(committed));
   if (sums.held != use.committed)
     lent.add(line_of("other", "not in its allocator's figures", sums.held - use.committed));
