@@ -9,6 +9,7 @@
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/history.h"
 #include "client/cli/commands/usage.h"
+#include "client/cli/explain/explain.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/run/program/command_line.h"
 #include "client/cli/system/system.h"
@@ -172,6 +173,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_request_commands(app, arguments.runtime_dir, status);
   add_why(app, arguments, status);
   add_events(app, arguments, status);
+  add_explain_command(app, arguments.runtime_dir, status);
   add_check(app, arguments, status);
   add_system_command(app, arguments.runtime_dir, status);
   add_top_command(app, arguments.runtime_dir, status);

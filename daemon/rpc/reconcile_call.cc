@@ -13,6 +13,32 @@ namespace {
 constexpr std::chrono::seconds kLookPatience{5};
 constexpr std::chrono::seconds kRefusalPause{1};
 
+v1::Accounting accounting_of(const core::Accounting& sum) {
+  v1::Accounting message;
+  message.set_total(sum.total.count);
+  message.set_free(sum.free.count);
+  message.set_contexts(sum.contexts.count);
+  message.set_declared(sum.declared.count);
+  message.set_past_broker(sum.past_broker.count);
+  message.set_unexplained(sum.unexplained());
+  message.set_moving(sum.moving.count);
+  message.set_tells_processes(sum.tells_processes);
+  for (const core::Accounting::Process& process : sum.processes) {
+    v1::SeenProcess& one = *message.add_processes();
+    one.set_pid(process.pid);
+    one.set_uid(process.uid);
+    one.set_command(process.command);
+    one.set_tenant(process.tenant);
+    one.set_used(process.used.count);
+    one.set_context(process.context.count);
+    one.set_declared(process.declared.count);
+    one.set_past_broker(process.past_broker.count);
+    one.set_client(process.is_client);
+    one.set_estimate(process.is_estimate);
+  }
+  return message;
+}
+
 // One call. Everything but the alarm happens on the core's thread.
 struct Call {
   grpc::ServerUnaryReactor* reactor;  // null: finished
@@ -23,7 +49,10 @@ struct Call {
     if (reactor == nullptr) return;
     const auto& devices = broker.policy().devices;
     for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
-      *response->add_devices() = reconciliation_of(broker.reconciliation(i), devices[i].uuid, now);
+      const core::Reconciliation& seen = broker.reconciliation(i);
+      v1::Reconciliation& message = *response->add_devices();
+      message = reconciliation_of(seen, devices[i].uuid, now);
+      if (seen.seen) *message.mutable_accounting() = accounting_of(seen.accounting);
     }
     std::exchange(reactor, nullptr)->Finish(grpc::Status::OK);
     alarm.reset();  // which holds the call

@@ -8,10 +8,11 @@
 
 namespace gpumem::rpc {
 
-/// A session as listings show it, with what it tells of each of its slices.
+/// A session as listings show it, with the figures that its page tells.
 struct SessionCopy {
   core::SessionView view;
-  std::vector<std::optional<ClientFigures>> told;  ///< in the order of the slices
+  std::vector<std::optional<ClientFigures>> told;            ///< by slice
+  std::vector<std::optional<ClientFigures>> told_of_device;  ///< by device of SessionView::memory
 };
 
 /// One page of sessions, as Broker::sessions(). Inside work on the core's thread.

@@ -62,9 +62,9 @@ INSIDE = {
     # The only part of the client that speaks gRPC.
     "client/cli": ({"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "include", "client"}, {
         "views": "", "monitor": "",
-        "system": "views monitor check commands", "check": "views monitor", "commands": "views monitor check",
+        "explain": "views monitor check commands", "system": "views monitor check commands", "check": "views monitor", "commands": "views monitor check",
         "run": "views monitor check commands run/program run/line", "regions": "views monitor check commands",
-        "top": "views monitor commands", "": "views commands check regions run run/program system top"}),
+        "top": "views monitor commands", "": "views commands check explain regions run run/program system top"}),
     "client/cli/run": ({"base", "cuda", "proto", "proto/generated", "include", "client", "client/shim", "client/cli/views",
                         "client/cli/monitor"}, {
         "program": "", "line": "program"}),

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/time_format.h"
+#include "client/cli/explain/explain.h"
 #include "client/cli/views/views.h"
 #include "tests/fuzz/messages.h"
 #include "tests/fuzz/require.h"
@@ -78,6 +79,29 @@ void show_quotas(Input& input) {
   require_json(cli::json_text(cli::quotas_json(quotas)));
 }
 
+void require_sum(const cli::Line& line) {
+  std::uint64_t sum = 0;
+  for (const cli::Line& part : line.parts) {
+    sum += static_cast<std::uint64_t>(part.bytes.value_or(0));
+    require_sum(part);
+  }
+  const bool is_sum = !line.bytes || line.parts.empty() || static_cast<std::uint64_t>(*line.bytes) == sum;
+  require(is_sum, "a line is the sum of its parts");
+}
+
+void show_account(Input& input, const v1::Reconciliation& look) {
+  const auto some_ledger = [&] {
+    return cli::Ledger{some<v1::GetStatusResponse>(input), some<v1::ListTenantsResponse>(input),
+                       some<v1::ListSessionsResponse>(input)};
+  };
+  const cli::Ledger before = some_ledger(), after = some_ledger();
+  const cli::Account account = cli::account_of(before, look, after);
+  // Of a device, the driver's figures need not add up.
+  for (const cli::Line& part : account.sum.part("used").parts) require_sum(part);
+  require_shown(cli::account_text(account, after.status, 3, kNow, {}));
+  require_json(cli::json_text(cli::account_json(account)));
+}
+
 void show_times(Input& input) {
   const std::string text(input.text(40));
   if (const auto time = parse_rfc3339(text)) {
@@ -115,6 +139,7 @@ void run(Input& input) {
     case 3: {
       const auto reconciled = some<v1::ReconcileResponse>(input);
       require_shown(cli::reconcile_text(reconciled, kNow));
+      for (const v1::Reconciliation& one : reconciled.devices()) show_account(input, one);
       return require_json(cli::json_text(cli::reconcile_json(reconciled)));
     }
     case 4: {

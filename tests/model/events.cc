@@ -13,6 +13,11 @@ constexpr std::uint64_t kMostProcesses = 12;
 }  // namespace
 
 void World::step() {
+  happen();
+  if (one_in(3)) look(below(jobs.size()));
+}
+
+void World::happen() {
   using Event = void (World::*)();
   struct Choice {
     const char* name;
@@ -82,13 +87,13 @@ void World::connect() {
   const auto uid = static_cast<std::uint32_t>(1 + below(shape_.users));
   std::string tenant;
   const auto expected = reference_.connect(uid, tenant);
-  const Peer peer{.pid = 1, .uid = uid, .gids = {uid}, .command = "x"};
+  const Peer peer{.pid = ++last_pid_, .uid = uid, .gids = {uid}, .command = "x"};
   const auto answer = broker.open_session(peer, "", now);
   expect_same(expected, answer ? Result<void>() : Result<void>(answer.error()), "open_session");
   if (!answer) return compare();
   reference_.connected(*answer, tenant, uid, reference_.policy.others.value_or(std::vector<Quota>()));
   require(broker.tenant_name(*answer) == tenant, "another tenant");
-  processes_.push_back({*answer, {}, {}, one_in(8), one_in(3), false});
+  processes_.push_back({*answer, {}, {}, one_in(8), one_in(3), false, last_pid_});
   compare();
 }
 
@@ -191,14 +196,27 @@ void World::give_back(Process& process, SliceId slice, const std::vector<LeaseId
 }
 
 void World::declare() {
-  const Process* process = some_process();
+  Process* process = some_process();
   if (process == nullptr) return;
   const DeviceIndex device = below(jobs.size());
   const Bytes bytes = one_in(2) ? Bytes{} : Bytes{some_size().count / 4};
   const auto expected = reference_.declare(process->session, device, bytes);
   expect_same(expected, broker.charge(process->session, {shape_.policy.devices[device].uuid, bytes}, now),
               "charge");
+  if (!expected) take_declared(*process, device, bytes);
   compare();
+}
+
+// Memory that it takes by itself, as far as there is some; less than it says, now and then.
+void World::take_declared(Process& process, DeviceIndex device, Bytes declared) {
+  Bytes& taken = process.taken[device];
+  driver.restore(device, std::exchange(taken, {}));
+  taken = driver.steal(device, one_in(3) ? Bytes{below(declared.count + 1)} : declared);
+}
+
+void World::give_declared_back(Process& process) {
+  for (const auto& [device, bytes] : process.taken) driver.restore(device, bytes);
+  process.taken.clear();
 }
 
 void World::let_go_of_all(Process& process) {
@@ -215,6 +233,7 @@ void World::end_session() {
   const auto end = ended && one_in(2) ? SessionEnd::kExited : static_cast<SessionEnd>(below(3));
   if (end == SessionEnd::kReleased && !process->hostile) let_go_of_all(*process);
   if (end == SessionEnd::kExited) return exit(*process);
+  give_declared_back(*process);
   broker.session_ended(session, end, now);
   reference_.end(session, end);
   compare();
@@ -223,6 +242,7 @@ void World::end_session() {
 void World::exit(Process& process) {
   const SessionId session = process.session;
   let_go_of_all(process);
+  give_declared_back(process);
   std::erase_if(processes_, [&](const Process& one) { return one.session == session; });
   broker.exited(session, now);
   reference_.end(session, SessionEnd::kExited);
@@ -291,8 +311,8 @@ void World::disturb() {
   const DeviceIndex device = below(jobs.size());
   switch (below(4)) {
     case 0: flaky_ = !flaky_; break;
-    case 1: driver.steal(device, some_size()); break;
-    case 2: driver.restore(device); break;
+    case 1: stolen_[device] += driver.steal(device, some_size()); break;
+    case 2: driver.restore(device, std::exchange(stolen_[device], {})); break;
     default:
       if (Process* process = some_process(); process != nullptr && process->hostile) {
         // Only what is not on loan any more: a client that stops using a lease of its own is nobody's matter.
@@ -305,7 +325,8 @@ void World::disturb() {
 void World::finish() {
   last_event_ = "finish";
   flaky_ = false;
-  for (DeviceIndex device = 0; device < jobs.size(); ++device) driver.restore(device);
+  for (DeviceIndex device = 0; device < jobs.size(); ++device)
+    driver.restore(device, std::exchange(stolen_[device], {}));
   while (!processes_.empty()) {
     exit(processes_.back());
   }
@@ -326,6 +347,8 @@ void World::finish() {
     require(view.charges.total().is_zero(), "charges are left");
     require(view.warm == view.policy.pool && driver.handled(device) == view.policy.pool,
             "the pool is not whole");
+    look(device);
+    require(broker.reconciliation(device).accounting.unexplained() == 0, "memory is unexplained in the end");
   }
 }
 

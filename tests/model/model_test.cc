@@ -86,20 +86,21 @@ void add(const World::Seen& one, World::Seen& sum) {
   sum.pressure += one.pressure;
   sum.signals += one.signals;
   sum.claims += one.claims;
+  sum.quiet_looks += one.quiet_looks;
+  sum.past_broker_looks += one.past_broker_looks;
+  sum.other_looks += one.other_looks;
 }
 
-class Model : public testing::TestWithParam<Shape> {};
-
-TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) {
+void expect_agreement(const Shape& shape, std::uint64_t all_steps) {
   constexpr std::uint64_t kStepsOfAWorld = 1500;
   const std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20'240'611);
-  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", 300'000) / shapes().size();
+  const std::uint64_t steps = setting("GPUMEM_MODEL_STEPS", all_steps) / shapes().size();
   std::printf("seed %llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));
   std::mt19937_64 random(seed);
   World::Seen seen;
   for (std::uint64_t done = 0; done < steps;) {
-    World world(GetParam(), random);
+    World world(shape, random);
     for (std::uint64_t i = 0; i < kStepsOfAWorld && done < steps; ++i, ++done) {
       world.step();
       ASSERT_EQ(world.fault(), "") << "at step " << done << ", GPUMEM_MODEL_SEED=" << seed;
@@ -110,21 +111,41 @@ TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) {
   }
   std::printf(
       "%llu grants, %llu refusals, %llu unobtainable, %llu signals; steps with waiters %llu, claims %llu, "
-      "pressure %llu, quarantine %llu, shortage %llu\n",
+      "pressure %llu, quarantine %llu, shortage %llu; looks with memory past the broker at rest %llu, others "
+      "%llu\n",
       static_cast<unsigned long long>(seen.grants), static_cast<unsigned long long>(seen.refusals),
       static_cast<unsigned long long>(seen.unobtainable), static_cast<unsigned long long>(seen.signals),
       static_cast<unsigned long long>(seen.waits), static_cast<unsigned long long>(seen.claims),
       static_cast<unsigned long long>(seen.pressure), static_cast<unsigned long long>(seen.quarantines),
-      static_cast<unsigned long long>(seen.shortages));
+      static_cast<unsigned long long>(seen.shortages),
+      static_cast<unsigned long long>(seen.past_broker_looks),
+      static_cast<unsigned long long>(seen.other_looks));
   if (steps < 10'000) return;  // too few to have seen everything
   EXPECT_GT(seen.grants, 0u);
   EXPECT_GT(seen.refusals, 0u);
   EXPECT_GT(seen.waits, 0u);
   EXPECT_GT(seen.quarantines, 0u);
   EXPECT_GT(seen.shortages, 0u);
+  EXPECT_GT(seen.quiet_looks, 0u);
+  const bool has_room = shape.policy.devices[0].pool > kPiece;  // besides a lease
+  EXPECT_TRUE(seen.past_broker_looks > 0 || !has_room);
+  EXPECT_GT(seen.other_looks, 0u);
+}
+
+class Model : public testing::TestWithParam<Shape> {};
+
+TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) { expect_agreement(GetParam(), 300'000); }
+
+class LongModel : public Model {};
+
+TEST_P(LongModel, AgreesAndAccountsForEveryByteThroughAMillionEvents) {
+  expect_agreement(GetParam(), 1'000'000);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfEveryShape, Model, testing::ValuesIn(shapes()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(LongOfEveryShape, LongModel, testing::ValuesIn(shapes()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -14,7 +14,8 @@ World::World(const Shape& shape, std::mt19937_64& random)
       shape_(shape),
       random_(random),
       reference_(shape.policy),
-      remade_later_(shape.policy.devices.size()) {
+      remade_later_(shape.policy.devices.size()),
+      stolen_(shape.policy.devices.size()) {
   driver.fails = [this](const Extent&) { return flaky_ && one_in(3); };
   broker.tick(now);
   compare();
@@ -51,6 +52,7 @@ void World::take(SendOffer& effect) {
   for (const OfferedLease& one : effect.grant.leases) {
     driver.hold(one.extent.id);
     process->held.push_back(one.extent.id);
+    offered_[one.extent.id] = {one.device, one.extent.size};
   }
 }
 

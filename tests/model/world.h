@@ -49,7 +49,10 @@ class World : private CoreWorld<> {
     std::uint64_t shortages = 0;    ///< steps after which memory was missing
     std::uint64_t pressure = 0;     ///< steps after which somebody was asked to give back
     std::uint64_t signals = 0;
-    std::uint64_t claims = 0;  ///< steps after which a claim waited
+    std::uint64_t claims = 0;             ///< steps after which a claim waited
+    std::uint64_t quiet_looks = 0;        ///< at the driver, while nothing was on its way
+    std::uint64_t past_broker_looks = 0;  ///< likewise, with memory past the broker
+    std::uint64_t other_looks = 0;        ///< while something was on its way
   };
   const Seen& seen() const { return seen_; }
 
@@ -61,9 +64,12 @@ class World : private CoreWorld<> {
     bool hostile = false;                             ///< keeps using what it gave back
     bool stubborn = false;                            ///< does not heed what it is asked for
     bool doomed = false;                              ///< was told to end
+    std::int64_t pid = 0;
+    std::map<DeviceIndex, Bytes> taken{};  ///< by device: the part of its declarations in use
   };
 
   // events.cc
+  void happen();
   void connect();
   void open_slice();
   void close_slice();
@@ -80,6 +86,8 @@ class World : private CoreWorld<> {
   void pass_time();
   void reload();
   void disturb();
+  void take_declared(Process& process, DeviceIndex device, Bytes declared);
+  void give_declared_back(Process& process);
   Policy changed_policy();
   std::vector<GrowthPart> some_parts(const Process& process);
   bool give_back_what_is_asked(Process& process);
@@ -91,6 +99,15 @@ class World : private CoreWorld<> {
   void let_go_of_all(Process& process);
   std::uint64_t below(std::uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+  // looks.cc
+  void look(DeviceIndex device);
+  Observation ask_driver(DeviceIndex device) const;
+  /// Of the device's memory, what no process is known to have: taken past the broker, and kept by processes
+  /// although the memory passed as free.
+  Number past_broker(DeviceIndex device) const;
+  /// Leases that are charged although the driver has their memory back.
+  Number not_proved_yet(DeviceIndex device) const;
 
   // world.cc
   void compare();
@@ -128,6 +145,9 @@ class World : private CoreWorld<> {
       remade_later_;              ///< bytes of warm extents that jobs have destroyed, and others will create
   std::set<ExtentId> destroyed_;  ///< what jobs that have run were told to destroy
   std::vector<Process> processes_;
+  std::int64_t last_pid_ = 1;
+  std::vector<Bytes> stolen_;  ///< by device: by a process past the broker that the driver does not name
+  std::map<ExtentId, std::pair<DeviceIndex, Bytes>> offered_;  ///< all extents, ever
   std::map<GrantId, SessionId> offers_;
   std::vector<std::pair<SessionId, GrantId>> grants_;
   std::map<RequestId, Code> refusals_;  ///< that must come in this step

@@ -97,8 +97,9 @@ class FakeDriver {
     devices_[device].stolen += taken;
     return taken;
   }
-  /// It gives everything back.
+  /// That process gives back everything, or `bytes`.
   void restore(DeviceIndex device) { devices_[device].stolen = {}; }
+  void restore(DeviceIndex device, Bytes bytes) { devices_[device].stolen -= bytes; }
 
   /// Bytes of extents that the broker has handles of.
   Bytes handled(DeviceIndex device) const {

@@ -392,12 +392,12 @@ Result<void> Broker::remove_region_of(const std::string& owner, const RemoveRegi
 // ---- What the host reports ----
 
 void Broker::begin_observation(DeviceIndex device) {
-  unmanaged_.begin_observation(device);
+  unmanaged_.begin_observation(device, leases_.store(device).ended());
   contexts_.begin_observation(device);
 }
 
 void Broker::observe(const Observation& observation, TimePoint now) {
-  unmanaged_.observe(observation, now);
+  unmanaged_.observe(observation, leases_.store(observation.device).started(), now);
   const Bytes contexts = unmanaged_.view(observation.device).contexts;
   state_.contexts_seen[observation.device] = contexts;
   leases_.observed(observation.device);

@@ -185,6 +185,7 @@ bool Store::release(Progress& progress, const Wish& wish) {
   const JobId id = start(progress, Job::Turn::kNow, std::move(step), rest, wish.request);
   in_flight_.at(id).releases = true;
   in_flight_.at(id).released = wish.bytes;
+  started_bytes_ += wish.bytes;
   return true;
 }
 
@@ -265,8 +266,9 @@ JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::spa
 
 JobId Store::start(Progress& progress, Job::Turn turn, std::vector<Job::Step> steps, Flight flight) {
   const JobId id = job_ids_.next();
+  const Bytes bytes = bytes_of(flight);
+  started_bytes_ += bytes;
   if (flight.reshapes) {
-    const Bytes bytes = bytes_of(flight);
     if (in_flight_.size() != reshapes_) overtaking_ += bytes;
     reshaped_ += bytes;
     ++reshapes_;

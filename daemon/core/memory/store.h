@@ -122,6 +122,11 @@ class Store {
   bool is_creating(Bytes bytes) const;
   /// The last extents that failed did so for want of descriptors.
   bool lacks_files() const { return lacks_files_; }
+  /// Bytes of all jobs that were started so far, and of those that have ended: what they create, prove free
+  /// or release. Between two moments, the driver's figure differs from the ledger's by at most the bytes
+  /// started up to the second moment that had not ended at the first.
+  Bytes started() const { return started_bytes_; }
+  Bytes ended() const { return ended_bytes_; }
   /// No job is under way, and the stock is as good as it gets.
   bool settled() const {
     return begun_ && in_flight_.empty() && wanted_.empty() && returned_.empty() && looking_.empty();
@@ -230,6 +235,8 @@ class Store {
   bool elastic_ = false;
   bool shrinking_ = false;
   bool is_promised_ = false;  ///< the demand is set_promised_demand()'s
+  Bytes started_bytes_;
+  Bytes ended_bytes_;
   std::size_t most_extents_;
   std::size_t extents_ = 0;  ///< lent, warm, in flight, and to be proved
   bool lacks_files_ = false;

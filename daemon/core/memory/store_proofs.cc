@@ -54,6 +54,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
   auto job = in_flight_.extract(result.id);
   GPUMEM_CHECK(!job.empty(), "a job ends once");
   const Flight& flight = job.mapped();
+  ended_bytes_ += bytes_of(flight) + flight.released;
   if (flight.reshapes) {
     --reshapes_;
     reshaped_ -= bytes_of(flight);

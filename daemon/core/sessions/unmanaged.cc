@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "daemon/core/sessions/unmanaged.h"
 
@@ -10,10 +11,11 @@ namespace gpumem::core {
 /// One observation on its way into the ledger.
 class Unmanaged::Look {
  public:
-  Look(Unmanaged& unmanaged, const Observation& seen, TimePoint now)
+  Look(Unmanaged& unmanaged, const Observation& seen, Bytes moving, TimePoint now)
       : unmanaged_(unmanaged),
         state_(unmanaged.state_),
         seen_(seen),
+        moving_(moving),
         now_(now),
         device_(unmanaged.devices_[seen.device]) {}
 
@@ -56,12 +58,15 @@ class Unmanaged::Look {
   void drop_foreign_processes();
   void pursue(const Suspect& suspect);
   void list(const Suspect& suspect, Bytes bytes);
+  void account(const Process& process, const std::string& tenant, const Accounting::Process& parts);
+  bool tells_processes() const;
   void tell(Event::Kind kind, const Suspect& suspect, const std::string& words);
   void sum_up();
 
   Unmanaged& unmanaged_;
   State& state_;
   const Observation& seen_;
+  const Bytes moving_;  // by the broker's own driver calls
   const TimePoint now_;
   Reconciled& device_;
   std::map<std::int64_t, Client> clients_;
@@ -74,6 +79,7 @@ void Unmanaged::Look::run() {
   find_clients();
   const auto own = shares();
   device_.view.processes.clear();
+  device_.view.accounting = {};
   for (std::size_t i = 0; i < seen_.processes.size(); ++i) see(seen_.processes[i], own[i]);
   for (auto& [pid, client] : clients_) {
     if (client.listed) continue;
@@ -134,6 +140,12 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
     if (own) return see_client(process, *known, *own);
     Session& session = *known->sessions.front();
     OutsideCharge& outside = session.outside[seen_.device];
+    account(process, session.tenant_name,
+            {.context = outside.overhead,
+             .declared = known->declared,
+             .past_broker = outside.past,
+             .is_client = true,
+             .is_estimate = true});
     if (!outside.past.is_zero())
       list({process, outside.watch, session.tenant_name, session.id}, outside.past);
     return;
@@ -149,6 +161,9 @@ void Unmanaged::Look::see_client(const Process& process, Client& client, Bytes o
   charge_client(client, overhead, besides - overhead, true);
   const Bytes inexcusable = own.minus(client.excused).minus(rules().allowance);
   Session& session = *client.sessions.front();
+  account(
+      process, session.tenant_name,
+      {.context = overhead, .declared = own - besides, .past_broker = besides - overhead, .is_client = true});
   const Suspect suspect{process, session.outside[seen_.device].watch, session.tenant_name, session.id};
   if (suspect.watch.see(inexcusable, seen_.regular, now_, rules().confirm)) {
     tell(Event::Kind::kPastBroker, suspect,
@@ -187,6 +202,7 @@ void Unmanaged::Look::see_foreign_process(const Process& process) {
   foreign_ += bytes;
   const Suspect suspect{
       process, foreign.watch, foreign.tenant ? state_.tenants.name(foreign.tenant) : "", {}};
+  account(process, suspect.tenant, {.past_broker = bytes});
   if (foreign.watch.see(matters ? bytes : Bytes{}, seen_.regular, now_, rules().confirm))
     tell(Event::Kind::kPastBroker, suspect, "no client of the broker");
   list(suspect, bytes);
@@ -254,6 +270,22 @@ void Unmanaged::Look::list(const Suspect& suspect, Bytes bytes) {
   device_.view.processes.push_back({process.pid, process.uid, process.command, suspect.tenant, bytes});
 }
 
+void Unmanaged::Look::account(const Process& process, const std::string& tenant,
+                              const Accounting::Process& parts) {
+  Accounting::Process one = parts;
+  one.pid = process.pid;
+  one.uid = process.uid;
+  one.command = process.command;
+  one.tenant = tenant;
+  one.used = used(process);
+  device_.view.accounting.add(std::move(one));
+}
+
+bool Unmanaged::Look::tells_processes() const {
+  const auto is_told = [](const Process& process) { return !process.used.is_zero(); };
+  return seen_.processes.empty() || !seen_.broker.is_zero() || std::ranges::any_of(seen_.processes, is_told);
+}
+
 void Unmanaged::Look::tell(Event::Kind kind, const Suspect& suspect, const std::string& words) {
   const Process& process = suspect.process;
   Event& event = state_.outbox.note(kind, now_);
@@ -283,6 +315,14 @@ void Unmanaged::Look::sum_up() {
   }
   view.unexplained = view.used.minus(view.extents + view.overhead + view.declared + view.past_broker);
   std::ranges::sort(view.processes, std::greater{}, &Reconciliation::Process::bytes);
+  Accounting& sum = view.accounting;
+  sum.tells_processes = tells_processes();
+  if (!sum.tells_processes) sum = {.declared = view.declared};
+  sum.total = seen_.total;
+  sum.free = seen_.free;
+  sum.used = view.used;
+  sum.created = view.extents;
+  sum.moving = moving_;
   // A process may come or go between the driver's answers: only what stays is told.
   const Bytes stays = std::min(std::exchange(device_.unexplained_before, view.unexplained), view.unexplained);
   if (!device_.unexplained.tells(stays)) return;
@@ -296,8 +336,9 @@ void Unmanaged::Look::sum_up() {
 Unmanaged::Unmanaged(State& state, Outside& outside)
     : state_(state), outside_(outside), devices_(state.policy.devices.size()) {}
 
-void Unmanaged::begin_observation(DeviceIndex device) {
+void Unmanaged::begin_observation(DeviceIndex device, Bytes jobs_ended) {
   Reconciled& reconciled = devices_.at(device);
+  reconciled.jobs_ended_before = jobs_ended;
   reconciled.clients_before.clear();
   for (auto& [id, session] : state_.sessions) {
     reconciled.clients_before.push_back(session->peer.pid);
@@ -307,61 +348,12 @@ void Unmanaged::begin_observation(DeviceIndex device) {
   std::ranges::sort(reconciled.clients_before);
 }
 
-void Unmanaged::observe(const Observation& observation, TimePoint now) {
+void Unmanaged::observe(const Observation& observation, Bytes jobs_started, TimePoint now) {
   Reconciled& reconciled = devices_.at(observation.device);
   reconciled.view.problem = observation.problem;
-  if (observation.problem.empty()) Look(*this, observation, now).run();
+  const Bytes moving = jobs_started - reconciled.jobs_ended_before;
+  if (observation.problem.empty()) Look(*this, observation, moving, now).run();
   state_.past_broker[observation.device] = reconciled.view.past_broker;
-}
-
-// ---- Endings ----
-
-std::optional<TimePoint> Unmanaged::next_deadline() const {
-  const auto first = std::ranges::min_element(endings_, {}, &Ending::at);
-  return first == endings_.end() ? std::nullopt : std::optional(first->at);
-}
-
-// Nothing, if it is gone.
-const PastBroker* Unmanaged::watch_of(const Ending& ending) const {
-  if (ending.session) {
-    const Session* session = state_.find(ending.session);
-    if (session == nullptr) return nullptr;
-    const auto outside = session->outside.find(ending.device);
-    return outside == session->outside.end() ? nullptr : &outside->second.watch;
-  }
-  const auto& foreign_processes = devices_[ending.device].foreign_processes;
-  const auto found = foreign_processes.find(ending.pid);
-  return found == foreign_processes.end() || found->second.started != ending.started ? nullptr
-                                                                                     : &found->second.watch;
-}
-
-void Unmanaged::tick(TimePoint now) {
-  const auto later =
-      std::partition(endings_.begin(), endings_.end(), [&](const Ending& one) { return one.at <= now; });
-  for (auto ending = endings_.begin(); ending != later; ++ending) {
-    const PastBroker* watch = watch_of(*ending);
-    // What it has given back meanwhile it need not die for.
-    if (watch != nullptr && watch->kill_at == ending->at && state_.policy.past_broker.end)
-      kill(*ending, watch->bytes, now);
-  }
-  endings_.erase(endings_.begin(), later);
-}
-
-void Unmanaged::kill(const Ending& ending, Bytes bytes, TimePoint now) {
-  Event& event = state_.outbox.note(Event::Kind::kKilling, now);
-  event.session = ending.session;
-  event.device = ending.device;
-  event.bytes = bytes;
-  event.pid = ending.pid;
-  event.words = "for memory held past the broker";
-  if (ending.session) {
-    event.tenant = state_.session(ending.session).tenant_name;
-    state_.outbox.emit(SignalSession{ending.session, Signal::kKill});
-    return;
-  }
-  const TenantId tenant = devices_[ending.device].foreign_processes.at(ending.pid).tenant;
-  if (tenant) event.tenant = state_.tenants.name(tenant);
-  state_.outbox.emit(SignalForeignProcess{ending.pid, ending.started, Signal::kKill});
 }
 
 }  // namespace gpumem::core

@@ -16,9 +16,10 @@ class Unmanaged {
   Unmanaged(State& state, Outside& outside);
 
   /// The driver is about to be asked what observe() will be told. What comes back in between may still be in
-  /// its figures.
-  void begin_observation(DeviceIndex device);
-  void observe(const Observation& observation, TimePoint now);
+  /// its figures. `jobs_ended`  Store::ended().
+  void begin_observation(DeviceIndex device, Bytes jobs_ended);
+  /// `jobs_started`  Store::started().
+  void observe(const Observation& observation, Bytes jobs_started, TimePoint now);
   /// Kills what was told to end, and has not.
   void tick(TimePoint now);
   std::optional<TimePoint> next_deadline() const;

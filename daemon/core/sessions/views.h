@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/core/ledger/ledger.h"
+#include "daemon/core/sessions/accounting.h"
 #include "daemon/core/words/denial.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/core/words/types.h"
@@ -125,6 +126,7 @@ struct Reconciliation {
   Bytes unexplained;
   std::vector<Process> processes;  ///< that hold memory past the broker, largest first
   std::string problem;             ///< why nothing was seen; empty: none
+  Accounting accounting{};
 };
 
 struct SliceView {
@@ -160,6 +162,12 @@ struct WaitingPage {
   RequestId next;  ///< behind which the next page begins; none: there are no more
 };
 
+/// The charges of a session on one device, its slices included.
+struct MemoryView {
+  DeviceIndex device = 0;
+  Charges charges;
+};
+
 struct SessionView {
   SessionId id;
   std::string tenant;
@@ -174,6 +182,7 @@ struct SessionView {
   std::vector<AskedView> asked;    ///< where there is any
   std::size_t mappings = 0;        ///< regions and handles that it has mapped
   std::size_t region_waits = 0;    ///< regions that it waits for
+  std::vector<MemoryView> memory{};  ///< of the devices where it is charged or has a slice
 };
 
 }  // namespace gpumem::core

@@ -26,7 +26,9 @@ struct Observation {
   DeviceIndex device = 0;
   bool regular = true;  ///< made on the broker's own schedule: only such count against anybody
   Bytes used;
-  Bytes broker;  ///< of `used`: booked on the broker's own process; zero: the driver does not tell
+  Bytes total{};  ///< by the same answer as `used`; zero: not told
+  Bytes free{};   ///< likewise
+  Bytes broker;   ///< of `used`: booked on the broker's own process; zero: the driver does not tell
   std::uint64_t broker_started = 0;  ///< as Process::started
   std::vector<Process> processes;    ///< without the broker's own
   std::string problem;               ///< why there are no figures; empty: there are

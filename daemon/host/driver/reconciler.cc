@@ -210,7 +210,10 @@ Result<void> Reconciler::ask(const cuda::DeviceUuid& uuid, core::Observation& ob
   if (!processes) return processes.error();
   const auto after = nvml_->memory(uuid);
   if (!after) return after.error();
-  observation.used = std::max(before->used, after->used);
+  const cuda::DeviceMemory& larger = after->used > before->used ? *after : *before;
+  observation.used = larger.used;
+  observation.total = larger.total;
+  observation.free = larger.free;
   for (const cuda::ProcessMemory& one : *processes) add(one, observation);
   return {};
 }

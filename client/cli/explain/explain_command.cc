@@ -1,0 +1,190 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include "client/cli/check/check.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/commands/usage.h"
+#include "client/cli/explain/explain.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/process/runtime_folder.h"
+
+namespace gpumem::cli {
+namespace {
+
+constexpr int kMostLooks = 3;
+constexpr std::string_view kJobPrefix = "job:";
+
+struct Options {
+  std::filesystem::path runtime_folder;
+  std::string subject;
+  TableFlags flags;
+};
+
+/// Ledgers before and after a look at the driver.
+struct Figures {
+  Ledger before;
+  v1::ReconcileResponse look;
+  Ledger after;
+  int looks = 0;
+  std::vector<Account> accounts;  // of the wanted devices
+};
+
+Result<Ledger> read_ledger(const Monitor& monitor) {
+  auto status = monitor.status();
+  if (!status) return status.error();
+  auto tenants = monitor.tenants();
+  if (!tenants) return tenants.error();
+  auto sessions = monitor.sessions();
+  if (!sessions) return sessions.error();
+  return Ledger{std::move(*status), std::move(*tenants), std::move(*sessions)};
+}
+
+// Looks again if something moved meanwhile. `device`  empty: all.
+Result<Figures> read_figures(const Monitor& monitor, const std::string& device) {
+  Figures figures;
+  for (bool is_settled = false; !is_settled && figures.looks < kMostLooks;) {
+    auto before = read_ledger(monitor);
+    if (!before) return before.error();
+    auto look = monitor.reconcile(true);
+    if (!look) return look.error();
+    auto after = read_ledger(monitor);
+    if (!after) return after.error();
+    figures = {std::move(*before), std::move(*look), std::move(*after), figures.looks + 1, {}};
+    for (const v1::Reconciliation& one : figures.look.devices())
+      if (device.empty() || one.device() == device)
+        figures.accounts.push_back(account_of(figures.before, one, figures.after));
+    is_settled = std::ranges::all_of(figures.accounts, &Account::is_settled);
+  }
+  return figures;
+}
+
+Result<std::string> explain_devices(const Monitor& monitor, const std::string& device,
+                                    const TableFlags& flags) {
+  const auto figures = read_figures(monitor, device);
+  if (!figures) return figures.error();
+  if (flags.json) {
+    Json devices = Json::array();
+    for (const Account& one : figures->accounts) devices.push_back(account_json(one));
+    return json_text({{"looks", figures->looks}, {"devices", std::move(devices)}});
+  }
+  const v1::GetStatusResponse& status = figures->after.status;
+  std::string text;
+  for (const Account& one : figures->accounts)
+    text += (text.empty() ? "" : "\n") + account_text(one, status, figures->looks,
+                                                      std::chrono::system_clock::now(),
+                                                      layout_for(status, flags.is_long));
+  return text.empty() ? "no devices\n" : text;
+}
+
+std::optional<std::int64_t> number_in(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = failed == std::errc() && rest == text.data() + text.size() && number > 0;
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id) {
+  for (const v1::JobInfo& one : jobs.jobs())
+    if (one.id() == id) return &one;
+  return nullptr;
+}
+
+Error no_such(const std::string& subject) {
+  return {Code::kNotFound,
+          "there is no device, process or job " + subject + "; see `gpumem status` and `gpumem ps`"};
+}
+
+std::string name_of(pid_t pid) {
+  std::string name = read_proc_file(pid, "comm").value_or("");
+  if (name.ends_with('\n')) name.pop_back();
+  return name;
+}
+
+// Fills in the processes. A process that the broker does not know is one of this PID namespace.
+Result<void> find_members(Program& program, const Figures& figures) {
+  program.members = members_of(program.subject, figures.after.sessions, figures.look);
+  const bool is_unknown = program.members.empty() && program.subject.job == 0;
+  if (is_unknown) program.members.push_back({.pid = program.subject.pid});
+  for (Member& one : program.members) {
+    const auto status = one.pid == 0 ? Result<std::string>(std::string())
+                                     : read_proc_file(static_cast<pid_t>(one.pid), "status");
+    if (is_unknown && !status) return no_such(std::to_string(one.pid));
+    if (status) one.host = host_memory_in(*status, one.command, one.uid);
+    if (is_unknown) one.command = name_of(static_cast<pid_t>(one.pid));
+  }
+  return {};
+}
+
+Result<std::string> explain_program(const Monitor& monitor, const Subject& subject, const TableFlags& flags) {
+  const auto figures = read_figures(monitor, "");
+  if (!figures) return figures.error();
+  const auto jobs = monitor.jobs();
+  if (!jobs) return jobs.error();
+  Program program{.subject = subject,
+                  .members = {},
+                  .uses = {},
+                  .accounts = figures->accounts,
+                  .status = figures->after.status,
+                  .job = {}};
+  if (const auto* job = find_job(*jobs, subject.job)) program.job = *job;
+  if (auto found = find_members(program, *figures); !found) return found.error();
+  program.uses = uses_of(subject, program.members, figures->after, *jobs, figures->look);
+  return flags.json ? json_text(program_json(program))
+                    : program_text(program, layout_for(program.status, flags.is_long));
+}
+
+// A number is a process that has a session, else a job, else any process.
+Result<Subject> subject_of(const Monitor& monitor, const std::string& text) {
+  const bool is_job = text.starts_with(kJobPrefix);
+  const auto number =
+      number_in(is_job ? std::string_view(text).substr(kJobPrefix.size()) : std::string_view(text));
+  if (!number) return no_such(text);
+  const auto jobs = monitor.jobs();
+  if (!jobs) return jobs.error();
+  const auto id = static_cast<std::uint64_t>(*number);
+  const bool has_job = find_job(*jobs, id) != nullptr;
+  if (is_job && !has_job) return no_such(text);
+  if (is_job) return Subject{.job = id};
+  const auto sessions = monitor.sessions();
+  if (!sessions) return sessions.error();
+  const bool has_session =
+      std::ranges::find(sessions->sessions(), *number, &v1::SessionInfo::pid) != sessions->sessions().end();
+  return has_job && !has_session ? Subject{.job = id} : Subject{.pid = *number};
+}
+
+Result<std::string> explain(const Options& options) {
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  if (!monitor) return monitor.error();
+  if (options.subject.empty()) return explain_devices(*monitor, "", options.flags);
+  const bool is_number = number_in(options.subject).has_value() || options.subject.starts_with(kJobPrefix);
+  if (!is_number) {
+    const auto status = monitor->status();
+    if (!status) return status.error();
+    const auto device = find_device(*status, options.subject);
+    return device ? explain_devices(*monitor, *device, options.flags) : device.error();
+  }
+  const auto subject = subject_of(*monitor, options.subject);
+  return subject ? explain_program(*monitor, *subject, options.flags) : subject.error();
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, const std::string& runtime_dir, int& status) {
+  CLI::App* command = app.add_subcommand("explain", "Account for every byte of a device, a process or a job");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option(
+          "DEVICE|PID|JOB", options->subject,
+          "gpu0, a UUID or the beginning of one; the number of a process or a job, or job:N; default: all "
+          "devices")
+      ->check(refuse_unprintable);
+  add_table_flags(*command, options->flags);
+  command->callback([&runtime_dir, &status, options] {
+    options->runtime_folder = client::runtime_folder(runtime_dir);
+    status = print(explain(*options));
+  });
+}
+
+}  // namespace gpumem::cli

@@ -1,0 +1,186 @@
+#include "client/cli/explain/program.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "client/cli/views/views.h"
+
+namespace gpumem::cli {
+namespace {
+
+// The words of the line `name:` of /proc/PID/status.
+std::string_view field(std::string_view status, std::string_view name) {
+  for (std::size_t begin = 0; begin < status.size();) {
+    const std::size_t end = std::min(status.find('\n', begin), status.size());
+    std::string_view text = status.substr(begin, end - begin);
+    if (text.starts_with(name) && text.substr(name.size()).starts_with(":\t")) {
+      text.remove_prefix(name.size() + 2);
+      return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failed == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::uint64_t> kibibytes_in(std::string_view status, std::string_view name) {
+  const auto kibibytes = number(field(status, name));
+  return kibibytes ? std::optional(*kibibytes << 10) : std::nullopt;
+}
+
+bool is_of(const Subject& subject, const v1::SessionInfo& session) {
+  return subject.job != 0 ? session.job() == subject.job : session.pid() == subject.pid;
+}
+
+/// The sums of the subject's sessions on one device.
+struct Sums {
+  std::uint64_t held = 0, returning = 0, quarantined = 0;
+  std::size_t untold = 0;  // sessions
+};
+
+Sums add_sessions(const Subject& subject, const Ledger& ledger, DeviceUse& use) {
+  Sums sums;
+  for (const v1::SessionInfo& session : ledger.sessions.sessions()) {
+    if (!is_of(subject, session)) continue;
+    for (const v1::SessionMemory& memory : session.memory()) {
+      if (memory.device() != use.device) continue;
+      sums.held += memory.held();
+      sums.returning += memory.returning();
+      sums.quarantined += memory.quarantined();
+      // A page that nobody has written to is all zeros.
+      const bool is_told = memory.told() && (memory.reserved() != 0 || memory.held() == 0);
+      sums.untold += is_told ? 0 : 1;
+      use.reserved += memory.reserved();
+      use.committed += memory.committed();
+      use.in_use += memory.in_use();
+    }
+    for (const v1::SharedMemory& shared : session.shared())
+      if (shared.device() == use.device) use.imported += shared.imported();
+  }
+  return sums;
+}
+
+Line lent_line(const DeviceUse& use, const Sums& sums) {
+  Line lent = line_of("lent", "lent by the broker", sums.held);
+  if (!use.is_told) {
+    if (sums.held != 0) lent.add(line_of("committed", "committed by its allocator", std::nullopt));
+    return lent;
+  }
+  Line committed = line_of("committed", "committed by its allocator", use.committed);
+  committed.add(line_of("in_use", "used, as the program says", use.in_use));
+  committed.add(line_of("cached", "cached, or not said to be used", use.committed - use.in_use));
+  lent.add(std::move(committed));
+  if (sums.held != use.committed)
+    lent.add(line_of("other", "not in its allocator's figures", sums.held - use.committed));
+  return lent;
+}
+
+struct Seen {
+  bool is_told = false;
+  std::uint64_t used = 0, context = 0, declared = 0, past_broker = 0;
+};
+
+Seen seen_of(const std::vector<Member>& members, const v1::Reconciliation& look) {
+  Seen seen{.is_told = look.has_accounting() && look.accounting().tells_processes()};
+  for (const v1::SeenProcess& process : look.accounting().processes()) {
+    if (std::ranges::find(members, process.pid(), &Member::pid) == members.end()) continue;
+    seen.is_told = seen.is_told && process.used() != 0;
+    seen.used += process.used();
+    seen.context += process.context();
+    seen.declared += process.declared();
+    seen.past_broker += process.past_broker();
+  }
+  return seen;
+}
+
+std::uint64_t limit_of(const Subject& subject, const std::vector<Member>& members, const std::string& device,
+                       const Ledger& ledger, const v1::ListJobsResponse& jobs) {
+  std::uint64_t limit = 0;
+  for (const v1::TenantUsage& one : ledger.tenants.tenants())
+    if (!members.empty() && one.tenant() == members.front().tenant && one.device() == device)
+      limit = one.limit();
+  for (const v1::SessionInfo& session : ledger.sessions.sessions()) {
+    if (!is_of(subject, session) || session.job() == 0) continue;
+    for (const v1::JobInfo& job : jobs.jobs()) {
+      if (job.id() != session.job()) continue;
+      for (const v1::JobUsage& usage : job.devices())
+        if (usage.device() == device && usage.limit() != kNoJobLimit) limit = usage.limit();
+    }
+  }
+  return limit;
+}
+
+DeviceUse use_of(const Subject& subject, const std::vector<Member>& members, const Ledger& ledger,
+                 const v1::Reconciliation& look) {
+  DeviceUse use{.device = look.device()};
+  const Sums sums = add_sessions(subject, ledger, use);
+  use.is_told = sums.untold == 0 && use.reserved != 0;
+  const Seen seen = seen_of(members, look);
+  if (seen.is_told) use.listed = seen.used;
+  if (look.has_accounting() && look.accounting().tells_processes()) use.context = seen.context;
+  const auto told = [&](std::uint64_t bytes) { return use.context ? std::optional(bytes) : std::nullopt; };
+  use.sum = line_of(
+      "held", "its memory",
+      sums.held + sums.returning + sums.quarantined + seen.context + seen.declared + seen.past_broker);
+  use.sum.add(lent_line(use, sums));
+  use.sum.add(line_of("returning", "returning", sums.returning));
+  use.sum.add(line_of("quarantined", "quarantined", sums.quarantined));
+  use.sum.add(line_of("context", "context", use.context));
+  use.sum.add(line_of("declared", "declared", told(seen.declared)));
+  use.sum.add(line_of("past_broker", "past the broker", told(seen.past_broker)));
+  return use;
+}
+
+}  // namespace
+
+std::optional<HostMemory> host_memory_in(std::string_view status, const std::string& command,
+                                         std::uint32_t uid) {
+  // Real, effective, saved and of files: the broker knows the second.
+  const std::string_view uids = field(status, "Uid");
+  const auto effective = number(uids.substr(std::min(uids.find('\t'), uids.size() - 1) + 1));
+  if (!command.empty() && (field(status, "Name") != command || effective != uid)) return std::nullopt;
+  const auto virt = kibibytes_in(status, "VmSize"), resident = kibibytes_in(status, "VmRSS");
+  const auto files = kibibytes_in(status, "RssFile"), shared = kibibytes_in(status, "RssShmem");
+  if (!virt || !resident || !files || !shared) return std::nullopt;
+  return HostMemory{*virt, *resident, *files + *shared};
+}
+
+std::vector<Member> members_of(const Subject& subject, const v1::ListSessionsResponse& sessions,
+                               const v1::ReconcileResponse& look) {
+  std::vector<Member> members;
+  const auto is_new = [&](std::int64_t pid) {
+    return std::ranges::find(members, pid, &Member::pid) == members.end();
+  };
+  for (const v1::SessionInfo& one : sessions.sessions())
+    if (is_of(subject, one) && is_new(one.pid()))
+      members.push_back({one.pid(), one.uid(), one.command(), one.tenant()});
+  if (!members.empty() || subject.job != 0) return members;
+  for (const v1::Reconciliation& device : look.devices())
+    for (const v1::SeenProcess& one : device.accounting().processes())
+      if (one.pid() == subject.pid && is_new(one.pid()))
+        members.push_back({one.pid(), one.uid(), one.command(), one.tenant()});
+  return members;
+}
+
+std::vector<DeviceUse> uses_of(const Subject& subject, const std::vector<Member>& members,
+                               const Ledger& ledger, const v1::ListJobsResponse& jobs,
+                               const v1::ReconcileResponse& look) {
+  std::vector<DeviceUse> uses;
+  for (const v1::Reconciliation& device : look.devices()) {
+    DeviceUse use = use_of(subject, members, ledger, device);
+    const bool has_any =
+        use.sum.bytes != 0 || use.reserved != 0 || use.imported != 0 || use.listed.value_or(0) != 0;
+    if (!has_any) continue;
+    use.limit = limit_of(subject, members, use.device, ledger, jobs);
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+}  // namespace gpumem::cli

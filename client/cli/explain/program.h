@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/cli/explain/account.h"
+
+// The memory of a process, or of a job's processes together. Arithmetic alone.
+
+namespace gpumem::cli {
+
+/// What the kernel tells of a process's memory on the host.
+struct HostMemory {
+  std::uint64_t virt = 0;      ///< addresses
+  std::uint64_t resident = 0;  ///< the part of `virt` in memory
+  std::uint64_t shared = 0;    ///< the part of `resident` that is files and shared memory
+};
+
+/// The figures in `status`, the text of /proc/PID/status, if that process has this name and user. A number
+/// may be another process's here: the caller can be in another PID namespace than the broker.
+/// `command`  empty: any process.
+std::optional<HostMemory> host_memory_in(std::string_view status, const std::string& command,
+                                         std::uint32_t uid);
+
+/// Which processes: one, or those of a job.
+struct Subject {
+  std::int64_t pid = 0;
+  std::uint64_t job = 0;  ///< if it is not 0, that of all sessions in it
+};
+
+struct Member {
+  std::int64_t pid = 0;
+  std::uint32_t uid = 0;
+  std::string command{};  ///< as the kernel has it; empty: not known
+  std::string tenant{};
+  std::optional<HostMemory> host{};  ///< nothing: not told
+};
+/// The processes of the subject that have a session, or that the broker's look has found.
+std::vector<Member> members_of(const Subject& subject, const v1::ListSessionsResponse& sessions,
+                               const v1::ReconcileResponse& look);
+
+/// What the subject has of one device.
+struct DeviceUse {
+  std::string device;          ///< UUID
+  Line sum{};                  ///< `charged`, and its parts
+  bool is_told = false;        ///< the pages of all its sessions tell what follows
+  std::uint64_t reserved = 0;  ///< addresses
+  std::uint64_t committed = 0;
+  std::uint64_t in_use = 0;
+  std::uint64_t imported = 0;             ///< mapped, and charged to others
+  std::optional<std::uint64_t> listed{};  ///< the driver's figures, as nvidia-smi lists them
+  std::optional<std::uint64_t> context{};
+  std::uint64_t limit = 0;  ///< of the tenant, or of the job; 0: not known
+};
+/// The devices of which the members have something.
+std::vector<DeviceUse> uses_of(const Subject& subject, const std::vector<Member>& members,
+                               const Ledger& ledger, const v1::ListJobsResponse& jobs,
+                               const v1::ReconcileResponse& look);
+
+}  // namespace gpumem::cli
