@@ -178,10 +178,10 @@ struct SessionView {
   bool ended = false;
   bool detached = false;  ///< without a process: charged for kept regions
   std::vector<SliceView> slices;
-  std::vector<SharedView> shared;  ///< where there is any
-  std::vector<AskedView> asked;    ///< where there is any
-  std::size_t mappings = 0;        ///< regions and handles that it has mapped
-  std::size_t region_waits = 0;    ///< regions that it waits for
+  std::vector<SharedView> shared;    ///< where there is any
+  std::vector<AskedView> asked;      ///< where there is any
+  std::size_t mappings = 0;          ///< regions and handles that it has mapped
+  std::size_t region_waits = 0;      ///< regions that it waits for
   std::vector<MemoryView> memory{};  ///< of the devices where it is charged or has a slice
 };
 
