@@ -111,8 +111,9 @@ void HistoryServer::await() {
 
 void HistoryServer::accept() {
   UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const bool has_no_room = !connection.valid() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
   if (connection.valid()) take(std::move(connection));
-  if (connection.valid() || (errno != EMFILE && errno != ENFILE && errno != ENOMEM)) return await();
+  if (!has_no_room) return await();
   pause_.expires_after(kPause);
   pause_.async_wait([this](const beast::error_code& error) {
     if (!error) await();

@@ -109,6 +109,7 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   constexpr auto kRight = Table::Align::kRight;
   const auto names = columns_of(answer);
   std::vector<Table::Column> columns;
+  columns.reserve(names.size());
   for (const HistoryColumn& one : names) columns.push_back({.title = one.title});
   columns.insert(columns.end(), {{.title = "GIB-HOURS", .align = kRight},
                                  {.title = "UNUSED", .align = kRight, .usual = "0.00"},
@@ -119,6 +120,7 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   Table table(std::move(columns));
   for (const nlohmann::json& row : rows) {
     std::vector<std::string> cells;
+    cells.reserve(names.size());
     for (const HistoryColumn& one : names) cells.push_back(history_cell(row, one.name, layout));
     const double charged =
         number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside");
