@@ -152,8 +152,9 @@ TEST(TopScreen, OfNamesThatOthersChoseIsAscii) {
 }
 
 TEST(TopScreen, HasNoMoreLinesThanTheTerminal) {
+  const Picture picture = busy_picture();
   for (std::size_t height = 0; height < 30; ++height)
-    EXPECT_EQ(draw(busy_picture(), {}, {.height = height}, kNow).size(), height);
+    EXPECT_EQ(draw(picture, {}, {.height = height}, kNow).size(), height);
 }
 
 TEST(TopScreen, ShowsAllRowsWhereItHasNoHeight) {
