@@ -37,7 +37,7 @@ Result<const Resolution*> finest(Database& database, std::int64_t since) {
   return &kResolutions.back();
 }
 
-// Whole days come from the table of days, which is small.
+// The table of days, which is small, gives whole days.
 std::vector<Part> parts_of(const Resolution& fine, const Question& question) {
   const Resolution& days = kResolutions.back();
   const std::int64_t first =

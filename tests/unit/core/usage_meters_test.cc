@@ -126,7 +126,8 @@ TEST_F(UsageTest, KeepsTheAccountOfATenantThatIsGone) {
   EXPECT_DOUBLE_EQ(used("uid:77", Use::kLent), 40) << "it has come again";
 }
 
-// A day with brokers that are killed at any moment. The account is compared with the charges after each event.
+// A day with brokers that are killed at any moment. The account is compared with the charges after each
+// event.
 TEST_F(UsageTest, LosesNoMoreThanASecondOfAChangeByADayWithTwentyKilledBrokers) {
   std::mt19937_64 random(20'261'128);  // NOLINT: the same day each time
   const SessionId ann = connect(1), bob = connect(2);
