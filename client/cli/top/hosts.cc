@@ -53,6 +53,7 @@ class RemoteScreen {
                                    "--",     host_,    "env", columns,         "gpumem", "top",
                                    "--once", "--plain"};
     std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     posix_spawn_file_actions_t files;

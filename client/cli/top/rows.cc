@@ -256,6 +256,7 @@ std::vector<Row> quiet_sessions(const Picture& picture, std::size_t most, const 
   found.resize(std::min(found.size(), most));
   const Source source{picture, now};
   std::vector<Row> rows;
+  rows.reserve(found.size());
   for (const auto& [charged, session] : found) rows.push_back(row_of(*session, source));
   return rows;
 }

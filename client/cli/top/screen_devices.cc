@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "base/device_name.h"
@@ -35,7 +36,7 @@ Line bar_of(const Parts& parts, std::uint64_t total, std::size_t width, const Gl
   std::size_t room = width;
   for (const Part& part : parts) {
     const double share = total == 0 ? 0 : static_cast<double>(part.bytes) / static_cast<double>(total);
-    auto count = static_cast<std::size_t>(share * static_cast<double>(width) + 0.5);
+    auto count = static_cast<std::size_t>(std::lround(share * static_cast<double>(width)));
     if (part.bytes != 0) count = std::max<std::size_t>(count, 1);
     count = std::min(count, room);
     room -= count;
