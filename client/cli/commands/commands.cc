@@ -88,7 +88,7 @@ Layout layout_for(const Monitor& monitor, bool is_long) {
 std::string find_tenant(const Monitor& monitor, const std::string& text) {
   if (text.empty() || unknown_tenants(monitor, {text}).empty()) return text;
   const auto user = find_user(text);
-  const std::string own = tenant_of_user(text);
+  std::string own = tenant_of_user(text);
   if (!user || own == text || unknown_tenants(monitor, {own}).empty()) return own;
   const auto sessions = monitor.sessions();
   if (!sessions) return own;
