@@ -13,24 +13,25 @@ void UsageMeters::sync(TimePoint now) {
 }
 
 void UsageMeters::take_waiting(TenantId leaf, DeviceIndex device, TimePoint now) {
-  auto& [owner, bytes] = waiting_[{leaf, device}];
-  const auto count = [&](bool more) {
-    for (const TenantId of : {owner, TenantId{}}) {
-      Bytes& sum = waiting_of_[{of, device}];
-      sum = more ? sum + bytes : sum - bytes;
-      if (sum.is_zero()) waiting_of_.erase({of, device});
-    }
-  };
-  const TenantId before = owner;
-  count(false);
-  bytes = state_.arbiter.wanted_by(leaf, device);
-  if (state_.tenants.contains(leaf)) owner = state_.tenants.owner_of(leaf);
-  count(true);
-  for (const TenantId changed : {before, owner}) {
+  Waiting& waiting = waiting_[{leaf, device}];
+  const TenantId before = waiting.owner;
+  count(waiting, device, false);
+  waiting.bytes = state_.arbiter.wanted_by(leaf, device);
+  if (state_.tenants.contains(leaf)) waiting.owner = state_.tenants.owner_of(leaf);
+  count(waiting, device, true);
+  for (const TenantId changed : {before, waiting.owner}) {
     if (changed) renew(changed, device, now);
   }
   renew({}, device, now);
-  if (bytes.is_zero()) waiting_.erase({leaf, device});
+  if (waiting.bytes.is_zero()) waiting_.erase({leaf, device});
+}
+
+void UsageMeters::count(const Waiting& waiting, DeviceIndex device, bool more) {
+  for (const TenantId of : {waiting.owner, TenantId{}}) {
+    Bytes& sum = waiting_of_[{of, device}];
+    sum = more ? sum + waiting.bytes : sum - waiting.bytes;
+    if (sum.is_zero()) waiting_of_.erase({of, device});
+  }
 }
 
 void UsageMeters::renew_up(TenantId leaf, DeviceIndex device, TimePoint now) {

@@ -52,7 +52,13 @@ class UsageMeters {
   };
   using Accounts = std::map<std::string, Account>;
 
+  struct Waiting {
+    TenantId owner;  ///< that it counts for
+    Bytes bytes;
+  };
+
   void take_waiting(TenantId leaf, DeviceIndex device, TimePoint now);
+  void count(const Waiting& waiting, DeviceIndex device, bool more);
   void renew_up(TenantId leaf, DeviceIndex device, TimePoint now);
   void renew(TenantId tenant, DeviceIndex device, TimePoint now);
   void close(TenantId tenant, DeviceIndex device, TimePoint now);
@@ -67,8 +73,7 @@ class UsageMeters {
   std::unordered_map<TenantId, Accounts::value_type*> of_tenant_;
   std::map<std::uint64_t, std::string> gone_;  ///< in the order in which they left
   std::uint64_t last_gone_ = 0;
-  /// By leaf: the amount that its requests wait for, and the tenant for which it counts.
-  std::map<std::pair<TenantId, DeviceIndex>, std::pair<TenantId, Bytes>> waiting_;
+  std::map<std::pair<TenantId, DeviceIndex>, Waiting> waiting_;   ///< of the requests of a leaf
   std::map<std::pair<TenantId, DeviceIndex>, Bytes> waiting_of_;  ///< by tenant; no tenant: in all
   Ledger::Changes touched_;                                       ///< a buffer for sync()
 };

@@ -9,11 +9,11 @@
 namespace gpumem::cli::test {
 namespace {
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
 constexpr const char* kDevice = "GPU-1";
 
 v1::TenantUsage tenant(const std::string& name, const std::string& parent = {},
-                       std::uint64_t limit = 64 * kMiB) {
+                       std::uint64_t limit = 64 * kMebi) {
   v1::TenantUsage usage;
   usage.set_tenant(name);
   usage.set_parent(parent);
@@ -43,9 +43,9 @@ Ledger ledger(const std::vector<v1::SessionInfo>& sessions, const std::vector<v1
   Ledger books;
   v1::DeviceStatus& device = *books.status.add_devices();
   device.set_uuid(kDevice);
-  device.set_total(100 * kMiB);
-  device.set_pool(64 * kMiB);
-  device.set_created(64 * kMiB);
+  device.set_total(100 * kMebi);
+  device.set_pool(64 * kMebi);
+  device.set_created(64 * kMebi);
   for (const v1::SessionInfo& one : sessions) {
     *books.sessions.add_sessions() = one;
     device.set_active(device.active() + one.memory(0).held());
@@ -62,10 +62,10 @@ v1::Reconciliation look_at(std::uint64_t used) {
   look.set_device(kDevice);
   look.set_seen("2030-01-02T12:00:00Z");
   look.set_used(used);
-  look.set_extents(64 * kMiB);
+  look.set_extents(64 * kMebi);
   v1::Accounting& account = *look.mutable_accounting();
-  account.set_total(100 * kMiB);
-  account.set_free(98 * kMiB - used);
+  account.set_total(100 * kMebi);
+  account.set_free(98 * kMebi - used);
   account.set_tells_processes(true);
   return look;
 }
@@ -109,7 +109,7 @@ std::string text_of(const Account& account) {
 struct Case {
   const char* name;
   std::vector<v1::SessionInfo> sessions;
-  std::uint64_t used = 64 * kMiB;
+  std::uint64_t used = 64 * kMebi;
   std::int64_t unexplained = 0;
   const char* words = "";  ///< in the text
 };
@@ -121,8 +121,8 @@ TEST_P(AccountSums, AddUpToTheByte) {
   const Account account = account_of(books, look_at(GetParam().used), books);
   expect_sums(account.sum);
   EXPECT_TRUE(account.is_settled);
-  EXPECT_EQ(bytes(account.sum), 100 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(bytes(account.sum.part("driver_reserved")), 2 * static_cast<std::int64_t>(kMiB));
+  EXPECT_EQ(bytes(account.sum), 100 * static_cast<std::int64_t>(kMebi));
+  EXPECT_EQ(bytes(account.sum.part("driver_reserved")), 2 * static_cast<std::int64_t>(kMebi));
   EXPECT_EQ(bytes(used(account).part("unexplained")), GetParam().unexplained);
   EXPECT_THAT(text_of(account), testing::HasSubstr(GetParam().words));
 }
@@ -132,19 +132,19 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"Idle", {}},
         Case{"SeveralTenants",
-             {session(1, 7, "ann", 3 * kMiB), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
-        Case{"Returning", {session(1, 7, "ann", kMiB, 2 * kMiB)}},
-        Case{"Quarantined", {session(1, 7, "ann", kMiB, 0, 3)}, 64 * kMiB, 0, "Quarantined: given back"},
-        Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMiB)}, 64 * kMiB, 0, "not listed"},
-        Case{"WithoutAPid", {session(1, 0, "ann", kMiB)}, 64 * kMiB, 0, "pid not told"},
-        Case{"Unexplained", {}, 64 * kMiB + 1, 1, "Unexplained: in use"},
-        Case{"NegativeUnexplained", {}, 64 * kMiB - 1, -1, "-1B"}),
+             {session(1, 7, "ann", 3 * kMebi), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
+        Case{"Returning", {session(1, 7, "ann", kMebi, 2 * kMebi)}},
+        Case{"Quarantined", {session(1, 7, "ann", kMebi, 0, 3)}, 64 * kMebi, 0, "Quarantined: given back"},
+        Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMebi)}, 64 * kMebi, 0, "not listed"},
+        Case{"WithoutAPid", {session(1, 0, "ann", kMebi)}, 64 * kMebi, 0, "pid not told"},
+        Case{"Unexplained", {}, 64 * kMebi + 1, 1, "Unexplained: in use"},
+        Case{"NegativeUnexplained", {}, 64 * kMebi - 1, -1, "-1B"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AccountTest, ALeafTenantStandsBelowItsParentWhichHasItsBytes) {
   const Ledger books = ledger({session(1, 7, "ann", 3), session(2, 8, "lab", 4), session(3, 9, "bob", 5)},
                               {tenant("lab"), tenant("ann", "lab"), tenant("bob"), tenant("idle", "lab")});
-  const Account account = account_of(books, look_at(64 * kMiB), books);
+  const Account account = account_of(books, look_at(64 * kMebi), books);
   expect_sums(account.sum);
   const Line& lent = pool(account).part("lent");
   ASSERT_EQ(lent.parts.size(), 2U);
@@ -161,7 +161,7 @@ TEST(AccountTest, EachLineShowsHowMuchMoved) {
   const auto tenants = {tenant("ann"), tenant("bob")};
   const Ledger before = ledger({session(1, 7, "ann", 8), session(2, 8, "bob", 5)}, tenants);
   const Ledger after = ledger({session(1, 7, "ann", 8 + 3)}, tenants);
-  const Account account = account_of(before, look_at(64 * kMiB), after);
+  const Account account = account_of(before, look_at(64 * kMebi), after);
   expect_sums(account.sum);
   EXPECT_FALSE(account.is_settled);
   EXPECT_EQ(pool(account).part("idle").moved, 2);
@@ -176,18 +176,18 @@ TEST(AccountTest, EachLineShowsHowMuchMoved) {
 
 TEST(AccountTest, IsNotSettledWhileDriverCallsAreUnderWayOrExtentsCameSince) {
   const Ledger books = ledger({}, {});
-  v1::Reconciliation look = look_at(64 * kMiB);
-  look.mutable_accounting()->set_moving(2 * kMiB);
+  v1::Reconciliation look = look_at(64 * kMebi);
+  look.mutable_accounting()->set_moving(2 * kMebi);
   EXPECT_FALSE(account_of(books, look, books).is_settled);
   EXPECT_THAT(text_of(account_of(books, look, books)), testing::HasSubstr("up to 2MiB"));
-  look = look_at(64 * kMiB);
-  look.set_extents(62 * kMiB);
+  look = look_at(64 * kMebi);
+  look.set_extents(62 * kMebi);
   EXPECT_FALSE(account_of(books, look, books).is_settled);
 }
 
 TEST(AccountTest, NamesTheProcessesOfContextsAndOfMemoryPastTheBroker) {
   const Ledger books = ledger({}, {});
-  v1::Reconciliation look = look_at(64 * kMiB + 12);
+  v1::Reconciliation look = look_at(64 * kMebi + 12);
   add_process(look, 7, 4, 0).set_client(true);
   add_process(look, 8, 0, 5).set_tenant("bob");
   add_process(look, 9, 0, 3);
@@ -203,7 +203,7 @@ TEST(AccountTest, NamesTheProcessesOfContextsAndOfMemoryPastTheBroker) {
 
 TEST(AccountTest, WithoutProcessesOfTheDriverContextsAreNotToldAndUnexplained) {
   const Ledger books = ledger({}, {});
-  v1::Reconciliation look = look_at(64 * kMiB + 5);
+  v1::Reconciliation look = look_at(64 * kMebi + 5);
   look.mutable_accounting()->set_tells_processes(false);
   const Account account = account_of(books, look, books);
   expect_sums(account.sum);
@@ -216,7 +216,7 @@ TEST(AccountTest, WithoutProcessesOfTheDriverContextsAreNotToldAndUnexplained) {
 
 TEST(AccountTest, ATotalThatIsNotToldIsNone) {
   const Ledger books = ledger({}, {});
-  v1::Reconciliation look = look_at(64 * kMiB);
+  v1::Reconciliation look = look_at(64 * kMebi);
   look.mutable_accounting()->set_total(0);
   const Account account = account_of(books, look, books);
   EXPECT_FALSE(account.sum.bytes);
@@ -225,23 +225,23 @@ TEST(AccountTest, ATotalThatIsNotToldIsNone) {
 }
 
 TEST(AccountTest, WithoutALookThePoolIsShownAndNothingOfTheDriver) {
-  const Ledger books = ledger({session(1, 7, "ann", kMiB)}, {tenant("ann")});
+  const Ledger books = ledger({session(1, 7, "ann", kMebi)}, {tenant("ann")});
   v1::Reconciliation look;
   look.set_device(kDevice);
   look.set_problem("no library");
   const Account account = account_of(books, look, books);
   expect_sums(account.sum);
-  EXPECT_EQ(pool(account).bytes, 64 * static_cast<std::int64_t>(kMiB));
+  EXPECT_EQ(pool(account).bytes, 64 * static_cast<std::int64_t>(kMebi));
   EXPECT_FALSE(used(account).bytes);
   EXPECT_FALSE(used(account).part("unexplained").bytes);
   EXPECT_THAT(text_of(account), testing::HasSubstr("not known: no library"));
 }
 
 TEST(AccountTest, NamesOfOthersFitAndHarmNoTerminal) {
-  v1::SessionInfo hostile = session(1, 7, "\033[2Jlab\n" + std::string(200, 'x'), kMiB);
+  v1::SessionInfo hostile = session(1, 7, "\033[2Jlab\n" + std::string(200, 'x'), kMebi);
   hostile.set_command("\u202Etrain\r");
   const Ledger books = ledger({hostile}, {tenant(hostile.tenant())});
-  const Account account = account_of(books, look_at(64 * kMiB), books);
+  const Account account = account_of(books, look_at(64 * kMebi), books);
   expect_sums(account.sum);
   EXPECT_EQ(pool(account).part("lent").parts.size(), 1U);
   std::istringstream lines(text_of(account));
@@ -257,7 +257,7 @@ TEST(AccountTest, LongListsShowEveryDigit) {
   Layout layout;
   layout.is_long = true;
   EXPECT_THAT(
-      account_text(account_of(books, look_at(64 * kMiB - 1), books), {}, 1, {}, layout),
+      account_text(account_of(books, look_at(64 * kMebi - 1), books), {}, 1, {}, layout),
       testing::AllOf(testing::HasSubstr("104,857,600\n"), testing::ContainsRegex("unexplained +-1\n")));
 }
 
@@ -285,7 +285,7 @@ v1::SessionInfo telling(std::uint64_t id, std::int64_t pid, std::uint64_t commit
   v1::SessionInfo info = session(id, pid, "ann", committed);
   v1::SessionMemory& memory = *info.mutable_memory(0);
   memory.set_told(true);
-  memory.set_reserved(64 * kMiB);
+  memory.set_reserved(64 * kMebi);
   memory.set_committed(committed);
   memory.set_in_use(in_use);
   return info;
@@ -307,17 +307,18 @@ Program program_of(const Subject& subject, const Ledger& books, const v1::Reconc
 
 TEST(ProgramTest, RelatesLentCommittedUsedAndCached) {
   const Ledger books =
-      ledger({telling(1, 7, 10 * kMiB, 4 * kMiB), session(2, 8, "ann", kMiB)}, {tenant("ann")});
-  v1::Reconciliation look = look_at(70 * kMiB);
-  add_process(look, 7, 6 * kMiB, 0).set_client(true);
+      ledger({telling(1, 7, 10 * kMebi, 4 * kMebi), session(2, 8, "ann", kMebi)}, {tenant("ann")});
+  v1::Reconciliation look = look_at(70 * kMebi);
+  add_process(look, 7, 6 * kMebi, 0).set_client(true);
   const Program program = program_of({.pid = 7}, books, look);
   ASSERT_EQ(program.uses.size(), 1U);
   const DeviceUse& use = program.uses[0];
   expect_sums(use.sum);
-  EXPECT_EQ(use.sum.bytes, 16 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(use.sum.part("lent").part("committed").part("cached").bytes, 6 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(use.listed, 6 * kMiB);
-  EXPECT_EQ(use.limit, 64 * kMiB);
+  EXPECT_EQ(use.sum.bytes, 16 * static_cast<std::int64_t>(kMebi));
+  EXPECT_EQ(use.sum.part("lent").part("committed").part("cached").bytes,
+            6 * static_cast<std::int64_t>(kMebi));
+  EXPECT_EQ(use.listed, 6 * kMebi);
+  EXPECT_EQ(use.limit, 64 * kMebi);
   const std::string text = program_text(program, {});
   for (const char* words :
        {"Why different amounts", "Why so much virtual memory", "Why does nvidia-smi", "not told by"})
@@ -325,10 +326,10 @@ TEST(ProgramTest, RelatesLentCommittedUsedAndCached) {
 }
 
 TEST(ProgramTest, FiguresThatItsPageDoesNotTellAreNotTold) {
-  v1::SessionInfo silent = session(1, 7, "ann", kMiB);
+  v1::SessionInfo silent = session(1, 7, "ann", kMebi);
   silent.mutable_memory(0)->set_told(true);  // a page of zeros
   const Ledger books = ledger({silent}, {tenant("ann")});
-  const Program program = program_of({.pid = 7}, books, look_at(64 * kMiB));
+  const Program program = program_of({.pid = 7}, books, look_at(64 * kMebi));
   EXPECT_FALSE(program.uses.at(0).is_told);
   EXPECT_FALSE(program.uses.at(0).sum.part("lent").part("committed").bytes);
   EXPECT_TRUE(program_json(program)["devices"][0]["addresses"].is_null());
@@ -346,18 +347,18 @@ TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
   job.set_tenant("ann");
   v1::JobUsage& usage = *job.add_devices();
   usage.set_device(kDevice);
-  usage.set_limit(32 * kMiB);
-  const Program program = program_of({.job = 5}, books, look_at(64 * kMiB), jobs);
+  usage.set_limit(32 * kMebi);
+  const Program program = program_of({.job = 5}, books, look_at(64 * kMebi), jobs);
   EXPECT_EQ(program.members.size(), 2U);
   expect_sums(program.uses.at(0).sum);
   EXPECT_EQ(program.uses.at(0).sum.bytes, 16);
-  EXPECT_EQ(program.uses.at(0).limit, 32 * kMiB);
+  EXPECT_EQ(program.uses.at(0).limit, 32 * kMebi);
   EXPECT_THAT(program_text(program, {}), testing::StartsWith("job 5, 2 processes, tenant ann\n"));
 }
 
 TEST(ProgramTest, AProcessWithoutASessionHasWhatTheDriverSaysOfIt) {
   const Ledger books = ledger({}, {});
-  v1::Reconciliation look = look_at(64 * kMiB + 5);
+  v1::Reconciliation look = look_at(64 * kMebi + 5);
   add_process(look, 9, 0, 5);
   const Program program = program_of({.pid = 9}, books, look);
   EXPECT_EQ(program.members.at(0).command, "train");

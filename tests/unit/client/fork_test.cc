@@ -6,6 +6,7 @@
 
 #include "cuda/driver.h"
 #include "sim/control/faults.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
