@@ -124,8 +124,10 @@ void HistoryServer::take(UniqueFd socket) {
   auto peer = peer_of(socket.get());
   if (!peer) return;
   const auto user = counts_->of_user.find(peer->uid);
+  const std::size_t most =
+      peer->uid == 0 ? kMostConnections : kMostConnections - kMostOfUser;  // root finds a place
   const bool is_much =
-      counts_->all >= kMostConnections || (user != counts_->of_user.end() && user->second >= kMostOfUser);
+      counts_->all >= most || (user != counts_->of_user.end() && user->second >= kMostOfUser);
   if (is_much) return;  // closed: a client asks again
   std::make_shared<Connection>(*this, std::move(socket), std::move(*peer))->start();
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -35,10 +37,13 @@ class Recorder {
   void fail(const Error& error, std::chrono::nanoseconds steady, std::int64_t time);
   void set_problem(const std::string& words);
   void look_at_clock(const Sample& sample);
+  bool put_aside(const Error& damage, std::int64_t time);
+  bool is_there() const;
 
   const std::filesystem::path file_;
   const std::uint64_t most_bytes_;
   std::optional<Store> store_;
+  ino_t inode_ = 0;                                ///< of the file that is open
   std::optional<std::chrono::nanoseconds> again_;  ///< when the store is to be opened, after an error
   bool is_behind_ = false;                         ///< the clock shows less than the last row
   std::atomic<bool> is_doubted_ = false;

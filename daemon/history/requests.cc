@@ -9,7 +9,7 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::int64_t kLatest = 253'402'300'800;  // the year 10000
+constexpr std::int64_t kLatest = 9'000'000'000;  // in the year 2255: nanoseconds of a date fit 64 bits
 
 unsigned status_of(Code code) {
   switch (code) {

@@ -348,14 +348,17 @@ Result<void> Store::make_room() {
   return {};
 }
 
-std::filesystem::path set_aside(const std::filesystem::path& file, std::int64_t now) {
+Result<std::filesystem::path> set_aside(const std::filesystem::path& file, std::int64_t now) {
   const auto date =
       to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(now)), Precision::kSeconds);
   std::error_code ignored;
   std::filesystem::path aside = file.string() + ".unreadable-" + date;
   for (int i = 2; std::filesystem::exists(aside, ignored); ++i)
     aside = file.string() + ".unreadable-" + date + "-" + std::to_string(i);
-  for (const char* ending : {"", "-wal", "-shm"})
+  std::error_code error;
+  std::filesystem::rename(file, aside, error);
+  if (error) return errno_error(error.value(), "cannot rename the damaged " + file.string());
+  for (const char* ending : {"-wal", "-shm"})
     std::filesystem::rename(file.string() + ending, aside.string() + ending, ignored);
   return aside;
 }

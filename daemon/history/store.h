@@ -88,7 +88,7 @@ class Store {
   std::uint64_t added_ = 0;  ///< samples
 };
 
-/// Renames the files of a damaged store, with the date. The new name.
-std::filesystem::path set_aside(const std::filesystem::path& file, std::int64_t now);
+/// Renames the files of a damaged store, with the date. The new name. Errors  of renaming the first of them.
+Result<std::filesystem::path> set_aside(const std::filesystem::path& file, std::int64_t now);
 
 }  // namespace gpumem::history

@@ -25,7 +25,7 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const cor
 
 // The copy may be of several moments, so that it could have a cycle.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents) {
-  if (caller.admin || caller.reader) return true;
+  if (caller.admin) return true;
   if (caller.tenant.empty() || tenant.empty()) return false;
   const std::string* above = &tenant;
   for (std::size_t steps = 0; steps <= parents.size(); ++steps) {

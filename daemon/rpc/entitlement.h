@@ -15,7 +15,7 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const cor
 
 /// The parent of each tenant that has one.
 using Parents = std::map<std::string, std::string>;
-/// As above, by a copy of the tree. Threads  any.
+/// As above without the reader, by a copy of the tree. Threads  any.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents);
 
 /// A denial's words speak of who holds what: they are for its own tenant and for administrators.

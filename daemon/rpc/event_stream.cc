@@ -22,7 +22,7 @@ Result<void> start(core::Executor& executor, const core::Broker& broker, Subscri
   if (!caller) return caller.error();
   if (!request.tenant.empty() && !may_follow(*caller, request.tenant, broker))
     return may_not_follow(*caller, request.tenant);
-  auto subscription = subscribers.add(caller->peer.account());
+  auto subscription = subscribers.add(caller->peer.account(), caller->admin);
   if (!subscription)
     return core::refusal(core::Bound::kFollowers, "too many follow events already; end some of them");
   subscriber->begin(
@@ -144,10 +144,10 @@ void EventSubscriber::finish(const grpc::Status& status) {
   std::exchange(stream_, nullptr)->Finish(status);
 }
 
-std::shared_ptr<void> SubscriberLimit::add(std::uint64_t account) {
+std::shared_ptr<void> SubscriberLimit::add(std::uint64_t account, bool is_admin) {
   const MutexLock lock(mutex_);
   const auto user = by_user_.try_emplace(account, 0).first;
-  if (count_ >= kMax || user->second >= kMaxPerUser) {
+  if ((count_ >= kMax && !is_admin) || user->second >= kMaxPerUser) {
     if (user->second == 0) by_user_.erase(user);
     return nullptr;
   }

@@ -78,8 +78,8 @@ class SubscriberLimit : public std::enable_shared_from_this<SubscriberLimit> {
   static constexpr std::size_t kMaxPerUser = 16;
 
   /// Counts one more of `account` until the answer and its copies are gone; nothing if that would be too
-  /// many.
-  std::shared_ptr<void> add(std::uint64_t account);
+  /// many. An administrator finds a place whatever others have.
+  std::shared_ptr<void> add(std::uint64_t account, bool is_admin = false);
 
  private:
   void remove(std::uint64_t account);

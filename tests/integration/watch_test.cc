@@ -103,6 +103,22 @@ TEST_F(Watch, GoesOnWithWhatHasChangedAndWhatIsGone) {
   EXPECT_EQ(still->leave(), 0);
 }
 
+TEST_F(Watch, GivesBackThePlacesOfViewersThatGoBeforeTheyAreServed) {
+  constexpr int kTries = 200, kPlaces = 16;
+  const auto channel = connect();
+  for (int i = 0; i < kTries; ++i) {
+    TestViewer viewer(channel);
+    std::this_thread::sleep_for(std::chrono::microseconds(10 * (i % 50)));
+    viewer.cancel();
+    viewer.rest();
+  }
+  EXPECT_TRUE(eventually([&] {
+    std::vector<std::unique_ptr<TestViewer>> viewers;
+    for (int i = 0; i < kPlaces; ++i) viewers.push_back(std::make_unique<TestViewer>(channel));
+    return std::ranges::all_of(viewers, [](const auto& one) { return one->next().has_value(); });
+  }));
+}
+
 TEST_F(Watch, ShowsAllViewersTheSameSample) {
   TestViewer one(connect()), other(connect());
   const auto first = one.next();

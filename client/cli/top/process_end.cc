@@ -4,8 +4,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 namespace gpumem::cli::top {
@@ -16,6 +21,22 @@ std::string command_for(const Row& row) { return "gpumem end " + std::to_string(
 bool belongs_to(std::int64_t pid, std::uint32_t uid) {
   struct stat found {};
   return ::stat(("/proc/" + std::to_string(pid)).c_str(), &found) == 0 && found.st_uid == uid;
+}
+
+// Whether the process began before the row's session did: else its pid is another one's by now.
+bool is_as_old_as(std::int64_t pid, std::chrono::seconds age) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));  // behind the name
+  constexpr int kStarted = 20;                                                         // fields further on
+  std::string field;
+  for (int i = 0; i < kStarted; ++i) fields >> field;
+  double up = 0;
+  const bool is_known = std::ifstream("/proc/uptime") >> up && fields;
+  const double started =
+      is_known ? std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK)) : up;
+  constexpr double kRounding = 2;
+  return up - started + kRounding >= static_cast<double>(age.count());
 }
 
 Error has_ended() { return {Code::kNotFound, "the process has ended"}; }
@@ -41,6 +62,7 @@ Result<ProcessEnd> ProcessEnd::prepare(const Row& row) {
     return Error{Code::kFailedPrecondition,
                  "pid " + std::to_string(row.pid) +
                      " is another user's process here (another PID namespace?); try: " + command_for(row)};
+  if (!is_as_old_as(row.pid, row.age)) return has_ended();
   return ProcessEnd(std::move(process), row.name + " (pid " + std::to_string(row.pid) + ")");
 }
 

@@ -22,6 +22,10 @@
 namespace gpumem::cli::top {
 namespace {
 
+constexpr int kInterrupted = 130;
+// Samples come each second. Where none has come for so long the broker is said to be silent.
+constexpr std::chrono::seconds kSilence{4};
+
 Moment moment() { return {Picture::Clock::now(), std::chrono::system_clock::now()}; }
 
 void print(const Picture& picture, const View& view, bool has_colour) {
@@ -31,14 +35,15 @@ void print(const Picture& picture, const View& view, bool has_colour) {
   std::cout << std::flush;
 }
 
-int show_once(const Monitor& monitor, const Options& options) {
+int show_once(const Monitor& monitor, const Options& options, const Interrupt& interrupt) {
   Picture picture;
   const auto watched = monitor.watch(
       [&](v1::Sample sample) {
         picture.apply(sample, Picture::Clock::now());
         return false;
       },
-      {}, Monitor::Watched::kFirst);
+      interrupt.token(), Monitor::Watched::kFirst);
+  if (interrupt.happened()) return kInterrupted;
   if (!watched) return report(watched.error());
   print(picture, options.view, options.has_colour);
   return std::cout ? 0 : 1;
@@ -91,20 +96,29 @@ class Interactive {
   bool await() {
     std::array<pollfd, 3> polled{
         {{STDIN_FILENO, POLLIN, 0}, {follower_.descriptor(), POLLIN, 0}, {interrupted_.get(), POLLIN, 0}}};
-    if (::poll(polled.data(), polled.size(), -1) < 0) return errno == EINTR;  // another size of the terminal
+    const int ready = ::poll(polled.data(), polled.size(), kSilence / std::chrono::milliseconds(1));
+    if (ready < 0) return errno == EINTR;  // another size of the terminal
     const bool is_gone = (polled[0].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
     if (polled[1].revents != 0) take_news();
+    look_for_silence();
     return polled[2].revents == 0 && !is_gone;
   }
 
   void take_news() {
     Follower::News news = follower_.take();
     for (const v1::Sample& sample : news.samples) picture_.apply(sample, Picture::Clock::now());
+    if (!news.samples.empty()) heard_ = Picture::Clock::now();
     if (!news.problem.empty())
       controller_.say("trying again: " + printable(news.problem));
     else if (had_problem_)
       controller_.say("");
     had_problem_ = !news.problem.empty();
+  }
+
+  void look_for_silence() {
+    if (had_problem_ || Picture::Clock::now() - heard_ < kSilence) return;
+    controller_.say("the broker is silent: what is shown is old");
+    had_problem_ = true;
   }
 
   // False: the user quits.
@@ -144,6 +158,7 @@ class Interactive {
   std::vector<Row> rows_;
   std::size_t room_ = 0;
   std::optional<ProcessEnd> end_;
+  Picture::Clock::time_point heard_ = Picture::Clock::now();  ///< when the latest sample came
   bool had_problem_ = false;
 };
 
@@ -158,7 +173,7 @@ int run(const Options& options) {
   const Interrupt interrupt;
   auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return report(monitor.error());
-  if (options.is_once || ::isatty(STDOUT_FILENO) != 1) return show_once(*monitor, options);
+  if (options.is_once || ::isatty(STDOUT_FILENO) != 1) return show_once(*monitor, options, interrupt);
   auto terminal = is_drawable() ? Terminal::open(options.has_colour) : nullptr;
   if (!terminal) return show_again(*monitor, options, interrupt);
   Interactive(options, std::move(terminal), interrupt).run();

@@ -6,18 +6,26 @@
 
 namespace gpumem::rpc {
 
-void Viewer::hold(std::shared_ptr<void> place) {
+bool Viewer::hold(std::shared_ptr<void> place) {
   const MutexLock lock(mutex_);
+  if (stream_ == nullptr) return false;
   place_ = std::move(place);
+  return true;
 }
 
-bool Viewer::is_ready() {
+Viewer::State Viewer::state() {
   const MutexLock lock(mutex_);
-  return !writing_ && unread_.empty();
+  if (stream_ == nullptr) return State::kEnded;
+  return writing_ || !unread_.empty() ? State::kBehind : State::kReady;
 }
 
 void Viewer::send(std::uint64_t number, const std::function<Messages(bool whole)>& messages_of) {
-  if (!is_ready()) {
+  const State state = this->state();
+  if (state == State::kEnded) {
+    if (++missed_ > 2 * kMostMissed) cut();
+    return;
+  }
+  if (state == State::kBehind) {
     if (++missed_ > kMostMissed)
       finish({Code::kResourceExhausted, "samples come faster than they are read here: " +
                                             std::to_string(kMostMissed) + " were missed; watch again"});
@@ -46,6 +54,23 @@ void Viewer::written(bool ok) {
 void Viewer::cancelled() {
   const MutexLock lock(mutex_);
   end(grpc::Status::CANCELLED);
+}
+
+void Viewer::cut() {
+  const MutexLock lock(mutex_);
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void Viewer::gone() {
+  const MutexLock lock(mutex_);
+  stream_ = nullptr;
+  context_ = nullptr;
+  place_.reset();
+}
+
+bool Viewer::is_gone() {
+  const MutexLock lock(mutex_);
+  return context_ == nullptr;
 }
 
 void Viewer::write_next() {

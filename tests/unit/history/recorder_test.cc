@@ -90,6 +90,14 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DamagedStoreTest,
                                          Damage{"pages of an open one", 4096, true}),
                          [](const auto& one) { return "Damage" + std::to_string(one.index); });
 
+TEST_F(RecorderTest, BeginsAnewWhereItsFileWasTakenAway) {
+  Recorder recorder(file, kRoom);
+  ASSERT_TRUE(recorder.record(sample_at(0, {account("a", 7, 10)})));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(recorder.record(sample_at(1, {account("a", 7, 20)})));
+  EXPECT_EQ(recorded(), 20);
+}
+
 TEST_F(RecorderTest, LeavesAFileOfANewerVersionAlone) {
   {
     Recorder first(file, kRoom);
