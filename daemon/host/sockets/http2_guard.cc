@@ -162,7 +162,7 @@ void Http2Guard::take(Message& message, std::span<const std::byte>& bytes) {
   }
   if (message.prefix_bytes < kPrefix || message.left != 0) return;
   user_->unfinished_bytes -= message.come;
-  message = {};
+  message = {message.counted_from};
 }
 
 // By its client, which may happen faster than gRPC ends the call.

@@ -109,7 +109,7 @@ TEST_P(TakenBack, CallsAreBoundedOverAllConnectionsOfTheUser) {
   while (said) {
     Connection another(user);
     for (std::uint32_t stream = 1; said && stream < 100; stream += 2) {
-      said = another.say(frame(kHeaders, 4, stream));
+      said = another.say(frame(kHeaders, 4, stream) + frame(kData, 0, stream, prefix(0)));
       if (said) ++opened;
       if (said && GetParam()) said = another.say(frame(kReset, 0, stream, "code"));
     }
