@@ -207,7 +207,7 @@ grpc::ServerUnaryReactor* MonitorService::ListAccounts(grpc::CallbackServerConte
                 if (!caller) return caller.error();
                 const auto after = name_of(request->page_token());
                 if (!after) return after.error();
-                const auto page =
+                auto page =
                     accounts_for(*caller, broker, *after, page_size(request->page_size(), kPageTenants), now);
                 const bool all = caller->admin || caller->reader;
                 return [response, now, all, admin_gid = caller->admin_gid, page = std::move(page),

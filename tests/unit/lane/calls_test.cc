@@ -150,7 +150,7 @@ std::string page_on_late_requests() {
   std::stringstream page;
   page << file.rdbuf();
   const std::string text = page.str();
-  const auto begin = text.find("`DEADLINE_EXCEEDED`:");
+  const auto begin = text.find("deadline has passed when the broker reads them:");
   return begin == std::string::npos ? "" : text.substr(begin, text.find('.', begin) - begin);
 }
 

@@ -28,7 +28,7 @@ TEST(SubscriberLimit, RefusesAnybodyWhereThereAreTooManyInAll) {
     EXPECT_TRUE(followers.back());
   }
   EXPECT_FALSE(limit->add(4711));
-  EXPECT_TRUE(limit->add(0, true)) << "an administrator";
+  EXPECT_TRUE(limit->add(4711, true)) << "an administrator";
   followers.pop_back();
   EXPECT_TRUE(limit->add(4711));
 }
