@@ -75,7 +75,7 @@ bool Viewer::is_gone() {
 
 void Viewer::write_next() {
   if (stream_ == nullptr || writing_ || unread_.empty()) return;
-  message_ = std::move(unread_.front());
+  message_.Swap(&unread_.front());
   unread_.pop_front();
   writing_ = true;
   stream_->StartWrite(&message_);
