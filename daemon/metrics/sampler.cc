@@ -1,6 +1,5 @@
 #include "daemon/metrics/sampler.h"
 
-#include <future>
 #include <vector>
 
 namespace gpumem::metrics {
@@ -59,24 +58,8 @@ std::optional<Snapshot> Sampler::sample() {
   return snapshot;
 }
 
-// If the core has stopped it drops the work, and with that the promise.
-bool Sampler::on_core(const Work& work) {
-  auto done = std::make_shared<std::promise<void>>();
-  std::future<void> finished = done->get_future();
-  executor_.post([done = std::move(done), &work](core::Broker& broker, core::TimePoint now) {
-    work(broker, now);
-    done->set_value();
-  });
-  try {
-    finished.get();
-    return true;
-  } catch (const std::future_error&) {
-    return false;
-  }
-}
-
 bool Sampler::copy_devices(Snapshot& snapshot) {
-  return on_core([&](core::Broker& broker, core::TimePoint now) {
+  return executor_.post_and_wait([&](core::Broker& broker, core::TimePoint now) {
     collector_->begin_round(broker);
     snapshot.now = now;
     snapshot.wall = std::chrono::system_clock::now();
@@ -86,16 +69,7 @@ bool Sampler::copy_devices(Snapshot& snapshot) {
     for (core::DeviceIndex i = 0; i < views.size(); ++i) {
       const core::Reconciliation& seen = broker.reconciliation(i);
       snapshot.devices.push_back({.view = std::move(views[i]),
-                                  .reconciliation = {seen.seen,
-                                                     seen.used,
-                                                     seen.extents,
-                                                     seen.contexts,
-                                                     seen.overhead,
-                                                     seen.declared,
-                                                     seen.past_broker,
-                                                     seen.unexplained,
-                                                     {},
-                                                     seen.problem},
+                                  .reconciliation = seen.without_processes(),
                                   .processes_past_broker = seen.processes.size()});
     }
   });
@@ -106,7 +80,7 @@ bool Sampler::copy_tenants(Snapshot& snapshot, Members& members) {
   for (bool more = true; more;) {
     std::vector<core::TenantView> views;
     std::vector<std::string> shown;
-    const bool copied = on_core([&](core::Broker& broker, core::TimePoint) {
+    const bool copied = executor_.post_and_wait([&](core::Broker& broker, core::TimePoint) {
       views = broker.tenants(after, kPageTenants);
       for (const core::TenantView& view : views)
         shown.push_back(view.device == 0 ? collector_->name_of(view.name, broker) : shown.back());
@@ -150,7 +124,7 @@ bool Sampler::copy_counters(Snapshot& snapshot) {
   std::string after;
   for (bool more = true; more;) {
     std::map<std::string, Collector::ByDevice> page;
-    const bool copied = on_core(
+    const bool copied = executor_.post_and_wait(
         [&](core::Broker& broker, core::TimePoint) { page = collector_->page(after, kPageTenants, broker); });
     if (!copied) return false;
     more = page.size() == kPageTenants;
@@ -168,7 +142,7 @@ bool Sampler::copy_accounts(Snapshot& snapshot) {
   core::UsagePage page;
   do {
     const auto after = page.next;
-    const bool copied = on_core(
+    const bool copied = executor_.post_and_wait(
         [&](core::Broker& broker, core::TimePoint now) { page = broker.usage(after, kPageTenants, now); });
     if (!copied) return false;
     for (const core::UsageView& view : page.views) {
@@ -191,7 +165,7 @@ bool Sampler::copy_use(Snapshot& snapshot, const Members& members) {
   SessionId after;
   for (bool more = true; more;) {
     std::vector<Use> uses;
-    const bool copied = on_core([&](core::Broker& broker, core::TimePoint) {
+    const bool copied = executor_.post_and_wait([&](core::Broker& broker, core::TimePoint) {
       for (core::SessionView& view : broker.sessions(after, kPageSlices)) {
         auto bytes = in_use(executor_, view);
         uses.push_back({std::move(view), std::move(bytes)});

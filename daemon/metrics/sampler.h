@@ -79,9 +79,6 @@ class Sampler {
     std::vector<core::RegionTotal> regions;  ///< by device
   };
   using Members = std::map<std::string, Member>;
-  using Work = std::function<void(core::Broker& broker, core::TimePoint now)>;
-
-  bool on_core(const Work& work);
   bool copy_devices(Snapshot& snapshot);
   bool copy_tenants(Snapshot& snapshot, Members& members);
   static void add_regions(Snapshot& snapshot, const Members& members);

@@ -1,8 +1,6 @@
 #include "daemon/rpc/snapshots.h"
 
 #include <algorithm>
-#include <future>
-#include <memory>
 #include <utility>
 
 #include "base/thread_guards.h"
@@ -55,16 +53,10 @@ bool Snapshots::next(Copy& copy) {
 
 void Snapshots::work() {
   for (Copy copy; next(copy);) {
-    // If the core has stopped it drops the work, and with that the promise.
-    auto copied = std::make_shared<std::promise<Present>>();
-    std::future<Present> present = copied->get_future();
-    executor_.post([copied = std::move(copied), &copy](core::Broker& broker, core::TimePoint now) {
-      copied->set_value(copy(broker, now));
-    });
-    try {
-      present.get()();
-    } catch (const std::future_error&) {
-    }
+    Present present;
+    const bool copied = executor_.post_and_wait(
+        [&](core::Broker& broker, core::TimePoint now) { present = copy(broker, now); });
+    if (copied) present();
   }
 }
 

@@ -75,6 +75,9 @@ class Executor {
     static_cast<void>(connection);
     post(std::move(work));
   }
+  /// As post(); waits until the work is done. False: the core has stopped, and the work is dropped.
+  /// Threads  any but the core's.   Blocks  while the core is busy.
+  bool post_and_wait(const Work& work);
 
   // From here on: inside posted work only.
 

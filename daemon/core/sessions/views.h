@@ -127,6 +127,11 @@ struct Reconciliation {
   std::vector<Process> processes;  ///< that hold memory past the broker, largest first
   std::string problem;             ///< why nothing was seen; empty: none
   Accounting accounting{};
+
+  /// The sums alone: there can be many processes.
+  Reconciliation without_processes() const {
+    return {seen, used, extents, contexts, overhead, declared, past_broker, unexplained, {}, problem};
+  }
 };
 
 struct SliceView {

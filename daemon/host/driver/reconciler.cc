@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -138,15 +137,10 @@ std::optional<Reconciler::Turn> Reconciler::await_turn() {
 }
 
 void Reconciler::look_at_all(Turn turn) {
-  // The core has to know what is lent before the driver is asked; if it has stopped, it drops the work, and
-  // with that the promise.
-  auto begun = std::make_shared<std::promise<void>>();
-  const std::future<void> begin = begun->get_future();
-  executor_.post([begun = std::move(begun), count = devices_.size()](core::Broker& broker, core::TimePoint) {
-    for (core::DeviceIndex i = 0; i < count; ++i) broker.begin_observation(i);
-    begun->set_value();
+  // The core has to know what is lent before the driver is asked.
+  executor_.post_and_wait([&](core::Broker& broker, core::TimePoint) {
+    for (core::DeviceIndex i = 0; i < devices_.size(); ++i) broker.begin_observation(i);
   });
-  begin.wait();
   left_to_driver_ = LeftToDriver::read(runtime_folder_);
   std::vector<core::Observation> observations;
   for (core::DeviceIndex i = 0; i < devices_.size(); ++i) observations.push_back(observe(i, turn.regular));

@@ -1,7 +1,6 @@
 #include "daemon/rpc/watch/sampler.h"
 
 #include <algorithm>
-#include <future>
 #include <map>
 #include <memory>
 #include <span>
@@ -20,11 +19,6 @@ constexpr std::size_t kViewedJobs = 64;
 constexpr std::size_t kViewedSlices = 256;
 constexpr std::size_t kViewedRequests = 64;
 constexpr std::size_t kCallers = 16;
-
-core::Reconciliation without_processes(const core::Reconciliation& seen) {
-  return {seen.seen,        seen.used,        seen.extents, seen.contexts, seen.overhead, seen.declared,
-          seen.past_broker, seen.unexplained, {},           seen.problem};
-}
 
 /// Says which tenants' requests are to be listed: those that a viewer may see, so many of each.
 class WantedRequests {
@@ -63,27 +57,11 @@ std::optional<TakenSample> ViewSampler::take(const Connections& viewers) {
   return sample;
 }
 
-// If the core has stopped it drops the work, and with that the promise.
-bool ViewSampler::on_core(const Work& work) {
-  auto done = std::make_shared<std::promise<void>>();
-  std::future<void> finished = done->get_future();
-  executor_.post([done = std::move(done), &work](core::Broker& broker, core::TimePoint now) {
-    work(broker, now);
-    done->set_value();
-  });
-  try {
-    finished.get();
-    return true;
-  } catch (const std::future_error&) {
-    return false;
-  }
-}
-
 // The configuration may have changed, and with it who may see what.
 bool ViewSampler::copy_callers(const Connections& viewers, TakenSample& sample) {
   for (std::size_t first = 0; first < viewers.size(); first += kCallers) {
     const auto page = std::span(viewers).subspan(first, std::min(kCallers, viewers.size() - first));
-    const bool copied = on_core([&](core::Broker&, core::TimePoint) {
+    const bool copied = executor_.post_and_wait([&](core::Broker&, core::TimePoint) {
       for (const auto& viewer : page)
         sample.callers.push_back(viewer ? executor_.caller_of(*viewer) : std::nullopt);
     });
@@ -96,11 +74,11 @@ bool ViewSampler::copy_devices(TakenSample& sample) {
   std::vector<core::DeviceView> views;
   std::vector<core::Reconciliation> seen;
   core::TimePoint now{};
-  const bool copied = on_core([&](core::Broker& broker, core::TimePoint at) {
+  const bool copied = executor_.post_and_wait([&](core::Broker& broker, core::TimePoint at) {
     now = at;
     views = broker.devices();
     for (core::DeviceIndex i = 0; i < views.size(); ++i)
-      seen.push_back(without_processes(broker.reconciliation(i)));
+      seen.push_back(broker.reconciliation(i).without_processes());
   });
   if (!copied) return false;
   const std::vector<core::DeviceLoad> loads = read_loads_ ? read_loads_() : std::vector<core::DeviceLoad>();
@@ -125,7 +103,7 @@ bool ViewSampler::copy_tenants(TakenSample& sample) {
   std::string after;
   for (bool more = true; more;) {
     std::vector<core::TenantView> views;
-    if (!on_core(
+    if (!executor_.post_and_wait(
             [&](core::Broker& broker, core::TimePoint) { views = broker.tenants(after, kViewedTenants); }))
       return false;
     for (const core::TenantView& view : views) {
@@ -143,7 +121,7 @@ bool ViewSampler::copy_jobs() {
   for (bool more = true; more;) {
     std::vector<core::JobView> views;
     core::TimePoint now{};
-    if (!on_core([&](core::Broker& broker, core::TimePoint at) {
+    if (!executor_.post_and_wait([&](core::Broker& broker, core::TimePoint at) {
           now = at;
           views = broker.jobs(after, kViewedJobs);
         }))
@@ -160,7 +138,7 @@ bool ViewSampler::copy_sessions(TakenSample& sample) {
   for (bool more = true; more;) {
     std::vector<SessionCopy> copies;
     core::TimePoint now{};
-    if (!on_core([&](core::Broker& broker, core::TimePoint at) {
+    if (!executor_.post_and_wait([&](core::Broker& broker, core::TimePoint at) {
           now = at;
           copies = rpc::copy_sessions(broker, executor_, after, kViewedSlices);
         }))
@@ -190,7 +168,7 @@ bool ViewSampler::copy_waiting(TakenSample& sample) {
   const core::Explainer::IsWanted is_wanted = [&](const std::string& tenant) { return wanted.take(tenant); };
   do {
     core::WaitingPage page;
-    if (!on_core([&](core::Broker& broker, core::TimePoint now) {
+    if (!executor_.post_and_wait([&](core::Broker& broker, core::TimePoint now) {
           page = broker.waiting(after, std::min(room, kViewedRequests), is_wanted, now);
         }))
       return false;

@@ -50,9 +50,6 @@ class ViewSampler {
   SampleTable::Messages whole() const { return table_.whole(); }
 
  private:
-  using Work = std::function<void(core::Broker& broker, core::TimePoint now)>;
-
-  bool on_core(const Work& work);
   bool copy_callers(const Connections& viewers, TakenSample& sample);
   bool copy_devices(TakenSample& sample);
   bool copy_tenants(TakenSample& sample);

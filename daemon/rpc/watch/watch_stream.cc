@@ -23,7 +23,7 @@ WatchStream::WatchStream(core::Executor& executor, Calls& calls, std::shared_ptr
                                                             "too many watch already; end some of them"));
                       if (!viewer->hold(std::move(place))) return;
                       viewing->add(viewer);
-                      if (viewer->is_gone()) viewing->remove(*viewer);  // it went before it was added
+                      if (viewer->is_gone()) viewing->remove(*viewer);  // its call was over before
                     });
 }
 
