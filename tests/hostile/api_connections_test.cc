@@ -1,4 +1,10 @@
 // Connections of gRPC that do nothing: they take nobody's place.
+#include <sys/socket.h>
+
+#include <csignal>
+#include <string_view>
+#include <thread>
+
 #include "proto/lane.h"
 #include "tests/hostile/as_user.h"
 #include "tests/hostile/silent_clients.h"
@@ -78,6 +84,25 @@ TEST_F(FewDescriptorsForApi, AreFreeAgainWhenTheConnectionsAreGone) {
     auto other = client_with(mebibytes(4), test_user(kIdler + 1));
     return other->leave() == 0 && cut(again) == 0;
   }));
+}
+
+// Connections that end leave events in the loop's queue, which must not cut those that come at that moment.
+// Each of those that end has an answer of gRPC under way.
+TEST_F(FewDescriptorsForApi, AreNotCutWhenOthersClose) {
+  constexpr std::string_view kPing("\0\0\x08\6\0\0\0\0\0 a ping ", 17);
+  for (int round = 0; round < 100; ++round) {
+    auto closing = idle(8, true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (const UniqueFd& one : closing)
+      static_cast<void>(::send(one.get(), kPing.data(), kPing.size(), MSG_NOSIGNAL));
+    std::this_thread::sleep_for(std::chrono::microseconds(8 * round));
+    ::kill(broker_.pid(), SIGSTOP);
+    closing.clear();
+    const auto coming = idle(8, false, kIdler + 1);
+    ::kill(broker_.pid(), SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_EQ(cut(coming), 0) << round;
+  }
 }
 
 struct Impatient : FewDescriptorsForApi {

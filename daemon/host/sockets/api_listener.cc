@@ -95,23 +95,26 @@ void ApiListener::take_in(Connection connection) {
                   if (const auto one = weak.lock()) cut(one, why);
                 });
   }
-  await_first_bytes(silent);
-}
-
-void ApiListener::await_first_bytes(const std::shared_ptr<Silent>& silent) {
   silent->patience.expires_after(kPatience);
   silent->patience.async_wait([this, weak = std::weak_ptr(silent)](const boost::system::error_code& error) {
     if (const auto one = weak.lock(); one && !error) cut(one, "it said nothing in time");
   });
+  await_first_bytes(silent);
+}
+
+void ApiListener::await_first_bytes(const std::shared_ptr<Silent>& silent) {
   silent->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                             [this, silent](const boost::system::error_code& error) {
                               if (!error) listen_to(silent);
                             });
 }
 
+// The event may be of a descriptor that was closed in the same round of the loop (ProcessWatch::await_end).
 void ApiListener::listen_to(const std::shared_ptr<Silent>& silent) {
+  if (!silent->socket.is_open()) return;
   std::array<std::byte, kPreface.size()> bytes{};
   const Readable start = look_at(silent->socket.native_handle(), bytes);
+  if (start.bytes < 0 && errno == EAGAIN) return await_first_bytes(silent);
   if (start.descriptors) return cut(silent, "it sent descriptors");
   if (start.bytes <= 0) return cut(silent, {});
   const std::string_view said(reinterpret_cast<const char*>(bytes.data()),
