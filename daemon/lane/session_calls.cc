@@ -179,6 +179,7 @@ Result<void> SessionCalls::take(const Call& call, const AnnounceContext& body) {
 
 Result<void> SessionCalls::take(const Call& call, const ContextDone& body) {
   using Outcome = core::ContextDone::Outcome;
+  static_assert(ContextDone::kAttempts == core::ContextDone::kAttempts);
   if (body.outcome > static_cast<std::uint64_t>(Outcome::kOutOfMemory))
     return broken("a context has come to what is not known");
   call.broker.context_done(

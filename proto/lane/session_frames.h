@@ -83,6 +83,9 @@ struct AnnounceContext {
 /// The oldest context of the device that was announced is made, or has failed. Has no answer.
 struct ContextDone {
   static constexpr Kind kKind = Kind::kContextDone;
+  /// So often a client announces a context for which the driver had no memory. The broker expects it to take
+  /// more each time.
+  static constexpr std::size_t kAttempts = 6;
   std::uint64_t device;
   std::uint64_t outcome;  ///< 0: it is made; 1: it failed; 2: the driver had no memory for it
 };

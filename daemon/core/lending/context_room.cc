@@ -248,6 +248,7 @@ void ContextRoom::note_made(All::iterator found, TimePoint now) {
   OutsideCharge& outside = state_.session(one.session).outside[one.device];
   one.is_first = ++outside.contexts_made == 1 && !outside.measured;
   outside.context_needs = {};
+  outside.contexts_failed = 0;
   for (const RequestId looking : devices_[one.device].looking) all_.at(looking).crossed += one.needed;
   one.stage = Stage::kMade;
   claim(one, {});
@@ -258,7 +259,8 @@ void ContextRoom::note_made(All::iterator found, TimePoint now) {
   if (!one.taken.is_zero()) state_.outbox.emit(LookAtDevices{one.account});
 }
 
-// The next one of the session is expected to need more.
+// The next one of the session is expected to need more. Where it had no place, others may have taken the
+// memory.
 void ContextRoom::note_failed(All::iterator found, TimePoint now) {
   const Announced& one = found->second;
   Session& session = state_.session(one.session);
@@ -268,7 +270,8 @@ void ContextRoom::note_failed(All::iterator found, TimePoint now) {
   const bool is_unplaced = one.needed < expected;
   outside.context_needs =
       is_unplaced ? expected : std::max(expected, std::min(Bytes{2 * expected.count}, most));
-  if (outside.context_needs != expected || is_unplaced) return;
+  if (++outside.contexts_failed < ContextDone::kAttempts) return;
+  outside.contexts_failed = 0;
   note_refusal(one.device, now);
   Event& event = state_.note(Event::Kind::kDenied, session, now);
   event.request = found->first;

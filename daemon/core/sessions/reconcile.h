@@ -49,6 +49,7 @@ struct OutsideCharge {
   bool measured = false;          ///< `overhead` is what the driver said
   std::size_t contexts_made = 0;  ///< after an announcement
   Bytes context_needs;            ///< at least, since one that was expected to take less has failed
+  std::size_t contexts_failed = 0;  ///< in a row, for want of memory
   PastBroker watch;
 
   Bytes total() const { return declared + overhead + past + room; }

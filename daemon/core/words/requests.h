@@ -73,6 +73,8 @@ struct AnnounceContext {
 /// What has become of an announced context.
 struct ContextDone {
   enum class Outcome : std::uint64_t { kMade, kFailed, kOutOfMemory };
+  /// A client tries so often to make a context. Then it was refused one.
+  static constexpr std::size_t kAttempts = 6;
   std::string device;  ///< UUID
   Outcome outcome = Outcome::kMade;
 };

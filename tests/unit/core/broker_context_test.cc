@@ -183,10 +183,12 @@ TEST_F(BrokerContext, IsExpectedToNeedMoreWhenItHasFailed) {
   const SessionId bob = machine.connect(2);
   announce(bob);
   done(bob, Outcome::kOutOfMemory);
-  EXPECT_EQ(view().contexts_refused, 0U) << "it may be tried again";
-  EXPECT_TRUE(machine.is_granted(announce(bob)));
-  EXPECT_EQ(machine.driver.room(0), kTwoContexts);
-  done(bob, Outcome::kOutOfMemory);
+  for (std::size_t i = 1; i < ContextDone::kAttempts; ++i) {
+    EXPECT_EQ(view().contexts_refused, 0U) << "it is tried again";
+    EXPECT_TRUE(machine.is_granted(announce(bob)));
+    EXPECT_EQ(machine.driver.room(0), kTwoContexts);
+    done(bob, Outcome::kOutOfMemory);
+  }
   EXPECT_EQ(view().contexts_refused, 1U);
   ASSERT_EQ(machine.events_of(Event::Kind::kDenied).size(), 1U);
   EXPECT_THAT(machine.events_of(Event::Kind::kDenied)[0].words, HasSubstr("no memory for a context"));

@@ -20,8 +20,6 @@ constexpr Bytes kAlignment{512};
 constexpr int kMostRounds = 4;
 constexpr std::chrono::seconds kReturnPatience{1};
 constexpr std::chrono::milliseconds kLookAgain{5};
-// So often may a context fail for want of memory. The broker expects twice as much each time.
-constexpr int kContextAttempts = 6;
 
 AllocatorOptions options_of(const std::string& device, Bytes limit, const Settings& settings) {
   return {.device = device, .limit = limit, .label = settings.name, .wait = settings.wait};
@@ -322,14 +320,14 @@ CUresult DeviceMemory::make_context(const char* call, const std::function<CUresu
   using std::chrono::milliseconds;
   const auto begun = WaitPolicy::Clock::now();
   const milliseconds wait = waits_.wait_for({}, begun);
-  for (int attempt = 1;; ++attempt) {
+  for (std::size_t attempt = 1;; ++attempt) {
     const auto waited = std::chrono::ceil<milliseconds>(WaitPolicy::Clock::now() - begun);
     const CUresult announced = announce_context(call, std::max(wait - waited, milliseconds::zero()));
     if (announced != CUDA_SUCCESS) return announced;
     const CUresult made = make();
     tell_context(made);
     if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
-    if (attempt < kContextAttempts) continue;
+    if (attempt < lane::ContextDone::kAttempts) continue;
     messages_.tell(std::string(call) + ": the driver has no memory for a context; see `gpumem why`");
     return made;
   }
