@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/process_stat.h"
 #include "base/system_mode.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
@@ -63,9 +64,7 @@ bool ProgramLook::process() {
   }
   if (name->ends_with('\n')) name->pop_back();
   // Its memory is gone, and its number is not another's yet.
-  const auto stat = read_proc_file(report_.pid, "stat");
-  const std::size_t name_end = stat ? stat->rfind(") ") : std::string::npos;
-  if (name_end != std::string::npos && stat->compare(name_end + 2, 1, "Z") == 0) {
+  if (const auto stat = stat_of(report_.pid); stat && stat->state == 'Z') {
     add("process", State::kFail,
         std::to_string(report_.pid) + ", " + printable(*name) +
             ", has ended; its parent has not noticed yet");

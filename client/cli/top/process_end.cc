@@ -4,14 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
+
+#include "base/process_stat.h"
 
 namespace gpumem::cli::top {
 namespace {
@@ -25,16 +23,10 @@ bool belongs_to(std::int64_t pid, std::uint32_t uid) {
 
 // Whether the process began before the row's session did: else its pid is another one's by now.
 bool is_as_old_as(std::int64_t pid, std::chrono::seconds age) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));  // behind the name
-  constexpr int kStarted = 20;                                                         // fields further on
-  std::string field;
-  for (int i = 0; i < kStarted; ++i) fields >> field;
+  const auto stat = stat_of(pid);
   double up = 0;
-  const bool is_known = std::ifstream("/proc/uptime") >> up && fields;
-  const double started =
-      is_known ? std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK)) : up;
+  if (!stat || !stat->started || !(std::ifstream("/proc/uptime") >> up)) return false;
+  const double started = static_cast<double>(*stat->started) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   constexpr double kRounding = 2;
   return up - started + kRounding >= static_cast<double>(age.count());
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process_stat.h"
 #include "base/system_mode.h"
 #include "base/unique_fd.h"
 #include "daemon/core/sessions/effects.h"
@@ -37,25 +38,6 @@ Result<void> signal_process(int pidfd, core::Signal signal);
 /// Sends `signal` to `pid` if that is still the process that started then, and not a successor with its
 /// number. Errors  kNotFound: it is gone; kPermissionDenied.
 Result<void> signal_process(std::int64_t pid, std::uint64_t started, core::Signal signal);
-
-/// Fields of the file `stat` of a process, or of a thread, in its folder of /proc.
-struct ProcessStat {
-  std::string command;                   ///< as it calls itself: any bytes but line ends, 15 at most
-  std::optional<std::uint64_t> flags;    ///< PF_*; field 9
-  std::optional<std::uint64_t> started;  ///< when, as the kernel counts; field 22; with the pid, it names it
-};
-
-/// Nothing: `text` is no such file's.
-std::optional<ProcessStat> parse_stat(std::string_view text);
-
-/// The file of the process or thread with the folder `task` in /proc, by one reading. Nothing: it has ended,
-/// or is hidden.
-std::optional<std::string> read_stat(const std::filesystem::path& task);
-/// Of the process `pid`. Nothing: as both.
-std::optional<ProcessStat> stat_of(std::int64_t pid);
-
-/// Whether the process or thread is about to end. It has, if the kernel shows nothing of it.
-bool is_ending(const std::optional<ProcessStat>& stat);
 
 /// Tells which pod of Kubernetes a process is in, by what the kernel shows of it: the cgroups that the
 /// kubelet made.

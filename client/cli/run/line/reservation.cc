@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
+#include "base/process_stat.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 #include "cuda/nvml.h"
@@ -22,22 +20,12 @@ constexpr std::chrono::milliseconds kLook{2000};
 // How often a broker that is gone is looked for.
 constexpr std::chrono::milliseconds kReturn{1000};
 
-/// The parent of the process, as /proc says; 0 if there is none, or no such process.
-pid_t parent_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');  // the name may have anything in it
-  if (name_end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(name_end + 1));
-  char state = 0;
-  pid_t parent = 0;
-  return rest >> state >> parent ? parent : 0;
-}
-
 /// Whether the process descends from `ancestor`, or is it.
 bool descends(pid_t pid, pid_t ancestor) {
-  for (int depth = 0; pid > 0 && depth < 1024; ++depth, pid = parent_of(pid)) {
+  for (int depth = 0; pid > 0 && depth < 1024; ++depth) {
     if (pid == ancestor) return true;
+    const auto stat = stat_of(pid);
+    pid = stat ? static_cast<pid_t>(stat->parent.value_or(0)) : 0;
   }
   return false;
 }
