@@ -7,7 +7,8 @@
 //   broker
 //   test_client contained WORD...             the same, as the first process of a PID namespace
 //   test_client contained-user WORD...        and of a user namespace
-//   test_client within PID WORD...            the same, in the PID namespace of that process's children
+//   test_client within PID WORD...            the same, in the PID namespace of that process's children, and
+//   with its mounts: the leak sanitizer looks at /proc
 #include "tests/support/test_client.h"
 
 #include <poll.h>
@@ -83,7 +84,8 @@ int main(int argc, char** argv) {
   if (words.size() > 1 && words[0].starts_with("contained"))
     return contain(words[0], {words.begin() + 1, words.end()});
   if (words.size() > 2 && words[0] == "within")
-    return go_on_by({"nsenter", "--pid=/proc/" + words[1] + "/ns/pid_for_children"},
+    return go_on_by({"nsenter", "--pid=/proc/" + words[1] + "/ns/pid_for_children",
+                     "--mount=/proc/" + words[1] + "/ns/mnt"},
                     {words.begin() + 2, words.end()});
   if (words.size() == 3 && words[0] == "used") return print_used(words[1], words[2]);
   if (words.size() == 3 && words[0] == "hold") return hold(words[1], words[2]);
