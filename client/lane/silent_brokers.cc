@@ -1,10 +1,17 @@
 #include "client/lane/silent_brokers.h"
 
+#include <thread>
+
 #include "base/printable.h"
 #include "client/process/runtime_folder.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{20};
+
+}  // namespace
 
 SilentBrokers& SilentBrokers::of_process() {
   static std::atomic<SilentBrokers*> latest{nullptr};
@@ -21,16 +28,25 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
   auto late = take_late(socket, options, job);
   if (!late) return late.error();
   if (*late) return std::move(**late);
-  auto lane = reach(socket, options, deadline);
-  if (!lane) return lane.error();
-  auto greeting = (*lane)->greet(options.label, deadline, job);
-  if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
-  if ((*lane)->awaits_greeting() && !(*lane)->is_closed()) {
-    const MutexLock lock(mutex_);
-    Silent& silent = silent_[socket];
-    if (silent.lane == nullptr) silent = {std::move(*lane), options, job};
+  // A broker that ends before it answers is followed by the next one, as in a restart.
+  for (bool has_ended = false;; std::this_thread::sleep_for(kLookAgain)) {
+    const bool is_last = Clock::now() + kLookAgain >= deadline;
+    auto lane = reach(socket, options, deadline);
+    if (!lane && has_ended && !is_last && lane.error().code == Code::kUnavailable) continue;
+    if (!lane) return lane.error();
+    auto greeting = (*lane)->greet(options.label, deadline, job);
+    if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
+    const bool is_answered = !(*lane)->awaits_greeting();
+    has_ended = (*lane)->is_closed();
+    if (!is_answered && !has_ended) remember(socket, {std::move(*lane), options, job});
+    if (is_answered || !has_ended || is_last) return greeting.error();
   }
-  return greeting.error();
+}
+
+void SilentBrokers::remember(const std::filesystem::path& socket, Silent silent) {
+  const MutexLock lock(mutex_);
+  Silent& known = silent_[socket];
+  if (known.lane == nullptr) known = std::move(silent);
 }
 
 void SilentBrokers::forget() {

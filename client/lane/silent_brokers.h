@@ -40,6 +40,7 @@ class SilentBrokers : public OfProcess {
     SessionOptions options;
     std::uint64_t job = 0;
   };
+  void remember(const std::filesystem::path& socket, Silent silent);
   /// What a broker has answered since. Nothing: none is waited for. Errors  kUnavailable: no answer yet.
   Result<std::optional<GreetedLane>> take_late(const std::filesystem::path& socket,
                                                const SessionOptions& options, std::uint64_t job);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/large_stack.h"
+#include "base/time_format.h"
 #include "client/lane/silent_brokers.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/context.h"
@@ -42,7 +43,7 @@ CUresult Process::refuse(const std::string& why) {
 
 void Process::connect_by_system() {
   const auto settings = Settings::from_environment();
-  if (settings && !is_left_to_driver() && borrow_by(*settings, kSystemPatience)) return;
+  if (settings && !is_left_to_driver() && borrow_by(*settings)) return;
   client::SilentBrokers::of_process().forget();
   state_.store(State::kForwarded, std::memory_order_release);
 }
@@ -54,7 +55,14 @@ CUresult Process::connect() {
   }
   const auto settings = Settings::from_environment();
   if (!settings) return refuse(settings.error().message);
-  const auto borrows = borrow_by(*settings);
+  const auto patience = settings->optional ? kUsualPatience : std::max(kUsualPatience, settings->wait);
+  client::Pace pace;
+  const auto borrows = [&] {
+    const client::WaitNotice notice(
+        pace, "waiting for the broker, which is being restarted or does not answer; at most " +
+                  span_text(patience));
+    return borrow_by(*settings, patience);
+  }();
   if (!borrows && !settings->optional)
     return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
   if (!borrows) {

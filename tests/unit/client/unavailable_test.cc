@@ -342,6 +342,15 @@ TEST_F(Unavailable, BrokerThatEndsWithoutAnAnswerIsFollowedByTheNext) {
   EXPECT_TRUE(gpumem::test::eventually([&] { return connecting.once().has_value(); }));
 }
 
+TEST_F(Unavailable, BrokerThatEndsBeforeItAnswersIsFollowedWithinTheCall) {
+  FakeLane fake([](int socket) { receive_frame(socket); }, [](int) {},
+                [](int socket) {
+                  greet(socket);
+                  answer_all(socket);
+                });
+  EXPECT_TRUE(Connecting(fake.folder()).once("test", kTimeout));
+}
+
 TEST_F(Unavailable, BrokerThatTakesNoConnectionsIsWaitedForOnce) {
   const TemporaryFolder folder;
   const std::filesystem::path socket = folder.path() / "lane.sock";
