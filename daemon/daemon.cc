@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <future>
 
 #include "base/crash_point.h"
 #include "base/log.h"
@@ -22,9 +21,9 @@ namespace {
 constexpr auto kCallPatience = std::chrono::seconds(2);
 
 std::vector<core::TenantView> tenants_of(core::Executor& executor) {
-  std::promise<std::vector<core::TenantView>> tenants;
-  executor.post([&](core::Broker& broker, core::TimePoint) { tenants.set_value(broker.tenants()); });
-  return tenants.get_future().get();
+  std::vector<core::TenantView> tenants;
+  executor.post_and_wait([&](core::Broker& broker, core::TimePoint) { tenants = broker.tenants(); });
+  return tenants;
 }
 
 // The group whose members may read the metrics by the Unix socket. A configured group that is missing opens
