@@ -62,7 +62,10 @@ class Owner {
 };
 
 Result<std::optional<int>> Owner::begin() {
-  auto session = Session::connect({.runtime_folder = runtime_folder_, .label = kJobLabel, .join_job = false});
+  auto session = Session::connect({.runtime_folder = runtime_folder_,
+                                   .label = kJobLabel,
+                                   .timeout = Place::kPatience,
+                                   .join_job = false});
   if (!session) return session.error();
   auto place = Place::find(std::move(*session), arguments_.place, runtime_folder_);
   if (!place) return place.error();

@@ -42,7 +42,7 @@ Result<Setup> find_setup(const RunOptions& options) {
   if (auto loadable = check_loadable(*shim, options.settings.preload); !loadable) return loadable.error();
   if (auto loads_it = check_c_library(options.words.front()); !loads_it) return loads_it.error();
   // By the lane, as the drop-in driver itself: gRPC takes longer to start than many a command.
-  auto session = Session::connect({options.settings.runtime_folder.string(), kWho});
+  auto session = Session::connect({options.settings.runtime_folder.string(), kWho, Place::kPatience});
   if (!session) return session.error();
   std::filesystem::path driver = client::driver_folder(session->driver_folder());
   auto place = Place::find(std::move(*session), options.place, options.settings.runtime_folder);

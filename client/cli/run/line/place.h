@@ -45,6 +45,9 @@ Result<void> check_least_limit(Bytes limit, const std::string& whose);
 /// in the job of another one, if the session has joined that.
 class Place {
  public:
+  /// How long a command waits for a broker that does not answer: it may be being restarted.
+  static constexpr std::chrono::seconds kPatience{10};
+
   /// `session`  owns the job from begin() on.   Errors  those of Session::usage.
   static Result<Place> find(Session session, PlaceOptions options, std::filesystem::path runtime_folder);
 
