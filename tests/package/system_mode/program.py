@@ -69,8 +69,10 @@ if result == 0:
     assert total.value == nvml_total()
 sockets = sum(os.readlink(f"/proc/self/fd/{fd}").startswith("socket:") for fd in os.listdir("/proc/self/fd")
               if os.path.islink(f"/proc/self/fd/{fd}"))
-print(f"init={result} total={total.value >> 20} sockets={sockets} threads={len(os.listdir('/proc/self/task'))}"
-      f" late={took > 1}", flush=True)
+# In one write, also where Python buffers nothing: two programs may have one output.
+sys.stdout.write(f"init={result} total={total.value >> 20} sockets={sockets} threads={len(os.listdir('/proc/self/task'))}"
+                 f" late={took > 1}\n")
+sys.stdout.flush()
 if "hold" in tasks:
     for _ in sys.stdin:
         print("another", allocate(64), flush=True)
