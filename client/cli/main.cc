@@ -26,7 +26,8 @@ constexpr int kUsageError = 2;
 constexpr const char* kFooter =
     "Exit status: 0 done; 1 failed, or the answer is no; 2 wrong usage; 3 no broker.\n"
     "Environment: GPUMEM_RUNTIME_DIR (the broker's runtime folder), GPUMEM_DRIVER_DIR (the folder of\n"
-    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`).";
+    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`\n"
+    "and `events`).";
 
 /// What the command line says.
 struct Arguments {
