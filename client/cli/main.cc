@@ -26,7 +26,8 @@ constexpr int kUsageError = 2;
 constexpr const char* kFooter =
     "Exit status: 0 done; 1 failed, or the answer is no; 2 wrong usage; 3 no broker.\n"
     "Environment: GPUMEM_RUNTIME_DIR (the broker's runtime folder), GPUMEM_DRIVER_DIR (the folder of\n"
-    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`).";
+    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`\n"
+    "and `events`).";
 
 /// What the command line says.
 struct Arguments {
@@ -39,7 +40,7 @@ struct Arguments {
   bool csv = false;
   HistoryChoice history;
   bool no_follow = false;
-  std::string since;
+  std::string since, until;
   std::string tenant;
   std::string subject;
   std::optional<double> watch_seconds;
@@ -114,22 +115,17 @@ void add_why(CLI::App& app, Arguments& arguments, int& status) {
 
 void add_events(CLI::App& app, Arguments& arguments, int& status) {
   CLI::App* command = app.add_subcommand("events", "Show what happens, as it happens, until interrupted");
-  command
-      ->add_option("--since", arguments.since,
-                   "Begin with what is kept since then (RFC 3339, or 500ms, 90s, 10m; a number is seconds)")
-      ->check([](const std::string& text) {
-        const auto known = since_text(text, std::chrono::system_clock::now());
-        return known ? std::string() : known.error().message;
-      })
-      ->type_name("TIME");
+  add_instant(*command, "--since", arguments.since,
+              "Begin with what happened since then (yesterday, monday, 2026-11-01, 10m, RFC 3339)");
+  add_instant(*command, "--until", arguments.until, "Show what happened before that, and end");
   command->add_option("--tenant", arguments.tenant, "Only of this tenant and of what belongs to it")
       ->check(refuse_unprintable)
       ->type_name("TENANT");
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
   add_table_flags(*command, arguments.flags);
   command->callback([&] {
-    status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.tenant,
-                         !arguments.no_follow, arguments.flags});
+    status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.until,
+                         arguments.tenant, !arguments.no_follow, arguments.flags});
   });
 }
 

@@ -45,6 +45,18 @@ Account account_of(const v1::Account& account, std::chrono::nanoseconds shift) {
   return one;
 }
 
+Rights rights_of(const v1::ListAccountsResponse& accounts) {
+  Rights rights;
+  if (accounts.has_admin_group()) rights.admin_group = accounts.admin_group();
+  for (const v1::TenantMember& one : accounts.members()) {
+    Member& member = rights.members.emplace_back();
+    member.tenant = one.tenant();
+    if (one.has_uid()) member.uid = one.uid();
+    if (one.has_gid()) member.gid = one.gid();
+  }
+  return rights;
+}
+
 }  // namespace
 
 Sample now_of_machine() {
@@ -73,7 +85,12 @@ Result<Sample> BrokerReader::look() {
   Sample sample = now_of_machine();
   if (std::chrono::abs(wall_now() - steady_now() - shift) > kSlack)
     return Error{Code::kUnavailable, "the clock was set"};
-  admin_group_ = accounts->has_admin_group() ? std::int64_t{accounts->admin_group()} : -1;
+  Rights rights = rights_of(*accounts);
+  sample.members = rights.members;
+  {
+    const MutexLock lock(mutex_);
+    rights_ = std::move(rights);
+  }
   for (const v1::Account& one : accounts->accounts()) sample.accounts.push_back(account_of(one, shift));
   if (auto read = read_charged(sample); !read) return read.error();
   return sample;

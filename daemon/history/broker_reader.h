@@ -1,10 +1,8 @@
 #pragma once
-#include <atomic>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 
+#include "base/mutex.h"
 #include "daemon/history/event_reader.h"
 #include "daemon/history/sample.h"
 #include "gpumem/result.h"
@@ -24,10 +22,10 @@ class BrokerReader {
   Result<Sample> look();
   EventReader& events() { return events_; }
 
-  /// The broker's group of administrators, as it said last. Threads  any.
-  std::optional<std::uint32_t> admin_group() const {
-    const std::int64_t gid = admin_group_;
-    return gid < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(gid));
+  /// As the broker said last. Threads  any.
+  Rights rights() const {
+    const MutexLock lock(mutex_);
+    return rights_;
   }
 
  private:
@@ -36,7 +34,8 @@ class BrokerReader {
 
   std::unique_ptr<v1::Monitor::Stub> stub_;
   EventReader events_;
-  std::atomic<std::int64_t> admin_group_ = -1;
+  mutable Mutex mutex_;
+  Rights rights_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 /// The present time and instant, and the run of the machine.

@@ -1,5 +1,7 @@
 #include "daemon/history/event_reader.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <utility>
 
 #include "base/thread_guards.h"
@@ -20,6 +22,34 @@ std::int64_t micros_of(const std::string& time) {
 std::string text_of(std::int64_t micros) {
   const std::chrono::system_clock::time_point time{std::chrono::microseconds(micros)};
   return to_rfc3339(time, Precision::kMicroseconds);
+}
+
+Event event_of(const v1::Event& event, std::int64_t micros) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  Event one{.time = micros, .tenant = event.tenant(), .body = {}};
+  if (event.has_uid()) one.uid = event.uid();
+  static_cast<void>(google::protobuf::util::MessageToJsonString(event, &one.body, options));
+  return one;
+}
+
+Closed closed_of(const v1::Event& event, std::int64_t time) {
+  constexpr double kMillis = 1000;
+  const v1::Closing& closing = event.closing();
+  Closed closed{.time = time,
+                .began = time - static_cast<std::int64_t>(closing.lasted_ms() / 1000),
+                .tenant = event.tenant(),
+                .job = event.job(),
+                .session = event.session(),
+                .pid = event.pid(),
+                .name = closing.name(),
+                .charged = closing.charged(),
+                .peak = closing.peak(),
+                .waited = static_cast<double>(event.waited_ms()) / kMillis,
+                .denied = closing.denied(),
+                .words = event.words()};
+  if (event.has_uid()) closed.uid = event.uid();
+  return closed;
 }
 
 }  // namespace
@@ -51,6 +81,8 @@ void EventReader::take(Sample& sample) {
   const MutexLock lock(mutex_);
   sample.counts = std::exchange(read_.counts, {});
   sample.ends = std::exchange(read_.ends, {});
+  sample.events = std::exchange(read_.events, {});
+  sample.closed = std::exchange(read_.closed, {});
   sample.position = read_.position;
   changed_.notify_all();
 }
@@ -77,7 +109,7 @@ void EventReader::follow() {
     call_ = &context;
     skip = read_.position;
   }
-  if (skip.time != 0) request.set_since(text_of(skip.time));
+  request.set_since(text_of(skip.time));
   const auto stream = stub_.WatchEvents(&context, request);
   v1::Event event;
   while (stream->Read(&event)) note(event, seen, skip);
@@ -92,12 +124,14 @@ void EventReader::note(const v1::Event& event, EventPosition& seen, const EventP
   seen.count = time == seen.time ? seen.count + 1 : 1;
   seen.time = time;
   if (time < skip.time || (time == skip.time && seen.count <= skip.count)) return;
+  Event kept = event_of(event, time);
   const MutexLock lock(mutex_);
-  while (!stopping_ && read_.counts.size() + read_.ends.size() >= kMostUnread) changed_.wait(mutex_);
+  while (!stopping_ && read_.events.size() >= kMostUnread) changed_.wait(mutex_);
   read_.position = seen;
+  read_.events.push_back(std::move(kept));
+  if (event.has_closing()) read_.closed.push_back(closed_of(event, time / kMicros));
   const bool is_denied = event.kind() == "denied";
   if (!is_denied && event.kind() != "terminating") return;
-  constexpr std::int64_t kMicros = 1'000'000;
   Counts& counts = read_.counts[{time / kMicros, event.tenant(), event.device()}];
   ++(is_denied ? counts.denied : counts.ended);
   if (is_denied) return;

@@ -10,7 +10,7 @@
 
 namespace gpumem::history {
 
-/// Follows the broker's events on a thread of its own, and counts those that the history has.
+/// Follows the broker's events on a thread of its own, keeps them and counts some.
 /// Threads  one at a time, for its calls.
 class EventReader {
  public:
@@ -35,7 +35,7 @@ class EventReader {
   Mutex mutex_;
   Condition changed_;
   std::thread thread_;
-  Sample read_ GPUMEM_GUARDED_BY(mutex_);  ///< its counts, ends and position
+  Sample read_ GPUMEM_GUARDED_BY(mutex_);  ///< events, their counts and their position
   grpc::ClientContext* call_ GPUMEM_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
 };

@@ -34,7 +34,7 @@ Result<Peer> peer_of(int socket) {
   length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length) != 0) length = 0;
   groups.resize(length / sizeof(gid_t));
-  groups.push_back(credentials.gid);
+  groups.insert(groups.begin(), credentials.gid);
   return Peer{credentials.uid, std::move(groups)};
 }
 

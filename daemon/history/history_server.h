@@ -17,7 +17,7 @@ namespace gpumem::history {
 /// The process at the other end of a connection, as the kernel says.
 struct Peer {
   std::uint32_t uid = 0;
-  std::vector<std::uint32_t> gids;
+  std::vector<std::uint32_t> gids;  ///< the primary group first
 };
 
 /// An answer of HTTP.

@@ -124,7 +124,7 @@ Result<void> serve(const Options& options) {
   BrokerReader broker(std::filesystem::path(options.runtime_folder) / "api.sock");
   Recorder recorder(file, options.size_mib * kMiB);
   const Requests requests({.file = file,
-                           .admin_group = [&] { return broker.admin_group(); },
+                           .rights = [&] { return broker.rights(); },
                            .problem = [&] { return recorder.problem(); },
                            .now = [] { return now_of_machine().time; },
                            .damaged = [&] { recorder.doubt(); }});

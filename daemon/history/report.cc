@@ -56,6 +56,8 @@ const char* column_of(By by) {
     case By::kUser: return "uid";
     case By::kDevice: return "device";
     case By::kDay: return "time/86400*86400";
+    case By::kNamespace: return "substr(tenant,5,instr(tenant,'/')-5)";
+    case By::kPod: return "substr(tenant,5)";
   }
   return "";
 }
@@ -66,6 +68,8 @@ const char* name_of(By by) {
     case By::kUser: return "uid";
     case By::kDevice: return "device";
     case By::kDay: return "day";
+    case By::kNamespace: return "namespace";
+    case By::kPod: return "pod";
   }
   return "";
 }
@@ -74,9 +78,10 @@ bool has(const Question& question, By by) { return std::ranges::count(question.b
 
 // A tenant has what those below it have, so that only some rows can be added up.
 std::string scope_of(const Question& question, const Viewer& viewer) {
-  if (!viewer.all) return "uid=" + std::to_string(viewer.uid);
-  if (has(question, By::kUser)) return "uid>=0";
-  return has(question, By::kTenant) ? "1" : "tenant=''";
+  const std::string seen = rows_for(viewer);
+  if (has(question, By::kUser)) return seen + " AND uid>=0";
+  if (has(question, By::kNamespace) || has(question, By::kPod)) return seen + " AND tenant GLOB 'pod */*'";
+  return viewer.all && !has(question, By::kTenant) ? "tenant=''" : seen;
 }
 
 std::string sql_of(const Question& question, const Viewer& viewer, const std::vector<Part>& parts) {
@@ -91,11 +96,6 @@ std::string sql_of(const Question& question, const Viewer& viewer, const std::ve
          "max(peak) FROM (" +
          from + ") JOIN series ON series.id=series WHERE " + scope_of(question, viewer) + " GROUP BY " +
          columns + " ORDER BY " + columns + " LIMIT " + std::to_string(kMostRows + 1);
-}
-
-std::string date_of(std::int64_t seconds) {
-  return to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(seconds)),
-                    Precision::kSeconds);
 }
 
 Json value_of(By by, const Statement& row, int column) {
@@ -117,17 +117,17 @@ Json row_of(const Question& question, const Statement& row) {
   return json;
 }
 
-Result<Json> rows_of(Database& database, const Question& question, const std::string& sql) {
+Result<Json> rows_of(Database& database, const Question& question, const Viewer& viewer,
+                     const std::string& sql) {
   auto rows = database.prepare(sql);
   if (!rows) return rows.error();
+  rows->with(std::string_view(viewer.tenant));
   Json list = Json::array();
   for (;;) {
     const auto row = rows->step();
     if (!row) return row.error();
     if (!*row) return list;
-    if (list.size() == kMostRows)
-      return Error{Code::kResourceExhausted, "more than " + std::to_string(kMostRows) +
-                                                 " rows: ask for a shorter time, or by fewer columns"};
+    if (list.size() == kMostRows) return too_many_rows();
     list.push_back(row_of(question, *rows));
   }
 }
@@ -135,8 +135,7 @@ Result<Json> rows_of(Database& database, const Question& question, const std::st
 Result<Json> ends_of(Database& database, const Question& question, const Viewer& viewer) {
   auto rows =
       database.prepare("SELECT time,tenant,device,session,pid,words FROM ends WHERE time>=? AND time<? AND " +
-                       (viewer.all ? "1" : "uid=" + std::to_string(viewer.uid)) +
-                       " ORDER BY time DESC LIMIT " + std::to_string(kMostEnds));
+                       own_rows_for(viewer) + " ORDER BY time DESC LIMIT " + std::to_string(kMostEnds));
   if (!rows) return rows.error();
   rows->with(question.since, question.until);
   Json list = Json::array();
@@ -165,7 +164,7 @@ Result<Json> ask(Database& database, const Question& question, const Viewer& vie
   const auto fine = finest(database, question.since);
   if (!fine) return fine.error();
   const auto parts = parts_of(**fine, question);
-  auto rows = rows_of(database, question, sql_of(question, viewer, parts));
+  auto rows = rows_of(database, question, viewer, sql_of(question, viewer, parts));
   if (!rows) return rows.error();
   auto ends = ends_of(database, question, viewer);
   if (!ends) return ends.error();
@@ -177,26 +176,44 @@ Result<Json> ask(Database& database, const Question& question, const Viewer& vie
 
 }  // namespace
 
-Result<Json> report(const std::filesystem::path& file, const Question& question, const Viewer& viewer) {
+std::string date_of(std::int64_t seconds) {
+  return to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(seconds)),
+                    Precision::kSeconds);
+}
+
+Error too_many_rows() {
+  return {Code::kResourceExhausted,
+          "more than " + std::to_string(kMostRows) + " rows: ask for a shorter time, or by fewer columns"};
+}
+
+Result<Json> answer_from(const std::filesystem::path& file,
+                         const std::function<Result<Json>(Database& database)>& answer) {
   auto database = Database::open(file, Database::Mode::kRead);
   if (!database) return explained(database.error());
   database->limit_time(kTimeOfReport);
-  auto answer = ask(*database, question, viewer);
-  if (!answer) return explained(answer.error());
-  return answer;
+  auto found = answer(*database);
+  if (!found) return explained(found.error());
+  return found;
+}
+
+Result<Json> report(const std::filesystem::path& file, const Question& question, const Viewer& viewer) {
+  return answer_from(file, [&](Database& database) { return ask(database, question, viewer); });
 }
 
 Result<std::int64_t> forget(const std::filesystem::path& file, std::uint32_t uid, std::int64_t now) {
   auto database = Database::open(file, Database::Mode::kWrite);
   if (!database) return explained(database.error());
-  auto update = database->prepare("UPDATE series SET uid=-1, tenant=tenant||? WHERE uid=?");
-  if (!update) return update.error();
-  if (auto done = update->with(" until " + date_of(now), std::int64_t{uid}).finish(); !done)
-    return explained(done.error());
-  const std::int64_t forgotten = database->changes();
-  auto ends = database->prepare("UPDATE ends SET uid=-1 WHERE uid=?");
-  if (!ends) return ends.error();
-  if (auto done = ends->with(std::int64_t{uid}).finish(); !done) return explained(done.error());
+  std::int64_t forgotten = 0;
+  for (const char* sql :
+       {"DELETE FROM member WHERE uid=?2", "UPDATE ends SET uid=-1 WHERE uid=?2",
+        "UPDATE closed SET uid=-1 WHERE uid=?2", "UPDATE event SET uid=-1, tenant=tenant||?1 WHERE uid=?2",
+        "UPDATE series SET uid=-1, tenant=tenant||?1 WHERE uid=?2"}) {
+    auto update = database->prepare(sql);
+    if (!update) return update.error();
+    if (auto done = update->with(" until " + date_of(now), std::int64_t{uid}).finish(); !done)
+      return explained(done.error());
+    forgotten = database->changes();
+  }
   return forgotten;
 }
 

@@ -1,25 +1,22 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/history/database.h"
+#include "daemon/history/viewer.h"
 #include "gpumem/result.h"
 
 namespace gpumem::history {
 
 using Json = nlohmann::json;
 
-/// A user who asks, and the rows that this user may see.
-struct Viewer {
-  bool all = false;
-  std::uint32_t uid = 0;  ///< else those of this user, of times when the number was its tenant's
-};
-
-/// The columns that rows are summed up by.
-enum class By { kTenant, kUser, kDevice, kDay };
+/// The columns that rows are summed up by. The last two have pods of Kubernetes alone.
+enum class By { kTenant, kUser, kDevice, kDay, kNamespace, kPod };
 
 struct Question {
   std::int64_t since = 0;  ///< seconds since 1970
@@ -41,5 +38,13 @@ Result<Json> report(const std::filesystem::path& file, const Question& question,
 /// Takes the user's rows from the number, which another person gets: administrators alone see them, and their
 /// tenants have the date behind their names. How many there are.   Errors  as report().
 Result<std::int64_t> forget(const std::filesystem::path& file, std::uint32_t uid, std::int64_t now);
+
+// For other answers.
+
+/// Has `answer` ask the store, with words for the errors that people see.
+Result<Json> answer_from(const std::filesystem::path& file,
+                         const std::function<Result<Json>(Database& database)>& answer);
+std::string date_of(std::int64_t seconds);
+Error too_many_rows();
 
 }  // namespace gpumem::history

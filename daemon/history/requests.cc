@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "daemon/history/event_report.h"
+
 namespace gpumem::history {
 namespace {
 
@@ -44,20 +46,30 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 Result<std::vector<By>> columns_of(const std::string& text) {
-  const std::map<std::string, By> names{
-      {"tenant", By::kTenant}, {"user", By::kUser}, {"device", By::kDevice}, {"day", By::kDay}};
+  const std::map<std::string, By> names{{"tenant", By::kTenant},       {"user", By::kUser},
+                                        {"device", By::kDevice},       {"day", By::kDay},
+                                        {"namespace", By::kNamespace}, {"pod", By::kPod}};
   std::vector<By> columns;
   for (const std::string& name : split(text, ',')) {
     const auto known = names.find(name);
-    if (known == names.end() || std::ranges::count(columns, known->second) != 0) return wrong(name);
+    if (known == names.end()) return wrong(name);
+    if (std::ranges::count(columns, known->second) != 0)
+      return Error{Code::kInvalidArgument, "'" + name + "' is named twice"};
     columns.push_back(known->second);
   }
   if (columns.empty()) return wrong("by=");
   return columns;
 }
 
-Result<Question> question_of(const std::string& query, std::int64_t now) {
-  Question question{0, now + 1, {By::kTenant, By::kDevice}};
+// A question, and the event that its answer begins behind.
+struct Asked {
+  Question question;
+  std::int64_t after = 0;
+};
+
+Result<Asked> asked_by(const std::string& query, std::int64_t now) {
+  Asked asked{{0, now + 1, {By::kTenant, By::kDevice}}};
+  Question& question = asked.question;
   for (const std::string& part : split(query, '&')) {
     const std::string name = part.substr(0, part.find('='));
     const std::string value = part.substr(std::min(name.size() + 1, part.size()));
@@ -65,6 +77,10 @@ Result<Question> question_of(const std::string& query, std::int64_t now) {
       auto columns = columns_of(value);
       if (!columns) return columns.error();
       question.by = std::move(*columns);
+    } else if (name == "after") {
+      const auto number = number_of(value, std::numeric_limits<std::int64_t>::max());
+      if (!number) return number.error();
+      asked.after = *number;
     } else if (name == "since" || name == "until") {
       const auto time = number_of(value, kLatest);
       if (!time) return time.error();
@@ -74,27 +90,46 @@ Result<Question> question_of(const std::string& query, std::int64_t now) {
     }
   }
   if (question.since >= question.until) return Error{Code::kInvalidArgument, "'since' is not before 'until'"};
-  return question;
+  return asked;
+}
+
+// The tenant of a group that the peer belongs to, as the broker tells tenants apart. Empty: none.
+std::string group_tenant_of(const Peer& peer, const std::vector<Member>& members) {
+  if (std::ranges::any_of(members, [&](const Member& one) { return one.uid == peer.uid; })) return {};
+  for (const std::uint32_t gid : peer.gids) {
+    const auto found = std::ranges::find_if(members, [&](const Member& one) { return one.gid == gid; });
+    if (found != members.end()) return found->tenant;
+  }
+  return {};
 }
 
 }  // namespace
 
 Answer Requests::answer(const Peer& peer, const std::string& method, const std::string& target) const {
-  const auto admins = options_.admin_group();
+  const Rights rights = options_.rights();
+  const auto& admins = rights.admin_group;
   const bool is_admin = peer.uid == 0 || (admins && std::ranges::count(peer.gids, *admins) != 0);
-  const Viewer viewer{is_admin, peer.uid};
+  const Viewer viewer{is_admin, peer.uid, group_tenant_of(peer, rights.members)};
   const std::size_t mark = std::min(target.find('?'), target.size());
   const std::string path = target.substr(0, mark);
   const std::string query = target.substr(std::min(mark + 1, target.size()));
-  if (path == "/v1/usage" && method == "GET") return usage(viewer, query);
+  const bool is_told =
+      path == "/v1/usage" || path == "/v1/events" || path == "/v1/jobs" || path == "/v1/sessions";
+  if (is_told && method == "GET") return told(viewer, path, query);
   if (path == "/v1/forget" && method == "POST") return forget_user(viewer, query);
   return refused({Code::kNotFound, "there is no " + method + " " + path});
 }
 
-Answer Requests::usage(const Viewer& viewer, const std::string& query) const {
-  const auto question = question_of(query, options_.now());
-  if (!question) return refused(question.error());
-  auto rows = report(options_.file, *question, viewer);
+Answer Requests::told(const Viewer& viewer, const std::string& path, const std::string& query) const {
+  const auto asked = asked_by(query, options_.now());
+  if (!asked) return refused(asked.error());
+  const Question& question = asked->question;
+  const auto ask = [&]() -> Result<Json> {
+    if (path == "/v1/usage") return report(options_.file, question, viewer);
+    if (path == "/v1/events") return events(options_.file, question, asked->after, viewer);
+    return closed(options_.file, question, path == "/v1/jobs" ? Over::kJobs : Over::kSessions, viewer);
+  };
+  auto rows = ask();
   if (!rows) {
     if (rows.error().code == Code::kFailedPrecondition) options_.damaged();
     return refused(rows.error());

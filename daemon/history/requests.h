@@ -1,23 +1,27 @@
 #pragma once
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "daemon/history/history_server.h"
+#include "daemon/history/sample.h"
 
 namespace gpumem::history {
 
 /// Knows the requests of the history's socket, and who may make them. Root and the administrators see
-/// everything, other users the rows of their own number.
-///   GET /v1/usage?since=SECONDS&until=SECONDS&by=tenant,user,device,day   each part may be missing
+/// everything, other users the rows of their own number, and those of the tenant that their group is.
+///   GET /v1/usage?since=SECONDS&until=SECONDS&by=tenant,user,device,day,namespace,pod   each part may be
+///   missing
+///   GET /v1/events?since=SECONDS&until=SECONDS&after=NUMBER
+///   GET /v1/jobs?since=SECONDS&until=SECONDS   those that ended then, of the own number only, as
+///   GET /v1/sessions?since=SECONDS&until=SECONDS
 ///   POST /v1/forget?uid=NUMBER   for administrators
 /// An answer that is no success has `error`, in words.   Threads  one at a time.
 class Requests {
  public:
   struct Options {
     std::filesystem::path file;
-    std::function<std::optional<std::uint32_t>()> admin_group;
+    std::function<Rights()> rights;
     std::function<std::string()> problem;   ///< why nothing is written at present; empty: it is
     std::function<std::int64_t()> now;      ///< seconds since 1970
     std::function<void()> damaged = [] {};  ///< told when the store cannot be read
@@ -27,7 +31,7 @@ class Requests {
   Answer answer(const Peer& peer, const std::string& method, const std::string& target) const;
 
  private:
-  Answer usage(const Viewer& viewer, const std::string& query) const;
+  Answer told(const Viewer& viewer, const std::string& path, const std::string& query) const;
   Answer forget_user(const Viewer& viewer, const std::string& query) const;
 
   Options options_;

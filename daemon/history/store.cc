@@ -9,11 +9,9 @@
 namespace gpumem::history {
 namespace {
 
-constexpr std::int64_t kVersion = 1;
-constexpr std::int64_t kNobody = -1;           // the uid of a tenant that is not one user's
+constexpr std::int64_t kVersion = 2;
 constexpr std::uint64_t kSamplesPerTidy = 60;  // a minute
 constexpr std::int64_t kRowsPerDrop = 2000;
-constexpr std::int64_t kDaysOfEnds = 90;
 
 // WAL: readers and the writer do not wait for each other. NORMAL: the disk is waited for once a minute
 // (tidy()); a loss of power costs a minute at most, the end of a process nothing.
@@ -26,24 +24,22 @@ constexpr const char* kColumns =
 
 std::string tables() {
   std::string sql =
-      "CREATE TABLE state(name TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
-      "CREATE TABLE series(id INTEGER PRIMARY KEY, tenant TEXT, uid INTEGER, device TEXT,"
+      "CREATE TABLE IF NOT EXISTS state(name TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;"
+      "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, tenant TEXT, uid INTEGER, device TEXT,"
       " UNIQUE(tenant, uid, device));"
-      "CREATE INDEX series_of_user ON series(uid);"
-      "CREATE TABLE ends(time INTEGER, tenant TEXT, uid INTEGER, device TEXT, session INTEGER, pid INTEGER,"
-      " words TEXT);"
-      "CREATE INDEX ends_by_time ON ends(time);"
-      "CREATE TABLE counter(tenant TEXT, device TEXT, boot TEXT, seen INTEGER, " +
+      "CREATE INDEX IF NOT EXISTS series_of_user ON series(uid);"
+      "CREATE TABLE IF NOT EXISTS counter(tenant TEXT, device TEXT, boot TEXT, seen INTEGER, " +
       std::string(kColumns) + ", PRIMARY KEY(tenant, device)) WITHOUT ROWID;";
   for (const Resolution& one : kResolutions) {
-    sql += "CREATE TABLE " + std::string(one.table) + "(time INTEGER, series INTEGER, " + kColumns +
+    sql += "CREATE TABLE IF NOT EXISTS " + std::string(one.table) + "(time INTEGER, series INTEGER, " +
+           kColumns +
            ", denied INTEGER, ended INTEGER, peak INTEGER, PRIMARY KEY(time, series)) WITHOUT ROWID;";
   }
-  return sql + "PRAGMA user_version=" + std::to_string(kVersion);
+  return sql + EventStore::tables() + "PRAGMA user_version=" + std::to_string(kVersion);
 }
 
 // The places in Store::statements_: first one for the rows of each resolution.
-enum Place : std::size_t { kFindSeries = kResolutions.size(), kAddSeries, kCounter, kEnd, kSetState, kState };
+enum Place : std::size_t { kFindSeries = kResolutions.size(), kAddSeries, kCounter, kSetState, kState };
 
 std::vector<std::string> statements() {
   std::vector<std::string> all;
@@ -59,8 +55,7 @@ std::vector<std::string> statements() {
   all.insert(all.end(), {"SELECT id FROM series WHERE tenant=? AND uid=? AND device=?",
                          "INSERT INTO series(tenant,uid,device) VALUES(?,?,?)",
                          "INSERT OR REPLACE INTO counter VALUES(?,?,?,?,?,?,?,?,?,?)",
-                         "INSERT INTO ends VALUES(?,?,?,?,?,?,?)", "INSERT OR REPLACE INTO state VALUES(?,?)",
-                         "SELECT value FROM state WHERE name=?"});
+                         "INSERT OR REPLACE INTO state VALUES(?,?)", "SELECT value FROM state WHERE name=?"});
   return all;
 }
 
@@ -92,13 +87,6 @@ Result<std::int64_t> number(Database& database, const std::string& sql) {
   const auto row = statement->step();
   if (!row) return row.error();
   return *row ? statement->integer(0) : 0;
-}
-
-std::map<std::string, std::uint32_t> uids_of(const Sample& sample) {
-  std::map<std::string, std::uint32_t> uids;
-  for (const Account& account : sample.accounts)
-    if (account.uid) uids.emplace(account.key.first, *account.uid);
-  return uids;
 }
 
 // Whether the account that had `amounts` at `seen` goes on, in the same run of the machine. It may have less
@@ -136,7 +124,7 @@ Result<void> Store::prepare() {
   if (!version) return version.error();
   if (*version > kVersion)
     return Error{Code::kAborted, "a newer gpumem-history has written the file: install that again"};
-  if (*version == 0) {
+  if (*version < kVersion) {
     auto transaction = Transaction::begin(database_);
     if (!transaction) return transaction.error();
     if (auto made = database_.run(tables()); !made) return made;
@@ -147,7 +135,7 @@ Result<void> Store::prepare() {
     if (!statement) return statement.error();
     statements_.push_back(std::move(*statement));
   }
-  return {};
+  return events_.prepare(database_);
 }
 
 Result<void> Store::load() {
@@ -195,9 +183,9 @@ std::vector<Store::Row> Store::event_rows(const Sample& sample) {
   std::vector<Row> rows;
   for (const auto& [when, counts] : sample.counts) {
     const auto& [time, tenant, device] = when;
-    const auto uid = uids.find(tenant);
+    const std::int64_t uid = uid_of(tenant, uids);
     rows.push_back({.time = time, .key = {tenant, device}, .counts = counts});
-    if (uid != uids.end()) rows.back().uid = uid->second;
+    if (uid != kNobody) rows.back().uid = static_cast<std::uint32_t>(uid);
     rows.push_back({.time = time, .key = {"", device}, .counts = counts});
   }
   return rows;
@@ -209,13 +197,13 @@ Result<void> Store::add(const Sample& sample) {
   for (const Account& account : sample.accounts)
     if (auto row = take(account, sample, counters)) rows.push_back(std::move(*row));
   const bool has_read = sample.position != EventPosition{} && sample.position != position_;
-  if (!rows.empty() || !sample.ends.empty() || has_read) {
+  if (!rows.empty() || has_read) {
     if (auto written = write(sample, rows, counters); !written) return written;
     for (auto& [key, counter] : counters) counters_[key] = std::move(counter);
     if (has_read) position_ = sample.position;
     if (!rows.empty()) last_time_ = sample.time;
   }
-  return ++added_ % kSamplesPerTidy == 0 ? tidy(sample.time) : Result<void>();
+  return ++added_ % kSamplesPerTidy == 0 || events_.is_full() ? tidy(sample.time) : Result<void>();
 }
 
 Result<void> Store::write(const Sample& sample, const std::vector<Row>& rows,
@@ -226,14 +214,7 @@ Result<void> Store::write(const Sample& sample, const std::vector<Row>& rows,
     if (auto written = write_row(row); !written) return written;
   for (const auto& [key, counter] : counters)
     if (auto written = write_counter(key, counter); !written) return written;
-  const auto uids = uids_of(sample);
-  for (const End& end : sample.ends) {
-    const auto uid = uids.find(end.key.first);
-    auto& insert = statements_[kEnd].with(
-        end.time, end.key.first, uid == uids.end() ? kNobody : std::int64_t{uid->second}, end.key.second,
-        static_cast<std::int64_t>(end.session), end.pid, end.words);
-    if (auto done = insert.finish(); !done) return done;
-  }
+  if (auto written = events_.write(sample); !written) return written;
   for (const auto& [name, value] :
        {std::pair{"time", rows.empty() ? last_time_ : sample.time},
         std::pair{"event_time", std::max(sample.position.time, position_.time)},
@@ -310,8 +291,7 @@ Result<void> Store::tidy(std::int64_t now) {
     if (one.kept == 0) continue;
     if (auto done = drop_before(one, floor_to(now - one.kept, one.seconds)); !done) return done;
   }
-  const std::string oldest_end = std::to_string(now - kDaysOfEnds * kDay);
-  if (auto done = database_.run("DELETE FROM ends WHERE time<" + oldest_end); !done) return done;
+  if (auto done = events_.tidy(database_, now, most_bytes_); !done) return done;
   if (auto done = make_room(); !done) return done;
   if (auto done = transaction->commit(); !done) return done;
   return database_.run("PRAGMA wal_checkpoint(PASSIVE)");
@@ -345,7 +325,14 @@ Result<void> Store::make_room() {
       if (auto done = drop_before(one, bound); !done) return done;
     }
   }
-  return {};
+  for (;;) {
+    const auto used = used_bytes();
+    if (!used) return used.error();
+    if (static_cast<std::uint64_t>(*used) <= most_bytes_) return {};
+    const auto dropped = EventStore::drop_some(database_);
+    if (!dropped) return dropped.error();
+    if (!*dropped) return {};
+  }
 }
 
 Result<std::filesystem::path> set_aside(const std::filesystem::path& file, std::int64_t now) {

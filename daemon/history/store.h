@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/history/database.h"
+#include "daemon/history/event_store.h"
 #include "daemon/history/sample.h"
 #include "gpumem/result.h"
 
@@ -81,6 +82,7 @@ class Store {
 
   Database database_;
   std::vector<Statement> statements_;  ///< by the numbers in store.cc
+  EventStore events_;
   std::map<Key, Counter> counters_;
   EventPosition position_;
   std::int64_t last_time_ = 0;

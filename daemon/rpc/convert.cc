@@ -381,6 +381,15 @@ v1::Event to_proto(const core::LoggedEvent& logged, const std::vector<std::strin
   message.set_pid(event.pid);
   message.set_words(event.words);
   message.set_job(event.job.value);
+  if (event.uid) message.set_uid(*event.uid);
+  if (event.closing) {
+    v1::Closing& closing = *message.mutable_closing();
+    closing.set_lasted_ms(core::to_milliseconds(event.closing->lasted));
+    closing.set_name(event.closing->name);
+    closing.set_charged(event.closing->charged);
+    closing.set_peak(event.closing->peak.count);
+    closing.set_denied(event.closing->denied);
+  }
   return message;
 }
 

@@ -38,7 +38,12 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const Par
 }
 
 bool may_read_words(const core::Caller& caller, const core::Event& event) {
-  return event.kind != core::Event::Kind::kDenied || caller.admin || event.tenant == caller.tenant;
+  return event.kind != core::Event::Kind::kDenied || caller.admin || caller.reader ||
+         event.tenant == caller.tenant;
+}
+
+bool may_read_closing(const core::Caller& caller, const core::Event& event) {
+  return caller.admin || caller.reader || (event.uid && event.uid == caller.peer.user());
 }
 
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {

@@ -18,8 +18,11 @@ using Parents = std::map<std::string, std::string>;
 /// As above without the reader, by a copy of the tree. Threads  any.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents);
 
-/// A denial's words speak of who holds what: they are for its own tenant and for administrators.
+/// A denial's words speak of who holds what: they are for its own tenant, the reader and administrators.
 bool may_read_words(const core::Caller& caller, const core::Event& event);
+
+/// The sum of a session or a job is for its own user, the reader and administrators.
+bool may_read_closing(const core::Caller& caller, const core::Event& event);
 
 /// How `tenant` stands: as may_follow(), without the reader, and those that the caller's tenant belongs to.
 bool may_ask_about(const core::Caller& caller, const std::string& tenant, const core::Broker& broker);

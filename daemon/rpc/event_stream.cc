@@ -132,6 +132,7 @@ void EventSubscriber::write_next() {
   const core::LoggedEvent& event = *unread_.front();
   message_ = to_proto(event, devices_);
   if (!may_read_words(caller_, event.event)) message_.clear_words();
+  if (!may_read_closing(caller_, event.event)) message_.clear_closing();
   unread_.pop_front();
   writing_ = true;
   stream_->StartWrite(&message_);

@@ -100,6 +100,16 @@ std::optional<std::uint32_t> user_of(const std::string& tenant, const Users& use
   return core::user_of_tenant(tenant);
 }
 
+void fill(v1::ListAccountsResponse& response, const std::vector<core::TenantRule>& rules) {
+  for (const core::TenantRule& rule : rules) {
+    if (!rule.uid && !rule.gid) continue;
+    v1::TenantMember& member = *response.add_members();
+    member.set_tenant(rule.name);
+    if (rule.uid) member.set_uid(*rule.uid);
+    if (rule.gid) member.set_gid(*rule.gid);
+  }
+}
+
 // The tenant that an explanation is about. The caller's right to it is checked before anything is computed.
 Result<std::string> tenant_asked_about(const core::Broker& broker, const v1::ExplainRequest& request) {
   if (request.about_case() == v1::ExplainRequest::ABOUT_NOT_SET)
@@ -210,6 +220,7 @@ grpc::ServerUnaryReactor* MonitorService::ListAccounts(grpc::CallbackServerConte
                 auto page =
                     accounts_for(*caller, broker, *after, page_size(request->page_size(), kPageTenants), now);
                 const bool all = caller->admin || caller->reader;
+                if (all && !*after) fill(*response, broker.policy().tenants);
                 return [response, now, all, admin_gid = caller->admin_gid, page = std::move(page),
                         uids = users_of(broker.policy()), devices = core::uuids_of(broker.policy())] {
                   for (const core::UsageView& view : page.views) {

@@ -110,8 +110,9 @@ void show_times(Input& input) {
             "a time is written as it was read");
   }
   (void)cli::age_text(text, kNow);
-  const auto since = cli::since_text(text, kNow);
-  require(!since || parse_rfc3339(*since).has_value(), "what the broker is asked for is a time");
+  const auto since = cli::instant_of(text, kNow);
+  require(!since || parse_rfc3339(to_rfc3339(*since, Precision::kMicroseconds)).has_value(),
+          "what the broker is asked for is a time");
 }
 
 void run(Input& input) {

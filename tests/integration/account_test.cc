@@ -1,6 +1,8 @@
 // `gpumem account`: what tenants have used, over restarts of the broker, for those whom it concerns.
 #include <set>
 
+#include "gpumem/v1/broker.grpc.pb.h"
+#include "tests/integration/connect_as.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {
@@ -58,6 +60,30 @@ TEST_F(Account, IsShownToItsTenantAndToAdministratorsOnly) {
   for (const char* option : {"--csv", "--long"}) {
     EXPECT_EQ(account(option, kBob).output.find("10001"), std::string::npos);
     EXPECT_NE(account(option, kBob).output.find("10002"), std::string::npos);
+  }
+}
+
+TEST_F(Account, TellsTheSameToAChangedTokenAndNothingOfOthers) {
+  const auto ann = client_with(mebibytes(8), kAnn);
+  const auto bob = client_with(mebibytes(8), kBob);
+  const auto stub = v1::Monitor::NewStub(connect_as(broker_.folder(), kBob));
+  for (const auto& [token, names] :
+       std::map<std::string, std::vector<std::string>>{{"", {"", "uid:10002"}},
+                                                       {"=", {"uid:10002"}},
+                                                       {"=uid:10001", {"uid:10002"}},
+                                                       {"=zzz", {}},
+                                                       {"zzz", {"refused"}},
+                                                       {std::string(4096, '='), {"uid:10002"}}}) {
+    v1::ListAccountsRequest request;
+    request.set_page_token(token);
+    v1::ListAccountsResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = stub->ListAccounts(&context, request, &response);
+    std::vector<std::string> shown;
+    for (const v1::Account& one : response.accounts()) shown.push_back(one.tenant());
+    if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) shown = {"refused"};
+    EXPECT_EQ(shown, names) << token;
+    EXPECT_EQ(response.members_size(), 0) << "who belongs where is for those who see all";
   }
 }
 

@@ -128,7 +128,7 @@ TEST_F(Events, AreToldSinceAnInstant) {
   for (const char* since : {"1h", "3600", "3600000ms"})
     EXPECT_EQ(count(kept({}, {"--since", since}), "opened"), 2U) << since;
   EXPECT_TRUE(kept({}, {"--since", "2150-01-01T00:00:00Z"}).empty());
-  EXPECT_EQ(gpumem({"--since", "yesterday"}).status, 2);
+  EXPECT_EQ(gpumem({"--since", "someday"}).status, 2);
 }
 
 struct FollowedEvents : Events {

@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
+#include <span>
+#include <sstream>
 
 #include "tests/integration/fixture.h"
 
@@ -12,7 +15,9 @@ namespace {
 const User kReader = test_user(10'009);
 
 struct History : BrokerTest {
-  History() : BrokerTest({.config = shared("[accounts]\nreader = 10009\n")}) {}
+  History() : History("") {}
+  explicit History(const std::string& more)
+      : BrokerTest({.config = shared("[accounts]\nreader = 10009\n" + more)}) {}
   void SetUp() override {
     GPUMEM_NEEDS_ROOT();
     ASSERT_EQ(::chown(folder_.path().c_str(), kReader.uid, kReader.gid), 0);
@@ -106,6 +111,91 @@ TEST_F(History, ShowsUsersTheirOwnAndForgetsThemForAdministrators) {
   const auto is_old = [](const auto& row) { return row.first.starts_with("uid:10002 until "); };
   EXPECT_EQ(std::ranges::count_if(rows(), is_old), 1) << "an administrator sees it";
   EXPECT_EQ(std::ranges::count_if(rows(kBob), is_old), 0);
+}
+
+/// The events that the user is shown, as `kind session`, and what else is said.
+struct Events {
+  std::vector<std::string> kinds;
+  std::string said;
+};
+
+TEST_F(History, TellsEventsThatTheBrokerHasForgotten) {
+  const auto events = [&](std::optional<User> user, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{"events", "--json", "--no-follow", "--since", "2d"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = gpumem(words, user);
+    Events all;
+    std::istringstream lines(outcome.output);
+    for (std::string line; std::getline(lines, line);) {
+      const Json one = Json::parse(line, nullptr, false);
+      if (one.is_object())
+        all.kinds.push_back(one["kind"].get<std::string>() + " " + one["session"].dump());
+      else
+        all.said += line;
+    }
+    return all;
+  };
+  auto history = start();
+  client_with(mebibytes(8), kAnn)->leave();
+  const auto bob = client_with(mebibytes(8), kBob);
+  ASSERT_TRUE(eventually([&] { return lent("uid:10002") > 0; }));
+  const Events before = events({});
+  EXPECT_EQ(before.said, "");
+  EXPECT_EQ(std::ranges::count(before.kinds, "closed 1"), 1);
+  broker_.stop();
+  std::filesystem::remove(broker_.folder() + "/state/events.log");
+  broker_.start_again();
+  client_with(mebibytes(8), kBob)->leave();
+  const std::vector<std::string> all = events({}).kinds, bobs = events(kBob).kinds;
+  EXPECT_TRUE(std::ranges::equal(before.kinds, std::span(all).first(before.kinds.size())));
+  EXPECT_GT(all.size(), before.kinds.size()) << "those of the next broker follow";
+  EXPECT_EQ(std::set(all.begin(), all.end()).count("closed 1"), 1U);
+  EXPECT_EQ(std::ranges::count(bobs, "opened 1"), 0) << "Ann's";
+  EXPECT_EQ(std::ranges::count(bobs, "opened 2"), 1);
+  EXPECT_EQ(events(kCat).kinds.size(), 0U);
+  EXPECT_EQ(events({}, {"--tenant", "uid:10002"}).kinds, bobs);
+  EXPECT_EQ(events({}, {"--until", "1d"}).kinds.size(), 0U);
+  history->signal(SIGTERM);
+  EXPECT_EQ(history->wait(), 0);
+  const Events without = events({});
+  EXPECT_EQ(std::ranges::count(without.kinds, "closed 1"), 0);
+  EXPECT_NE(without.said.find("the events of the broker's own log"), std::string::npos) << without.said;
+}
+
+struct GroupHistory : History {
+  GroupHistory() : History("[[tenant]]\nname = \"lab\"\ngroup = 10000\n") {}
+};
+
+TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
+  const auto history = start();
+  for (const User& user : {kAnn, kBob}) {
+    const auto one = client_with(mebibytes(8), user);
+    ASSERT_TRUE(succeeded(one->ask({{"do", "begin_job"}, {"limit", mebibytes(8).count}})));
+    ASSERT_TRUE(succeeded(one->ask(
+        {{"do", "reserve_for_job"}, {"device", broker_.device().uuid()}, {"bytes", mebibytes(8).count}})));
+    one->leave();
+  }
+  const auto ann = client_with(mebibytes(8), kAnn);
+  ASSERT_TRUE(eventually([&] { return lent("lab") > 0; }));
+  const auto users = [&](const std::string& list, std::optional<User> user = {}) {
+    const Outcome outcome = gpumem({"account", "--by", list, "--json"}, user);
+    const Json answer = Json::parse(outcome.output, nullptr, false);
+    std::set<std::uint32_t> uids;
+    if (outcome.status != 0) return uids;
+    for (const Json& one : answer[list + "s"]) uids.insert(one["uid"].get<std::uint32_t>());
+    return uids;
+  };
+  for (const std::string list : {"job", "session"}) {
+    const std::set<std::uint32_t> both{kAnn.uid, kBob.uid};
+    ASSERT_TRUE(eventually([&] { return users(list) == both; })) << list;
+    EXPECT_EQ(users(list, kBob), std::set<std::uint32_t>{kBob.uid}) << list;
+    EXPECT_EQ(users(list, kCat), std::set<std::uint32_t>{}) << list;
+    EXPECT_NE(gpumem({"account", "--by", list}).output.find("8MiB"), std::string::npos) << "the peak";
+  }
+  EXPECT_EQ(rows(kAnn).count("lab"), 1U);
+  EXPECT_EQ(rows(kBob).count("lab"), 1U) << "what Ann uses is in the total";
+  EXPECT_EQ(rows(kCat).size(), 0U) << "a member before the first day";
+  EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 1);
 }
 
 TEST_F(History, NeedsTheRightToReadAndHasNoOther) {

@@ -36,7 +36,7 @@ can_borrow() { as_user ann python3 /opt/borrow.py > "$work/said" 2>&1; }
 . "$here/service/administration.sh"
 boot
 provide_packages
-for phase in busy installed lends_what_there_is driverless every_key serves_the_machine configured accounts shared compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
+for phase in busy installed lends_what_there_is driverless every_key serves_the_machine configured accounts shared recorded compiled restarted reloaded escalated stuck disk_full upgraded_in_place upgraded misconfigured removed reinstalled purged; do
   step "$phase"
   "$phase"
 done

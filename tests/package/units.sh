@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# units.sh BUILD GPUMEMD GPUMEM: the units of the build say nothing that systemd does not know, and leave little open.
+# units.sh BUILD GPUMEMD GPUMEM HISTORY: the units of the build say nothing that systemd does not know, and leave little open.
 set -euo pipefail
 command -v systemd-analyze > /dev/null || {
   printf 'gpumem: skipped: package.units_are_good: systemd-analyze is not installed (Debian: systemd)\n'
@@ -10,7 +10,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$source"/deploy/systemd/*.socket "$work"
 sed "s|^ExecStart=[^ ]*|ExecStart=$(realpath "$2")|; s|^ExecReload=+[^ ]*|ExecReload=+$(realpath "$3")|" "$1/deploy/debian/gpumemd.service" > "$work/gpumemd.service"
+sed "s|^ExecStart=[^ ]*|ExecStart=$(realpath "$4")|" "$1/deploy/debian/gpumem-history.service" > "$work/gpumem-history.service"
 # systemd-analyze exits with 0 for unknown directives.
-said=$(systemd-analyze verify --man=no "$work"/gpumemd* 2>&1 || true)
+said=$(systemd-analyze verify --man=no "$work"/gpumem* 2>&1 || true)
 [ -z "$said" ] || { printf '%s\n' "$said" >&2; exit 1; }
-systemd-analyze security --offline=true --threshold=20 --no-pager "$work/gpumemd.service" | tail -n 1
+for unit in gpumemd gpumem-history; do
+  systemd-analyze security --offline=true --threshold=20 --no-pager "$work/$unit.service" | tail -n 1
+done

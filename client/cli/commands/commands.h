@@ -75,7 +75,8 @@ int print(const Result<std::string>& text);
 
 struct EventsOptions {
   std::filesystem::path runtime_folder;
-  std::string since;   ///< as since_text() takes it; empty: from now on, or, not following, all that is kept
+  std::string since;   ///< as instant_of() takes it; empty: from now on, or, not following, all that is kept
+  std::string until;   ///< likewise; empty: goes on, or ends with what is kept
   std::string tenant;  ///< only of this one; empty: all that this user may see
   bool follow = true;
   TableFlags flags{};

@@ -1,28 +1,128 @@
 #include "client/cli/commands/commands.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <array>
+#include <cstdlib>
 #include <iostream>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/printable.h"
+#include "base/time_format.h"
+#include "client/cli/monitor/history_client.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"
+#include "proto/lane.h"
 
 namespace gpumem::cli {
 namespace {
 
-Result<v1::WatchEventsRequest> request_of(const EventsOptions& options) {
-  v1::WatchEventsRequest request;
-  request.set_follow(options.follow);
-  request.set_tenant(options.tenant);
-  if (!options.follow && options.since.empty()) request.set_since("1970-01-01T00:00:00Z");
-  if (options.since.empty()) return request;
-  auto since = since_text(options.since, std::chrono::system_clock::now());
-  if (!since) return since.error().in("--since");
-  request.set_since(*since);
-  return request;
+constexpr WallTime kEver{};
+constexpr std::chrono::hours kBrokerLog{24};  // what the broker keeps at most
+
+/// Which events are shown.
+struct Wanted {
+  WallTime since = kEver;
+  WallTime until = WallTime::max();
+  std::set<std::string> tenants{};  ///< empty: all
+
+  bool has(const v1::Event& event) const {
+    const auto time = parse_rfc3339(event.time());
+    return time && *time >= since && *time < until && (tenants.empty() || tenants.count(event.tenant()) != 0);
+  }
+};
+
+Result<Wanted> wanted_of(const EventsOptions& options, WallTime now) {
+  Wanted wanted;
+  for (const auto& [text, time] :
+       {std::pair{&options.since, &wanted.since}, std::pair{&options.until, &wanted.until}}) {
+    if (text->empty()) continue;
+    const auto instant = instant_of(*text, now);
+    if (!instant) return instant.error();
+    *time = *instant;
+  }
+  if (wanted.since >= wanted.until) return Error{Code::kInvalidArgument, "--since is not before --until"};
+  return wanted;
+}
+
+// The tenant and those below it.
+std::set<std::string> with_members(const Result<Monitor>& monitor, const std::string& tenant) {
+  std::set<std::string> names{tenant};
+  const auto all = monitor ? monitor->tenants() : v1::ListTenantsResponse();
+  if (!all) return names;
+  for (std::size_t before = 0; before != names.size();) {
+    before = names.size();
+    for (const v1::TenantUsage& one : all->tenants())
+      if (names.count(one.parent()) != 0) names.insert(one.tenant());
+  }
+  return names;
+}
+
+/// Shows the events that gpumem-history has, which those of the broker follow.
+class Past {
+ public:
+  using Show = std::function<bool(const v1::Event& event)>;
+  explicit Past(const Wanted& wanted) : wanted_(wanted) {}
+
+  /// False: `show` wants no more. Errors  as ask_history().
+  Result<bool> show(const Show& show) {
+    for (std::optional<std::int64_t> after = 0; after;) {
+      const auto answer = ask_history(history_socket(), "GET", target(*after));
+      if (!answer) return answer.error();
+      const nlohmann::json events = answer->value("events", nlohmann::json::array());
+      for (const nlohmann::json& one : events)
+        if (!take(one.dump(), show)) return false;
+      const nlohmann::json last = answer->value("after", nlohmann::json());
+      after = last.is_number() ? std::optional(last.get<std::int64_t>()) : std::nullopt;
+    }
+    return true;
+  }
+  /// The latest time of an event that was shown; empty: none was.
+  const std::string& time() const { return time_; }
+  /// Whether the event is one of those: the broker tells all of the latest time again.
+  bool has_shown(const v1::Event& event) { return event.time() == time_ && repeated_++ < at_time_; }
+
+ private:
+  std::string target(std::int64_t after) const {
+    const auto seconds = [](WallTime time) {
+      return std::to_string(std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count());
+    };
+    std::string target = "/v1/events?after=" + std::to_string(after) + "&since=" + seconds(wanted_.since);
+    if (wanted_.until != WallTime::max())
+      target += "&until=" + seconds(wanted_.until + std::chrono::seconds(1));
+    return target;
+  }
+  bool take(const std::string& body, const Show& show) {
+    google::protobuf::util::JsonParseOptions options;
+    options.ignore_unknown_fields = true;
+    v1::Event event;
+    if (!google::protobuf::util::JsonStringToMessage(body, &event, options).ok() || !wanted_.has(event))
+      return true;
+    if (std::exchange(time_, event.time()) != event.time()) at_time_ = 0;
+    ++at_time_;
+    return show(event);
+  }
+
+  const Wanted& wanted_;
+  std::string time_;
+  std::size_t at_time_ = 0, repeated_ = 0;
+};
+
+// The history is that of the machine's broker.
+bool has_history(const EventsOptions& options) {
+  return options.runtime_folder == kDefaultRuntimeFolder || ::getenv("GPUMEM_HISTORY_SOCKET") != nullptr;
+}
+
+void say_what_is_missing(const Error& error, const Wanted& wanted, WallTime now) {
+  const bool is_away = error.code == Code::kNotFound;
+  if (is_away && wanted.since >= now - kBrokerLog) return;  // the broker's log may have all of it
+  std::cerr << "gpumem: " << (is_away ? "gpumem-history has nothing here" : error.message)
+            << ": these are the events of the broker's own log, which has the last 10,000 of the last day\n";
 }
 
 void warn_of_unknown_tenant(const Monitor& monitor, const std::string& tenant) {
@@ -35,7 +135,7 @@ struct Phrase {
   std::string_view kind;
   std::string_view words;
 };
-constexpr std::array<Phrase, 27> kPhrases{{
+constexpr std::array<Phrase, 28> kPhrases{{
     {"opened", "session opened"},
     {"resumed", "session resumed after a restart of the broker"},
     {"ended", "session ended"},
@@ -63,6 +163,7 @@ constexpr std::array<Phrase, 27> kPhrases{{
     {"expired", "the time of a region of % is over"},
     {"region-lost", "a region of % ended with its memory"},
     {"inherited", "charged for %: whoever had lent them has let go"},
+    {"closed", "over, and charged for nothing any more"},
 }};
 
 std::string padded(std::string text, std::size_t width) {
@@ -103,23 +204,48 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json
 }  // namespace
 
 int run_events(const EventsOptions& options) {
-  auto request = request_of(options);
-  if (!request) return report(request.error());
+  const WallTime now = std::chrono::system_clock::now();
+  auto wanted = wanted_of(options, now);
+  if (!wanted) return report(wanted.error());
   const Interrupt interrupt;
-  auto monitor = Monitor::connect(options.runtime_folder);
-  if (!monitor) return report(monitor.error());
-  request->set_tenant(find_tenant(*monitor, options.tenant));
-  if (options.follow) warn_of_unknown_tenant(*monitor, request->tenant());
-  const Layout layout = layout_for(*monitor, options.flags.is_long);
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  const bool asks_history = !options.since.empty() || !options.until.empty();
+  if (!monitor && !asks_history) return report(monitor.error());
+  const std::string tenant = monitor ? find_tenant(*monitor, options.tenant) : options.tenant;
+  const bool is_long = options.flags.is_long;
+  const Layout layout = monitor ? layout_for(*monitor, is_long) : Layout::of_output(is_long);
   bool any = false;
   const auto show = [&](const v1::Event& event) {
     any = true;
     std::cout << (options.flags.json ? event_json_line(event) : event_line(event, layout)) << std::flush;
-    return static_cast<bool>(std::cout);
+    return std::cout && !interrupt.happened();
   };
-  const auto watched = monitor->watch_events(*request, show, interrupt.token());
+
+  Past past(*wanted);
+  if (asks_history) {
+    if (!tenant.empty()) wanted->tenants = with_members(monitor, tenant);
+    Result<bool> shown = Error{Code::kNotFound, ""};
+    if (has_history(options)) shown = past.show(show);
+    if (!shown) say_what_is_missing(shown.error(), *wanted, now);
+    if (shown && (!*shown || !options.until.empty())) return std::cout ? 0 : 1;
+    if (!monitor) return report(monitor.error());
+  }
+  v1::WatchEventsRequest request;
+  request.set_follow(options.follow && options.until.empty());
+  request.set_tenant(tenant);
+  if (!past.time().empty())
+    request.set_since(past.time());
+  else if (asks_history || !options.follow)
+    request.set_since(to_rfc3339(wanted->since, Precision::kMicroseconds));
+  if (options.follow) warn_of_unknown_tenant(*monitor, tenant);
+  const auto show_next = [&](const v1::Event& event) {
+    if (past.has_shown(event)) return true;
+    const auto time = parse_rfc3339(event.time());
+    return (!time || *time < wanted->until) && show(event);
+  };
+  const auto watched = monitor->watch_events(request, show_next, interrupt.token());
   if (!watched && !interrupt.happened()) return report(watched.error());
-  if (!options.follow && !any) warn_of_unknown_tenant(*monitor, request->tenant());
+  if (!options.follow && !any) warn_of_unknown_tenant(*monitor, tenant);
   return std::cout ? 0 : 1;
 }
 

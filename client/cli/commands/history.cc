@@ -13,10 +13,6 @@
 namespace gpumem::cli {
 namespace {
 
-// As std::chrono::weekday counts.
-constexpr std::array<std::string_view, 7> kWeekdays{"sunday",   "monday", "tuesday", "wednesday",
-                                                    "thursday", "friday", "saturday"};
-
 std::string seconds_of(const std::string& text) {
   const auto instant = instant_of(text, std::chrono::system_clock::now());
   if (!instant) return {};  // not after the command line was read
@@ -34,17 +30,9 @@ std::string target_of(const HistoryChoice& choice) {
   if (!choice.until.empty()) add("until", seconds_of(choice.until));
   std::string columns;
   for (const std::string& one : choice.by) columns += (columns.empty() ? "" : ",") + one;
+  if (columns == "job" || columns == "session") return "/v1/" + columns + "s" + query;
   add("by", columns);
   return "/v1/usage" + query;
-}
-
-void add_instant(CLI::App& command, const char* option, std::string& text, const char* about) {
-  command.add_option(option, text, about)
-      ->check([](const std::string& given) {
-        const auto known = instant_of(given, std::chrono::system_clock::now());
-        return known ? std::string() : known.error().message;
-      })
-      ->type_name("TIME");
 }
 
 void print_answer(const HistoryOptions& options, const nlohmann::json& answer) {
@@ -64,31 +52,26 @@ void print_answer(const HistoryOptions& options, const nlohmann::json& answer) {
 
 }  // namespace
 
-Result<WallTime> instant_of(const std::string& text, WallTime now) {
-  using std::chrono::days;
-  const auto today = std::chrono::floor<days>(now);
-  if (text == "today") return WallTime(today);
-  if (text == "yesterday") return WallTime(today - days(1));
-  if (const auto day = std::ranges::find(kWeekdays, text); day != kWeekdays.end()) {
-    const std::chrono::weekday named(static_cast<unsigned>(day - kWeekdays.begin()));
-    return WallTime(today - (std::chrono::weekday(today) - named));
-  }
-  if (const auto instant = parse_rfc3339(text)) return *instant;
-  if (const auto date = parse_rfc3339(text + "T00:00:00Z")) return *date;
-  if (const auto ago = parse_duration(text)) return now - *ago;
-  return Error{Code::kInvalidArgument,
-               "'" + text +
-                   "' is no time: give a date (2026-11-01), RFC 3339, today, yesterday, "
-                   "a day of the week (monday), or how long ago (90m, 12h, 7d)"};
+void add_instant(CLI::App& command, const char* option, std::string& text, const char* about) {
+  command.add_option(option, text, about)
+      ->check([](const std::string& given) {
+        const auto known = instant_of(given, std::chrono::system_clock::now());
+        return known ? std::string() : known.error().message;
+      })
+      ->type_name("TIME");
 }
 
 void add_history_options(CLI::App& command, HistoryChoice& choice) {
   add_instant(command, "--since", choice.since,
               "From the history: memory used since then (2026-11-01, monday, yesterday, 7d, RFC 3339)");
   add_instant(command, "--until", choice.until, "From the history: memory used before that");
-  command.add_option("--by", choice.by, "From the history: sums by tenant, user, device, day; with commas")
+  command
+      .add_option(
+          "--by", choice.by,
+          "From the history: sums by tenant, user, device, day, namespace, pod, with commas; or each job "
+          "or session that ended")
       ->delimiter(',')
-      ->check(CLI::IsMember({"tenant", "user", "device", "day"}))
+      ->check(CLI::IsMember({"tenant", "user", "device", "day", "namespace", "pod", "job", "session"}))
       ->type_name("COLUMNS");
   add_number(command, "--forget",
              [&choice](std::uint64_t uid) { choice.forget = static_cast<std::uint32_t>(uid); },
@@ -101,6 +84,10 @@ void add_history_options(CLI::App& command, HistoryChoice& choice) {
 }
 
 int run_history(const HistoryOptions& options) {
+  const auto& by = options.choice.by;
+  const auto is_alone = [](const std::string& one) { return one == "job" || one == "session"; };
+  if (by.size() > 1 && std::ranges::any_of(by, is_alone))
+    return report({Code::kInvalidArgument, "--by job and --by session go with no other column"});
   const auto answer =
       ask_history(history_socket(), options.choice.forget ? "POST" : "GET", target_of(options.choice));
   if (!answer) return report(answer.error());

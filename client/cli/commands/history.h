@@ -16,7 +16,7 @@ namespace gpumem::cli {
 /// What `gpumem account` asks the history. Nothing: the broker is asked.
 struct HistoryChoice {
   std::string since, until;     ///< as instant_of() takes them
-  std::vector<std::string> by;  ///< tenant, user, device, day
+  std::vector<std::string> by;  ///< tenant, user, device, day, namespace, pod; or job or session alone
   std::optional<std::uint32_t> forget;
 
   bool is_made() const { return !since.empty() || !until.empty() || !by.empty() || forget; }
@@ -29,9 +29,8 @@ struct HistoryOptions {
   bool csv = false;
 };
 
-/// The instant that `text` names, before `now`: RFC 3339, a date, today, yesterday, the last day of a name
-/// (monday), or how long ago (7d). Days begin at midnight UTC.   Errors  kInvalidArgument: something else.
-Result<WallTime> instant_of(const std::string& text, WallTime now);
+/// Adds an option whose text is an instant, as instant_of() takes it.
+void add_instant(CLI::App& command, const char* option, std::string& text, const char* about);
 
 void add_history_options(CLI::App& command, HistoryChoice& choice);
 

@@ -28,7 +28,7 @@ std::vector<v1::Event> last_denials(const Monitor& monitor, const std::string& t
   constexpr std::size_t kMost = 3;
   v1::WatchEventsRequest request;
   request.set_tenant(tenant);
-  request.set_since(since_text("10m", now).value_or(""));
+  request.set_since(to_rfc3339(now - std::chrono::minutes(10), Precision::kMicroseconds));
   std::vector<v1::Event> denials;
   const auto keep = [&](const v1::Event& event) {
     if (event.kind() != "denied") return true;

@@ -36,8 +36,12 @@ struct HistoryColumn {
   const char* name;
   const char* title;
 };
-constexpr std::array<HistoryColumn, 4> kHistoryColumns{
-    {{"day", "DAY"}, {"tenant", "TENANT"}, {"uid", "USER"}, {"device", "DEVICE"}}};
+constexpr std::array<HistoryColumn, 6> kHistoryColumns{{{"day", "DAY"},
+                                                        {"tenant", "TENANT"},
+                                                        {"namespace", "NAMESPACE"},
+                                                        {"pod", "POD"},
+                                                        {"uid", "USER"},
+                                                        {"device", "DEVICE"}}};
 
 std::vector<HistoryColumn> columns_of(const nlohmann::json& answer) {
   std::vector<HistoryColumn> columns;
@@ -55,6 +59,59 @@ std::string history_cell(const nlohmann::json& row, const std::string& name, con
   if (name == "device") return layout.device(text);
   if (name == "tenant") return text.empty() ? "(all)" : tenant_text(text);
   return printable(text);
+}
+
+// The name of the list of an answer about jobs or sessions; null: it is about sums.
+const char* closed_list_of(const nlohmann::json& answer) {
+  for (const char* name : {"jobs", "sessions"})
+    if (answer.contains(name)) return name;
+  return nullptr;
+}
+
+std::string text_in(const nlohmann::json& row, const char* name) { return row.value(name, std::string()); }
+
+std::string closed_text(const nlohmann::json& answer, const std::string& list, const Layout& layout) {
+  if (answer[list].empty()) return "no " + list + " ended in that time\n";
+  constexpr auto kRight = Table::Align::kRight;
+  const bool is_jobs = list == "jobs";
+  Table table({{.title = "ENDED"},
+               {.title = "LASTED", .align = kRight},
+               {.title = "TENANT"},
+               {.title = is_jobs ? "JOB" : "SESSION", .align = kRight},
+               {.title = "PID", .align = kRight, .usual = "0"},
+               {.title = is_jobs ? "NAME" : "COMMAND", .least = 12},
+               {.title = "GIB-HOURS", .align = kRight},
+               {.title = "PEAK", .align = kRight},
+               {.title = "WAITED", .align = kRight, .usual = "0ms"},
+               {.title = "DENIED", .align = kRight, .usual = "0"},
+               {.title = "WHY", .rank = 1}});
+  for (const nlohmann::json& row : answer[list]) {
+    const auto ended = parse_rfc3339(text_in(row, "ended"));
+    table.add({text_in(row, "ended"), age_text(text_in(row, "began"), ended.value_or(WallTime())),
+               tenant_text(text_in(row, "tenant")), fixed(number(row, is_jobs ? "job" : "session"), 0),
+               fixed(number(row, "pid"), 0), printable(text_in(row, "name")),
+               gib_hours(number(row, "charged")), size_text(row.value("peak", std::uint64_t{0})),
+               span_text(std::chrono::milliseconds(static_cast<std::int64_t>(number(row, "waited") * 1000))),
+               fixed(number(row, "denied"), 0), printable(text_in(row, "words"))});
+  }
+  return table.text(layout);
+}
+
+std::string closed_csv(const nlohmann::json& answer, const std::string& list) {
+  constexpr std::array kNames{"ended", "began",   "tenant", "uid",    "job",    "session", "pid",
+                              "name",  "charged", "peak",   "waited", "denied", "words"};
+  std::string csv;
+  for (const char* name : kNames) csv += std::string(name) + ',';
+  csv.back() = '\n';
+  for (const nlohmann::json& row : answer[list]) {
+    for (const char* name : kNames) {
+      const nlohmann::json value = row.value(name, nlohmann::json());
+      const std::string text = value.is_string() ? value.get<std::string>() : "";
+      csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
+    }
+    csv.back() = '\n';
+  }
+  return csv;
 }
 
 }  // namespace
@@ -104,6 +161,7 @@ std::string accounts_csv(const v1::ListAccountsResponse& accounts) {
 }
 
 std::string history_text(const nlohmann::json& answer, const Layout& layout) {
+  if (const char* const list = closed_list_of(answer)) return closed_text(answer, list, layout);
   const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
   if (rows.empty()) return "nothing is recorded of that time\n";
   constexpr auto kRight = Table::Align::kRight;
@@ -134,6 +192,7 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
 }
 
 std::string history_csv(const nlohmann::json& answer) {
+  if (const char* const list = closed_list_of(answer)) return closed_csv(answer, list);
   const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
   const auto names = columns_of(answer);
   std::string csv;

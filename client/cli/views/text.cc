@@ -1,9 +1,14 @@
 #include "client/cli/views/text.h"
 
 #include <algorithm>
+#include <array>
 
 namespace gpumem::cli {
 namespace {
+
+// As std::chrono::weekday counts.
+constexpr std::array<std::string_view, 7> kWeekdays{"sunday",   "monday", "tuesday", "wednesday",
+                                                    "thursday", "friday", "saturday"};
 
 bool is_control(std::string_view text, std::size_t i) {
   const auto byte = static_cast<unsigned char>(text[i]);
@@ -45,15 +50,22 @@ std::string age_text(const std::string& text, WallTime now) {
   return age < seconds(10) ? std::to_string(age.count()) + "s" : span_text(age);
 }
 
-Result<std::string> since_text(const std::string& since, WallTime now) {
-  if (parse_rfc3339(since)) return since;
-  const auto ago = parse_duration(since);
-  if (!ago) {
-    return Error{Code::kInvalidArgument, "'" + since +
-                                             "' is neither an instant of RFC 3339 (2030-01-02T12:00:00Z) nor "
-                                             "a time up to now (500ms, 90s, 10m, 2h, 3d)"};
+Result<WallTime> instant_of(const std::string& text, WallTime now) {
+  using std::chrono::days;
+  const auto today = std::chrono::floor<days>(now);
+  if (text == "today") return WallTime(today);
+  if (text == "yesterday") return WallTime(today - days(1));
+  if (const auto day = std::ranges::find(kWeekdays, text); day != kWeekdays.end()) {
+    const std::chrono::weekday named(static_cast<unsigned>(day - kWeekdays.begin()));
+    return WallTime(today - (std::chrono::weekday(today) - named));
   }
-  return to_rfc3339(now - *ago, Precision::kMicroseconds);
+  if (const auto instant = parse_rfc3339(text)) return *instant;
+  if (const auto date = parse_rfc3339(text + "T00:00:00Z")) return *date;
+  if (const auto ago = parse_duration(text)) return now - *ago;
+  return Error{Code::kInvalidArgument,
+               "'" + text +
+                   "' is no time: give a date (2026-11-01), RFC 3339, today, yesterday, "
+                   "a day of the week (monday), or how long ago (90m, 12h, 7d)"};
 }
 
 }  // namespace gpumem::cli

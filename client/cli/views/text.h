@@ -28,9 +28,10 @@ inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes
 
 using WallTime = std::chrono::system_clock::time_point;
 
-/// `since` as the broker takes it: RFC 3339, or how long ago before `now`, as parse_duration() reads it.
-/// Errors  kInvalidArgument: neither.
-Result<std::string> since_text(const std::string& since, WallTime now);
+/// The instant that `text` names, before `now`: RFC 3339, a date, today, yesterday, the last day of a name
+/// (monday), or how long ago, as parse_duration() reads it. Days begin at midnight UTC.
+/// Errors  kInvalidArgument: something else.
+Result<WallTime> instant_of(const std::string& text, WallTime now);
 
 /// How long ago `text` was at `now`, in its two largest units: `3d 4h`, `12m 5s`. Empty if unknown.
 std::string age_text(const std::string& text, WallTime now);

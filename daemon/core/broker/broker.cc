@@ -67,6 +67,7 @@ Result<SessionId> Broker::open_session(const Peer& peer, std::string label, Time
   session->peer = peer;
   session->label = std::move(label);
   session->since = now;
+  session->spent.begin(now);
   state_.note(Event::Kind::kOpened, *session, now);
   state_.outbox.record(checkpoint_of(*session));
   state_.sessions.emplace(id, std::move(session));
@@ -106,9 +107,9 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   }
   sharer_.end(id);
   growths_.end(session, now);
-  jobs_.lose_owner(id);
+  jobs_.lose_owner(id, now);
   leases_.end(session, end == SessionEnd::kLost, now);
-  forget_if_done(id);
+  forget_if_done(id, now);
   serve(now);
 }
 
@@ -117,7 +118,7 @@ bool Broker::end_some_regions(SessionId id, TimePoint now) {
   return session != nullptr && leases_.end_some_regions(*session, now);
 }
 
-void Broker::forget_if_done(SessionId id) {
+void Broker::forget_if_done(SessionId id, TimePoint now) {
   Session* known = state_.find(id);
   if (known == nullptr) return;
   Session& session = *known;
@@ -130,16 +131,30 @@ void Broker::forget_if_done(SessionId id) {
   }
   const TenantId leaf = session.leaf;
   const CommandJobId job = session.job;
+  note_closed(session, now);
   outside_.end(session);
   reclaimer_.forget(id);
   state_.tenants.leave(leaf, id);
   state_.sessions.erase(id);
   state_.session_order.erase(id);
   state_.detached_sessions.erase(id);
-  jobs_.end_if_done(job);
+  jobs_.end_if_done(job, now);
   state_.tenants.retire(leaf);
   state_.outbox.record(Checkpoint::SessionGone{id});
   state_.outbox.emit(ForgetSession{id});
+}
+
+void Broker::note_closed(Session& session, TimePoint now) {
+  session.spent.advance(now);
+  state_.spent.erase({session.id, {}});
+  Event& event = state_.note(Event::Kind::kClosed, session, now);
+  event.waited = session.waited;
+  event.words = session.why;
+  event.closing = std::make_shared<const Closing>(Closing{now - session.since, session.peer.command,
+                                                          session.spent.sum.byte_seconds(),
+                                                          session.spent.peak, session.denied});
+  CommandJob* const job = state_.find_job(session.job);
+  if (job != nullptr && job->why.empty()) job->why = session.why;
 }
 
 // None: there is none, or it cannot be known.
@@ -207,7 +222,7 @@ Result<JobBegun> Broker::begin_job(SessionId id, const BeginJob& request, TimePo
 }
 
 void Broker::call_off_job(SessionId id, TimePoint now) {
-  jobs_.lose_owner(id);
+  jobs_.lose_owner(id, now);
   settle(now);
 }
 
@@ -471,10 +486,10 @@ void Broker::grant(TimePoint now) {
 void Broker::progress(TimePoint now) {
   published_.note_left(now);
   for (auto freed = growths_.progress(now); !freed.empty(); freed = growths_.progress(now)) {
-    for (const SessionId id : freed) forget_if_done(id);
+    for (const SessionId id : freed) forget_if_done(id, now);
   }
   for (const SessionId id : std::vector(state_.detached_sessions.begin(), state_.detached_sessions.end()))
-    forget_if_done(id);
+    forget_if_done(id, now);
 }
 
 }  // namespace gpumem::core

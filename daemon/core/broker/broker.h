@@ -332,7 +332,8 @@ class Broker {
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
-  void forget_if_done(SessionId id);
+  void forget_if_done(SessionId id, TimePoint now);
+  void note_closed(Session& session, TimePoint now);
   // Its sessions, less those without a process.
   std::size_t clients_of(TenantId tenant) const;
   Result<Explanation> with_regions(Result<Explanation> explanation) const;

@@ -44,7 +44,8 @@ void Broker::end(Session& session, CommandJobId job, const Requester& by, TimePo
   if (session.exited || std::exchange(session.told_to_end, true)) return;
   Event& event = state_.note(Event::Kind::kTerminating, session, now);
   if (job) event.job = job;
-  event.words = asked_by(by.peer);
+  event.words = session.why = asked_by(by.peer);
+  if (job) state_.jobs.at(job).why = event.words;
   state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
 }
 

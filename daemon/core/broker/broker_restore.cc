@@ -90,6 +90,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
     restored.last_request = std::max(restored.last_request, waiting.id);
   }
   usage_.restore(from.accounts, places, now);
+  usage_.restore(from.spent, now);
   restored.sessions = settle_restored(now);
   return restored;
 }
@@ -108,6 +109,7 @@ void Broker::restore(const Checkpoint::Session& from) {
   session->peer = from.peer;
   session->label = to_printable(from.label);
   session->since = from.since;
+  session->spent.begin(from.since);
   session->ended = from.ended;
   session->awaited = !from.ended && from.peer.maps;
   state_.sessions.emplace(from.id, std::move(session));

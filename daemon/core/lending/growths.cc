@@ -224,7 +224,7 @@ void Growths::wait_or_refuse(RequestId id, TimePoint now) {
 void Growths::cancel(RequestId id, TimePoint now) {
   if (const auto removed = state_.arbiter.remove(id)) {
     state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
-    if (CommandJob* const job = state_.find_job(removed->job)) jobs_.note_waited(*job, now - removed->asked);
+    note_waited(*removed, now);
     places_.forget(*removed);
   }
   if (auto assembly = assemblies_.extract(id); !assembly.empty()) undo(assembly.mapped());
@@ -251,19 +251,25 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
 // is one request of its program: one denial, or none. Only the client knows which requests belong together.
 void Growths::take_back_denial(Session& session, const Request& repeated) {
   Slice& slice = session.slices.at(repeated.parts.front().slice);
-  CommandJob* const job = state_.find_job(repeated.job);
-  if (job == nullptr || slice.denied == 0) return;
+  if (slice.denied == 0) return;
   --slice.denied;
-  jobs_.take_back_denial(*job);
+  if (session.denied != 0) --session.denied;
+  if (CommandJob* const job = state_.find_job(repeated.job)) jobs_.take_back_denial(*job);
 }
 
 // A request to reserve is no request of a program.
 void Growths::note_denied(const Request& request, Duration waited) {
-  CommandJob* const job = state_.find_job(request.job);
-  if (job == nullptr) return;
+  Session& session = state_.session(request.session);
   const bool counts = request.is_growth() && !request.is_extra;
-  if (counts) ++state_.session(request.session).slices.at(request.parts.front().slice).denied;
-  jobs_.note_denied(*job, waited, counts);
+  if (counts) ++session.slices.at(request.parts.front().slice).denied;
+  if (counts) ++session.denied;
+  session.waited += waited;
+  if (CommandJob* const job = state_.find_job(request.job)) jobs_.note_denied(*job, waited, counts);
+}
+
+void Growths::note_waited(const Request& request, TimePoint now) {
+  state_.session(request.session).waited += now - request.asked;
+  if (CommandJob* const job = state_.find_job(request.job)) jobs_.note_waited(*job, now - request.asked);
 }
 
 void Growths::answer(RequestId id, Error error) {
@@ -299,7 +305,7 @@ void Growths::leave_to_next() {
 
 void Growths::end(Session& session, TimePoint now) {
   for (const Request& request : state_.arbiter.remove_all_of(session.id)) {
-    if (CommandJob* const job = state_.find_job(request.job)) jobs_.note_waited(*job, now - request.asked);
+    note_waited(request, now);
     places_.forget(request);
   }
   for (const RequestId id : std::vector(session.assemblies.begin(), session.assemblies.end()))

@@ -87,6 +87,7 @@ class Growths {
   Result<Request::Parts> parts_of(const CommandJob& job, const ReserveForJob& asked) const;
   void take_back_denial(Session& session, const Request& repeated);
   void note_denied(const Request& request, Duration waited);
+  void note_waited(const Request& request, TimePoint now);
   Bytes room_besides_contexts(TenantId tenant, DeviceIndex device) const;
   void note_granted(const Granted& granted, TimePoint now);
   void answer_reserved(const Request& request, TimePoint now);

@@ -35,7 +35,7 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
 void Growths::note_granted(const Granted& granted, TimePoint now) {
   const Request& request = granted.request;
   CommandJob* const job = state_.find_job(request.job);
-  if (job != nullptr) jobs_.note_waited(*job, now - request.asked);
+  note_waited(request, now);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const DeviceIndex device = request.parts[i].device;
     Event& event = state_.note(Event::Kind::kGranted, state_.session(request.session), now);

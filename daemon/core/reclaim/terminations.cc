@@ -20,6 +20,7 @@ void Terminations::begin(const Session& session, DeviceIndex device, const char*
       std::string(cause) + ", and it did not give back " +
       (bytes.is_zero() ? "what it was asked for" : "the " + to_string(bytes) + " it was asked for") +
       " within " + span_text(std::chrono::ceil<std::chrono::milliseconds>(reclaim.deadline));
+  state_.session(session.id).why = event.words;
   state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
 }
 

@@ -38,6 +38,8 @@ Result<JobBegun> Jobs::begin(Session& owner, const BeginJob& request, TimePoint 
   job.account = owner.peer.account();
   job.label = request.label;
   job.since = now;
+  job.spent.begin(now);
+  job.uid = owner.peer.user();
   owned_[owner.id] = job.id;
   state_.record(job);
   return JobBegun{job.id};
@@ -64,6 +66,7 @@ CommandJob& Jobs::add(CommandJobId id, TenantId tenant, Quotas quotas) {
   job.id = id;
   job.leaf = state_.tenants.add_job(tenant, "job " + std::to_string(id.value), std::move(quotas));
   job.devices.resize(state_.policy.devices.size());
+  state_.job_of_leaf[job.leaf] = id;
   return job;
 }
 
@@ -103,7 +106,7 @@ JobAccount Jobs::account(const CommandJob& job) const {
   return account;
 }
 
-void Jobs::lose_owner(SessionId owner) {
+void Jobs::lose_owner(SessionId owner, TimePoint now) {
   const auto found = owned_.find(owner);
   if (found == owned_.end()) return;
   CommandJob& job = state_.jobs.at(found->second);
@@ -114,17 +117,32 @@ void Jobs::lose_owner(SessionId owner) {
     if (state_.reserving[device].erase(job.id) != 0) state_.ledger.end_reservation(job.leaf, device);
   }
   state_.record(job);
-  end_if_done(job.id);
+  end_if_done(job.id, now);
 }
 
-void Jobs::end_if_done(CommandJobId id) {
+void Jobs::end_if_done(CommandJobId id, TimePoint now) {
   const auto found = state_.jobs.find(id);
   if (found == state_.jobs.end() || found->second.owner) return;
   const TenantId leaf = found->second.leaf;
   if (!state_.tenants.at(leaf).sessions.empty()) return;
+  note_closed(found->second, now);
   state_.jobs.erase(found);
+  state_.job_of_leaf.erase(leaf);
   state_.tenants.end_job(leaf);
   state_.outbox.record(Checkpoint::CommandJobGone{id});
+}
+
+void Jobs::note_closed(CommandJob& job, TimePoint now) {
+  job.spent.advance(now);
+  state_.spent.erase({{}, job.id});
+  Event& event = state_.outbox.note(Event::Kind::kClosed, now);
+  event.tenant = state_.tenants.name(state_.tenants.owner_of(job.leaf));
+  event.job = job.id;
+  event.uid = job.uid;
+  event.waited = job.waited;
+  event.words = job.why;
+  event.closing = std::make_shared<const Closing>(
+      Closing{now - job.since, job.label, job.spent.sum.byte_seconds(), job.spent.peak, job.denied});
 }
 
 void Jobs::note_lent(CommandJob& job, DeviceIndex device, TimePoint now) {
@@ -216,6 +234,8 @@ void Jobs::restore(const std::map<CommandJobId, Checkpoint::CommandJob>& from,
     job.since = one.since;
     job.waited = one.waited;
     job.denied = one.denied;
+    job.spent.begin(one.since);
+    job.uid = (owner != nullptr ? *owner : state_.session(sessions.front())).peer.user();
     if (owner != nullptr) {
       job.owner = owner->id;
       owned_[owner->id] = id;

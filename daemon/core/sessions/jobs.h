@@ -24,9 +24,9 @@ class Jobs {
   const CommandJob* find(CommandJobId id, TenantId tenant, const Peer& peer) const;
   JobAccount account(const CommandJob& job) const;
   /// The owner is gone: the job's reservation ends, and the job with its last session.
-  void lose_owner(SessionId owner);
+  void lose_owner(SessionId owner, TimePoint now);
   /// A session of the job is gone.
-  void end_if_done(CommandJobId id);
+  void end_if_done(CommandJobId id, TimePoint now);
 
   // What its account tells.
   void note_lent(CommandJob& job, DeviceIndex device, TimePoint now);
@@ -59,6 +59,7 @@ class Jobs {
 
  private:
   CommandJob& add(CommandJobId id, TenantId tenant, Quotas quotas);
+  void note_closed(CommandJob& job, TimePoint now);
   void divide(TenantId tenant);
   Quotas quotas(TenantId tenant, const BeginJob& request) const;
   void put(Session& session, const CommandJob& job);

@@ -15,6 +15,7 @@ Event& Outbox::note(Event::Kind kind, const Session& session, TimePoint now) {
   event.job = session.job;
   event.pid = session.peer.pid;
   event.tenant = session.tenant_name;
+  event.uid = session.peer.user();
   return event;
 }
 

@@ -38,6 +38,7 @@ class Outbox {
   }
   std::vector<Effect> take_effects() { return std::exchange(effects_, {}); }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
+  const std::vector<SessionId>& touched() const { return touched_; }
   /// Sessions whose own figures have changed since the last call.
   std::vector<SessionId> take_touched() { return std::exchange(touched_, {}); }
   /// As take_effects(): the steps from one checkpoint to the next.

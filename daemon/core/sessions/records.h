@@ -15,6 +15,7 @@
 #include "daemon/core/words/checkpoint.h"
 #include "daemon/core/words/request.h"
 #include "daemon/core/words/types.h"
+#include "daemon/core/words/usage.h"
 
 namespace gpumem::core {
 
@@ -43,7 +44,7 @@ struct Slice {
   Bytes charged;  ///< all its leases, those on their way back included
   Bytes held;     ///< of `charged`: offered or active
   std::string label;
-  std::uint64_t denied = 0;  ///< its requests that the job's account counts as denied
+  std::uint64_t denied = 0;  ///< its requests that count as denied
 };
 
 /// What a session is asked to give back of a device.
@@ -128,6 +129,17 @@ struct Session {
   boost::container::flat_map<DeviceIndex, OutsideCharge> outside;
   std::string label;
 
+  Spending spent;
+  Duration waited{};         ///< for memory, all its requests together
+  std::uint64_t denied = 0;  ///< requests
+  std::string why;           ///< the broker has ended its process; empty: it has not
+
+  Bytes charged() const {
+    Bytes sum;
+    for (const auto& [device, one] : holdings) sum += one.charges.total();
+    for (const auto& [device, one] : outside) sum += one.total();
+    return sum;
+  }
   const Holding& holding(DeviceIndex device) const {
     static const Holding nothing;
     const auto found = holdings.find(device);
@@ -200,6 +212,9 @@ struct CommandJob {
   std::vector<OnDevice> devices;
   Duration waited{};         ///< for memory, all its requests together
   std::uint64_t denied = 0;  ///< requests
+  Spending spent;
+  std::optional<std::uint32_t> uid{};  ///< the owner's Peer::user()
+  std::string why;                     ///< the broker has ended its processes; empty: it has not
 };
 
 }  // namespace gpumem::core

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/core/arbiter/arbiter.h"
@@ -59,6 +60,8 @@ struct State {
   boost::unordered_flat_map<SessionId, std::unique_ptr<Session>, std::hash<SessionId>> sessions;
   IdSource<SessionId> session_ids;
   std::map<CommandJobId, CommandJob> jobs;
+  std::unordered_map<TenantId, CommandJobId> job_of_leaf;
+  Checkpoint::AllSpent spent;                     ///< of sessions and jobs, as last written down
   std::vector<std::set<CommandJobId>> reserving;  ///< by device: jobs that have a reservation on it
   std::set<SessionId> session_order;              ///< all sessions, for listings
   std::set<SessionId> detached_sessions;          ///< of `session_order`: without a process

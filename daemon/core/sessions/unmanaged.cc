@@ -291,7 +291,12 @@ void Unmanaged::Look::tell(Event::Kind kind, const Suspect& suspect, const std::
   Event& event = state_.outbox.note(kind, now_);
   event.tenant = suspect.tenant;
   event.session = suspect.session;
-  if (suspect.session) event.job = state_.session(suspect.session).job;
+  if (suspect.session) {
+    Session& session = state_.session(suspect.session);
+    event.job = session.job;
+    event.uid = session.peer.user();
+    if (kind == Event::Kind::kTerminating) session.why = words;
+  }
   event.device = seen_.device;
   event.bytes = suspect.watch.bytes;
   event.pid = process.pid;

@@ -9,7 +9,36 @@ void UsageMeters::sync(TimePoint now) {
   state_.arbiter.take_touched(touched_);
   for (const auto& [leaf, device] : touched_) take_waiting(leaf, device, now);
   state_.ledger.take_touched(touched_);
-  for (const auto& [tenant, device] : touched_) renew_up(tenant, device, now);
+  for (const auto& [tenant, device] : touched_) {
+    renew_up(tenant, device, now);
+    if (const auto job = state_.job_of_leaf.find(tenant); job != state_.job_of_leaf.end())
+      renew(state_.jobs.at(job->second), now);
+  }
+  for (const SessionId id : state_.outbox.touched())
+    if (Session* const session = state_.find(id)) renew(*session, now);
+}
+
+void UsageMeters::renew(Session& session, TimePoint now) {
+  Spending& spent = session.spent;
+  if (!spent.set_level(session.charged(), now)) return;
+  record({session.id, {}, spent.sum, spent.since, spent.peak, session.waited, session.denied});
+}
+
+void UsageMeters::renew(CommandJob& job, TimePoint now) {
+  if (job.spent.set_level(charged(job), now))
+    record({{}, job.id, job.spent.sum, job.spent.since, job.spent.peak});
+}
+
+void UsageMeters::record(const Checkpoint::Spent& one) {
+  state_.spent.insert_or_assign({one.session, one.job}, one);
+  state_.outbox.record(one);
+}
+
+Bytes UsageMeters::charged(const CommandJob& job) const {
+  Bytes sum;
+  for (DeviceIndex device = 0; device < job.devices.size(); ++device)
+    sum += state_.ledger.charges(job.leaf, device).total() + state_.ledger.outside(job.leaf, device);
+  return sum;
 }
 
 void UsageMeters::take_waiting(TenantId leaf, DeviceIndex device, TimePoint now) {
@@ -151,7 +180,30 @@ void UsageMeters::restore(const Checkpoint::Accounts& from,
   }
 }
 
+void UsageMeters::restore(const Checkpoint::AllSpent& from, TimePoint now) {
+  for (const auto& [key, one] : from) {
+    Session* const session = state_.find(key.first);
+    CommandJob* const job = state_.find_job(key.second);
+    if (session == nullptr && job == nullptr) continue;
+    Spending& spent = session != nullptr ? session->spent : job->spent;
+    spent.sum = one.sum;
+    spent.since = std::min(one.until, now);
+    spent.peak = one.peak;
+    state_.spent.emplace(key, one);
+    if (session == nullptr) continue;
+    session->waited = one.waited;
+    session->denied = one.denied;
+  }
+  const auto begin = [](Spending& spent, Bytes level) {
+    spent.level = level;
+    spent.peak = std::max(spent.peak, level);
+  };
+  for (const auto& [id, session] : state_.sessions) begin(session->spent, session->charged());
+  for (auto& [id, job] : state_.jobs) begin(job.spent, charged(job));
+}
+
 void UsageMeters::add_to(Checkpoint& checkpoint) const {
+  checkpoint.spent = state_.spent;
   for (const auto& [name, account] : accounts_) {
     for (const auto& meter : account.meters) {
       if (meter && meter->recorded)

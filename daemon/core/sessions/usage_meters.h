@@ -31,6 +31,8 @@ class UsageMeters {
   /// was written down. `devices`  by the checkpoint's places; none: not lent any more.
   void restore(const Checkpoint::Accounts& from, const std::vector<std::optional<DeviceIndex>>& devices,
                TimePoint now);
+  /// Likewise what sessions and jobs have spent, once their charges outside the pool are restored, too.
+  void restore(const Checkpoint::AllSpent& from, TimePoint now);
   void add_to(Checkpoint& checkpoint) const;
 
   /// In the order of the names, from the one behind `after` on, of `most` names at most (not zero). The first
@@ -57,6 +59,10 @@ class UsageMeters {
     Bytes bytes;
   };
 
+  void renew(Session& session, TimePoint now);
+  void renew(CommandJob& job, TimePoint now);
+  Bytes charged(const CommandJob& job) const;
+  void record(const Checkpoint::Spent& one);
   void take_waiting(TenantId leaf, DeviceIndex device, TimePoint now);
   void count(const Waiting& waiting, DeviceIndex device, bool more);
   void renew_up(TenantId leaf, DeviceIndex device, TimePoint now);

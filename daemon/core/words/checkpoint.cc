@@ -21,6 +21,7 @@ void Checkpoint::put(const CommandJob& one) {
 
 void Checkpoint::put(const CommandJobGone& one) {
   jobs.erase(one.id);
+  spent.erase({{}, one.id});
   last.job = std::max(last.job, one.id);
 }
 
@@ -100,11 +101,17 @@ void Checkpoint::put(const Handle& one) {
     handles.insert_or_assign(one.name, one);
 }
 
+void Checkpoint::put(const Spent& one) {
+  if (sessions.contains(one.session) || jobs.contains(one.job))
+    spent.insert_or_assign({one.session, one.job}, one);
+}
+
 // With a session goes what it had, its leases excepted: those tell themselves when they are free.
 void Checkpoint::put(const SessionGone& one) {
   const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
   sessions.erase(one.id);
   answers.erase(one.id);
+  spent.erase({one.id, {}});
   std::erase_if(slices, is_its);
   std::erase_if(imports, is_its);
   std::erase_if(handles, is_its);
@@ -136,7 +143,8 @@ std::vector<Checkpoint::Change> Checkpoint::changes() const {
   add(sealed);
   add(waiting);
   for (const auto& [session, of] : answers) changes.insert(changes.end(), of.begin(), of.end());
-  for (const auto& [key, one] : accounts) changes.emplace_back(one);
+  add(accounts);
+  add(spent);
   return changes;
 }
 

@@ -161,6 +161,18 @@ struct Checkpoint {
     bool operator==(const Account&) const = default;
   };
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
+  /// The charge of a session or a job up to a moment. Requests of a job are in CommandJob.
+  struct Spent {
+    SessionId session;  ///< none: of `job`
+    CommandJobId job;
+    ByteTime sum;
+    TimePoint until{};
+    Bytes peak;
+    Duration waited{};
+    std::uint64_t denied = 0;
+    bool operator==(const Spent&) const = default;
+  };
+  using AllSpent = std::map<std::pair<SessionId, CommandJobId>, Spent>;
   using SessionGone = Gone<SessionId>;
   using SliceGone = Gone<SliceId>;
   using LeaseGone = Gone<LeaseId>;
@@ -173,7 +185,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect,
-                              Answer, RegionSealed, CommandJob, CommandJobGone, Account>;
+                              Answer, RegionSealed, CommandJob, CommandJobGone, Account, Spent>;
 
   std::map<SessionId, Session> sessions;
   std::map<CommandJobId, CommandJob> jobs;
@@ -188,6 +200,7 @@ struct Checkpoint {
   std::map<RegionId, RegionSealed> sealed;                                ///< of regions that there are
   std::map<SessionId, std::vector<Answer>> answers;  ///< of each session, the latest last
   Accounts accounts;
+  AllSpent spent;  ///< of known sessions and jobs
   Numbers last;
 
   void apply(const Change& change);
@@ -218,6 +231,7 @@ struct Checkpoint {
   void put(const RegionSealed& one);
   void put(const Answer& one);
   void put(const Account& one) { accounts.insert_or_assign({one.tenant, one.device}, one); }
+  void put(const Spent& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +9,16 @@
 #include "daemon/core/words/types.h"
 
 namespace gpumem::core {
+
+/// A session or a job, from its begin to its end. How long it has waited, and who has ended it why, its event
+/// tells.
+struct Closing {
+  Duration lasted{};
+  std::string name;    ///< the command of a session, the label of a job
+  double charged = 0;  ///< bytes times seconds
+  Bytes peak;          ///< charged at one time
+  std::uint64_t denied = 0;
+};
 
 /// Something that happened, for subscribers (`gpumem events`). Facts only; their viewer makes the words.
 struct Event {
@@ -39,6 +51,7 @@ struct Event {
     kRegionLost,  ///< a region has ended: its tenant has let go of some of its memory, or this broker has not
                   ///< got it
     kInherited,   ///< a session is charged for memory that it had imported: whoever lent it has let go
+    kClosed,      ///< a session, or a job, is over and charged for nothing any more; `closing` sums it up
   };
 
   Kind kind = Kind::kOpened;
@@ -53,6 +66,8 @@ struct Event {
   TimePoint deadline{};
   std::int64_t pid = 0;
   std::string words;  ///< beside the figures: a denial's explanation, a cause, who changed a quota
+  std::optional<std::uint32_t> uid{};  ///< of the session or job: Peer::user()
+  std::shared_ptr<const Closing> closing{};
 };
 
 /// The kind's name, as `gpumem events` and the metrics show it; empty: there is no such kind.
@@ -86,6 +101,7 @@ constexpr std::string_view name_of(Event::Kind kind) {
     case Kind::kExpired: return "expired";
     case Kind::kRegionLost: return "region-lost";
     case Kind::kInherited: return "inherited";
+    case Kind::kClosed: return "closed";
   }
   return "";
 }

@@ -99,6 +99,11 @@ struct Peer {
     if (!pod.empty()) return std::hash<std::string>{}(pod) | kOfAPod;
     return owner ? owner->uid : uid;
   }
+  /// The user that answers for it: its owner, else its own. None: it is in a pod.
+  std::optional<std::uint32_t> user() const {
+    if (!pod.empty()) return std::nullopt;
+    return owner ? owner->uid : uid;
+  }
   /// Whether it may decide about the other process: it runs as the same user, or as its owner.
   bool may_decide_about(const Peer& other) const {
     if (pod != other.pod) return false;

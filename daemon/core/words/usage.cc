@@ -1,5 +1,6 @@
 #include "daemon/core/words/usage.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace gpumem::core {
@@ -16,6 +17,23 @@ void ByteTime::add(Bytes bytes, Duration time) {
   sum += Wide{bytes.count} * static_cast<std::uint64_t>(nanoseconds);
   high_ = static_cast<std::uint64_t>(sum >> kHalf);
   low_ = static_cast<std::uint64_t>(sum);
+}
+
+void Spending::advance(TimePoint now) {
+  if (now <= since) return;
+  sum.add(level, now - since);
+  since = now;
+}
+
+bool Spending::set_level(Bytes bytes, TimePoint now) {
+  constexpr Duration kRecordInterval = std::chrono::seconds(10);
+  if (bytes == level) return false;
+  advance(now);
+  level = bytes;
+  peak = std::max(peak, bytes);
+  if (now - recorded < kRecordInterval) return false;
+  recorded = now;
+  return true;
 }
 
 double ByteTime::byte_seconds() const {

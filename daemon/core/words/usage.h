@@ -41,6 +41,20 @@ inline constexpr std::size_t kUses = 6;
 using Usage = std::array<ByteTime, kUses>;
 using UseLevels = std::array<Bytes, kUses>;
 
+/// The charge of a session or a job since it began, of all devices together.
+struct Spending {
+  Bytes level;        ///< charged now
+  TimePoint since{};  ///< `sum` is up to here
+  ByteTime sum;
+  Bytes peak;  ///< the highest level
+  TimePoint recorded{};
+
+  void begin(TimePoint now) { since = recorded = now; }
+  void advance(TimePoint now);
+  /// True: the change is to be written down.
+  bool set_level(Bytes bytes, TimePoint now);
+};
+
 /// The use of a device by a tenant since the tenant came, at all brokers since the machine started.
 struct UsageView {
   std::string tenant;  ///< empty: all of the device

@@ -27,20 +27,27 @@ constexpr std::size_t kPiece = std::size_t{1} << 16;
 
 std::string line_of(const LoggedEvent& logged, const std::vector<std::string>& devices) {
   const Event& event = logged.event;
-  const Json json{
-      {"time", to_rfc3339(logged.time, Precision::kMicroseconds)},
-      {"kind", core::name_of(event.kind)},
-      {"tenant", event.tenant},
-      {"session", event.session.value},
-      {"job", event.job.value},
-      {"device", event.device ? devices.at(*event.device) : ""},
-      {"bytes", event.bytes.count},
-      {"request", event.request.value},
-      {"waited_ms", core::to_milliseconds(event.waited)},
-      {"within_ms",
-       event.deadline == core::TimePoint{} ? 0 : core::to_milliseconds(event.deadline - event.at)},
-      {"pid", event.pid},
-      {"words", event.words}};
+  Json json{{"time", to_rfc3339(logged.time, Precision::kMicroseconds)},
+            {"kind", core::name_of(event.kind)},
+            {"tenant", event.tenant},
+            {"session", event.session.value},
+            {"job", event.job.value},
+            {"device", event.device ? devices.at(*event.device) : ""},
+            {"bytes", event.bytes.count},
+            {"request", event.request.value},
+            {"waited_ms", core::to_milliseconds(event.waited)},
+            {"within_ms",
+             event.deadline == core::TimePoint{} ? 0 : core::to_milliseconds(event.deadline - event.at)},
+            {"pid", event.pid},
+            {"words", event.words}};
+  if (event.uid) json["uid"] = *event.uid;
+  if (const auto& closing = event.closing) {
+    json["closing"] = {{"lasted_ms", core::to_milliseconds(closing->lasted)},
+                       {"name", closing->name},
+                       {"charged", closing->charged},
+                       {"peak", closing->peak.count},
+                       {"denied", closing->denied}};
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -75,6 +82,14 @@ std::optional<LoggedEvent> event_of(const std::string& line, const std::vector<s
   event.deadline = event.at + milliseconds_in(json, "within_ms");
   event.pid = json.at("pid").get<std::int64_t>();
   event.words = json.at("words").get<std::string>();
+  if (json.contains("uid")) event.uid = json.at("uid").get<std::uint32_t>();
+  if (json.contains("closing")) {
+    const Json& closing = json.at("closing");
+    event.closing = std::make_shared<const core::Closing>(
+        core::Closing{milliseconds_in(closing, "lasted_ms"), closing.at("name").get<std::string>(),
+                      closing.at("charged").get<double>(), Bytes{closing.at("peak").get<std::uint64_t>()},
+                      closing.at("denied").get<std::uint64_t>()});
+  }
   return logged;
 } catch (const Json::exception&) {
   return std::nullopt;

@@ -16,13 +16,13 @@ using Change = Checkpoint::Change;
 // The place of a kind among the alternatives of Change is its number in the journal.
 static_assert(
     std::is_same_v<
-        Change,
-        std::variant<Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice, Checkpoint::SliceGone,
-                     Checkpoint::Lease, Checkpoint::LeaseGone, Checkpoint::Import, Checkpoint::ImportGone,
-                     Checkpoint::Declaration, Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
-                     Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
-                     Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed,
-                     Checkpoint::CommandJob, Checkpoint::CommandJobGone, Checkpoint::Account>>);
+        Change, std::variant<
+                    Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice, Checkpoint::SliceGone,
+                    Checkpoint::Lease, Checkpoint::LeaseGone, Checkpoint::Import, Checkpoint::ImportGone,
+                    Checkpoint::Declaration, Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
+                    Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone, Checkpoint::Suspect,
+                    Checkpoint::Answer, Checkpoint::RegionSealed, Checkpoint::CommandJob,
+                    Checkpoint::CommandJobGone, Checkpoint::Account, Checkpoint::Spent>>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -223,6 +223,10 @@ template <class Coder>
 void code(Coder& coder, Checkpoint::Account& one) {
   code_all(coder, one.tenant, one.device, one.began, one.until);
   for (core::ByteTime& sum : one.sums) coder(sum);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::Spent& one) {
+  code_all(coder, one.session, one.job, one.sum, one.until, one.peak, one.waited, one.denied);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Waiting& one) {

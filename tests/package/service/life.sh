@@ -20,22 +20,23 @@ busy() {
 }
 
 installed() {
-  install first gpumem || fail 'the broker and its command cannot be installed'  # gpumemd and gpumem
+  install first gpumem || fail 'the services and the command cannot be installed'  # gpumemd, gpumem and gpumem-history
   for library in libcuda.so.1 libnvidia-ml.so.1; do
     "$here/needed_libraries.py" "$root/usr/lib/gpumem/shim/$library" ${glibc:+"$glibc"} > "$work/said" ||
       fail "the drop-in driver: $(cat "$work/said")"
   done
-  for unit in gpumemd.service gpumemd-lane.socket gpumemd-api.socket; do
+  for unit in gpumemd.service gpumemd-lane.socket gpumemd-api.socket gpumem-history.service; do
     inside systemctl --quiet is-enabled "$unit" || fail "$unit is not enabled"
   done
   for unit in lane api; do inside systemctl --quiet is-active gpumemd-$unit.socket || fail "$unit does not listen"; done
   [ "$(inside stat -c %U:%G:%a /run/gpumemd/lane.sock)" = root:gpumem:660 ] || fail 'not the group alone may connect'
   # systemd-analyze also checks this machine's own units, and exits with 0 for unknown directives.
-  inside systemd-analyze verify --man=no gpumemd.service > "$work/said" 2>&1 || true
-  ! grep gpumemd "$work/said" || fail 'a unit is wrong'
-  inside systemd-analyze security --threshold=30 --no-pager gpumemd.service > "$work/said" 2>&1 ||
-    fail 'the service is exposed'
-  tail -n 1 "$work/said"
+  inside systemd-analyze verify --man=no gpumemd.service gpumem-history.service > "$work/said" 2>&1 || true
+  ! grep gpumem "$work/said" || fail 'a unit is wrong'
+  for unit in gpumemd gpumem-history; do
+    inside systemd-analyze security --threshold=30 --no-pager $unit.service > "$work/said" 2>&1 || fail "$unit is exposed"
+    tail -n 1 "$work/said"
+  done
 }
 
 missing() { inside gpumem status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"][0]["missing"] >> 30)'; }
@@ -110,6 +111,23 @@ shared() {
   can_borrow || fail 'the second program got nothing'
   inside gpumem ps > "$work/said"
   said bob
+}
+
+recorder_pid() { property gpumem-history.service MainPID; }
+# Whether USER is shown what OTHER has used.
+shows_usage() {
+  as_user "$1" gpumem account --since today --csv > "$work/said" 2>&1 && grep -q "\"uid:$(inside id -u "$2")\"" "$work/said"
+}
+# By gpumem-history, while bob holds memory.
+recorded() {
+  [ "$(inside stat -c %U "/proc/$(recorder_pid)")" = gpumem-history ] || fail 'the history is not its own user'
+  [ "$(inside stat -c %U:%G:%a /run/gpumem-history/history.sock)" = gpumem-history:gpumem:660 ] ||
+    fail 'not the group alone may ask the history'
+  await "bob's history" shows_usage bob bob
+  shows_usage root bob || fail 'root does not see what bob has used'
+  ! shows_usage ann bob || fail 'ann sees what bob has used'
+  as_user bob gpumem events --since today --no-follow > "$work/said" 2>&1 || fail 'bob gets no events'
+  said 'session opened'
 }
 
 # By libgpumem-dev, with libgpumem0.
@@ -211,8 +229,8 @@ upgraded_in_place() {
 }
 
 upgraded() {
-  local before sockets
-  before=$(broker_pid) sockets=$(sockets_since)
+  local before sockets recorder
+  before=$(broker_pid) sockets=$(sockets_since) recorder=$(recorder_pid)
   install next || fail 'the later build cannot be installed'
   said 'programs keep the memory that they have'
   is_new_broker "$before" || fail 'the old broker serves'
@@ -220,6 +238,8 @@ upgraded() {
   expect_kept 'by the upgrade'
   can_borrow || fail 'the new broker does not lend'
   shows 'ann .*300MiB' gpumem quota || fail 'a quota was lost'
+  [ "$(recorder_pid)" != "$recorder" ] || fail 'the old gpumem-history goes on'
+  await 'the history after the upgrade' shows_usage bob bob
 }
 
 # The old broker goes on where the new one would not start, whichever file its options name.
@@ -258,6 +278,9 @@ removed() {
   ! inside test -e /run/gpumemd/lane.sock || fail 'its socket is left'
   inside test -e /var/lib/gpumemd/quotas.toml || fail 'a removal takes what was set'
   inside test -e /etc/gpumemd/gpumemd.toml || fail 'a removal takes the configuration'
+  shows_usage bob bob || fail 'the history needs a broker'
+  apt remove gpumem-history || fail 'the history cannot be removed'
+  ! inside systemctl --quiet is-active gpumem-history.service || fail 'the history is still active'
 }
 
 # After a removal the last package that was configured counts as an older one.
@@ -265,14 +288,15 @@ reinstalled() {
   install next || fail 'cannot be installed again'
   is_serving || fail 'an installation after a removal does not serve'
   shows 'ann .*300MiB' gpumem quota || fail 'a quota did not outlive the removal'
+  await 'the history before the removal' shows_usage bob bob
 }
 
 purged() {
-  apt purge gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem || fail 'cannot be purged'
+  apt purge gpumemd gpumem gpumem-history libgpumem0 libgpumem-dev python3-gpumem || fail 'cannot be purged'
   local found
-  found=$(inside sh -c 'ls -d /var/lib/gpumemd /run/gpumemd /etc/gpumemd /etc/gpumem /etc/default/gpumemd \
+  found=$(inside sh -c 'ls -d /var/lib/gpumemd /run/gpumemd /etc/gpumemd /etc/gpumem /etc/default/gpumemd /var/lib/gpumem-history /run/gpumem-history \
     /etc/ld.so.conf.d/00-00-gpumem.conf /usr/lib/gpumem 2> /dev/null; ldconfig -p | grep gpumem/system; \
-    find /etc/systemd /usr/lib/systemd /var/lib/systemd -name "gpumemd*"; dpkg -l "*gpumem*" 2> /dev/null | grep "^.[^n]"' || true)
+    find /etc/systemd /usr/lib/systemd /var/lib/systemd -name "gpumem[d-]*"; dpkg -l "*gpumem*" 2> /dev/null | grep "^.[^n]"' || true)
   [ -z "$found" ] || fail "left behind: $found"
   gets "$left"
 }

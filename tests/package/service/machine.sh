@@ -51,7 +51,7 @@ await() {
 }
 
 show_logs() {
-  [ -z "$leader" ] || inside journalctl --no-pager -n 60 -u gpumemd.service -u gpumemd-lane.socket || true
+  [ -z "$leader" ] || inside journalctl --no-pager -n 60 -u gpumemd.service -u gpumemd-lane.socket -u gpumem-history.service || true
   ! [ -f "$work/said" ] || tail -n 40 "$work/said"
 }
 

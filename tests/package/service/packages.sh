@@ -10,7 +10,7 @@ provide_packages() {
     cpack --config "$given/CPackConfig.cmake" -B "$folder" > "$work/said" 2>&1 || fail 'no packages'
   fi
   mkdir -p "$debs/first" "$debs/next"
-  for name in gpumemd gpumem libgpumem0 libgpumem-dev python3-gpumem; do
+  for name in gpumemd gpumem gpumem-history libgpumem0 libgpumem-dev python3-gpumem; do
     cp "$folder/$name"_*.deb "$debs/first/" || fail "there is no package $name"
     dpkg-deb -R "$folder/$name"_*.deb "$work/unpacked"
     version=$(sed -n 's/^Version: //p' "$work/unpacked/DEBIAN/control")

@@ -76,12 +76,13 @@ TEST(HistoryTime, IsADateADayOrHowLongAgo) {
                                           {"saturday", "2026-11-28T00:00:00Z"},
                                           {"sunday", "2026-11-22T00:00:00Z"},
                                           {"7d", "2026-11-21T20:15:00Z"},
+                                          {"5", "2026-11-28T20:14:55Z"},
                                           {"2026-11-02T03:04:05Z", "2026-11-02T03:04:05Z"}}) {
     const auto found = instant_of(text, saturday);
     ASSERT_TRUE(found) << text;
     EXPECT_EQ(to_rfc3339(*found, Precision::kSeconds), instant) << text;
   }
-  for (const char* text : {"", "someday", "2026-13-01", "Monday?"})
+  for (const char* text : {"", "someday", "2026-13-01", "Monday?", "m", "-5m", "10 m", "10mm", "9999d"})
     EXPECT_FALSE(instant_of(text, saturday)) << text;
 }
 

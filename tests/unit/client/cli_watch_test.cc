@@ -12,22 +12,6 @@ namespace {
 
 constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
 
-WallTime midday() { return *parse_rfc3339("2030-01-02T12:00:00Z"); }
-
-TEST(Since, IsAnInstantOrATimeUpToNow) {
-  EXPECT_EQ(*since_text("2030-01-02T12:00:00Z", midday()), "2030-01-02T12:00:00Z");
-  EXPECT_EQ(*since_text("90s", midday()), "2030-01-02T11:58:30.000000Z");
-  EXPECT_EQ(*since_text("10m", midday()), "2030-01-02T11:50:00.000000Z");
-  EXPECT_EQ(*since_text("2h", midday()), "2030-01-02T10:00:00.000000Z");
-  EXPECT_EQ(*since_text("5", midday()), "2030-01-02T11:59:55.000000Z");
-  EXPECT_EQ(*since_text("500ms", midday()), "2030-01-02T11:59:59.500000Z");
-  for (const char* text : {"", "m", "-5m", "10 m", "10mm", "yesterday", "99999999999999999999s", "9999d"}) {
-    const auto since = since_text(text, midday());
-    ASSERT_FALSE(since) << text;
-    EXPECT_NE(since.error().message.find("RFC 3339"), std::string::npos);
-  }
-}
-
 TEST(Span, IsAsExactAsItIsShort) {
   EXPECT_EQ(span_text(std::chrono::milliseconds(20)), "20ms");
   EXPECT_EQ(span_text(std::chrono::milliseconds(1500)), "1.5s");

@@ -91,6 +91,38 @@ TEST_F(UsageTest, CountsMemoryOfAJobForItsTenant) {
   EXPECT_DOUBLE_EQ(used("team", Use::kReserved), 80);
 }
 
+TEST_F(UsageTest, SumsUpASessionAndAJobAtTheirEnd) {
+  const SessionId other = connect(2), owner = connect(2);
+  const Grant before = get(other, mebibytes(20));
+  const CommandJobId job = machine.broker.begin_job(owner, {"the job", {}}, machine.now)->job;
+  const SessionId member = machine.broker.open_session(peer_of(2), "test", machine.now, job).value();
+  slices[member] = machine.slice(member);
+  const Grant grant = get(member, mebibytes(8));
+  machine.pass(10s);
+  machine.restart(policy_of_usage());  // which loses nothing of what stays as it is
+  ASSERT_TRUE(machine.resume(other, {slices[other]}, {before}));
+  ASSERT_TRUE(machine.resume(owner, {slices[owner]}, {}));
+  ASSERT_TRUE(machine.resume(member, {slices[member]}, {grant}));
+  machine.grow(member, slices[member], mebibytes(16), 5s);
+  machine.pass_in_steps(10s);
+  machine.die(member);
+  machine.pass(10s);
+  machine.die(owner);
+  const std::vector<Event> closed = machine.events_of(Event::Kind::kClosed);
+  ASSERT_EQ(closed.size(), 3U) << "the member, the owner and the job";
+  for (const Event& one : closed) {
+    const bool is_owner = one.session == owner;
+    EXPECT_EQ(one.uid, 2U);
+    EXPECT_EQ(one.tenant, "bob");
+    EXPECT_DOUBLE_EQ(one.closing->charged / kMiB, is_owner ? 0 : 8 * 20);
+    EXPECT_EQ(one.closing->peak, mebibytes(is_owner ? 0 : 8));
+    EXPECT_EQ(one.closing->denied, is_owner ? 0U : 1U);
+    EXPECT_EQ(one.waited, Duration(is_owner ? 0s : 5s));
+    EXPECT_EQ(one.closing->lasted, Duration(one.session == member ? 20s : 30s));
+    EXPECT_EQ(one.closing->name == "the job", !one.session);
+  }
+}
+
 TEST_F(UsageTest, GoesOnAtTheNextBroker) {
   const SessionId bob = connect(2);
   const Grant first = get(bob, mebibytes(4));

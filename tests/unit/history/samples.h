@@ -27,6 +27,14 @@ inline Sample sample_at(std::int64_t second, std::vector<Account> accounts,
           .accounts = std::move(accounts)};
 }
 
+/// An event of `tenant` and its user, `second` seconds after Monday began.
+inline Event event(std::int64_t second, const std::string& tenant, std::optional<std::uint32_t> uid,
+                   Json body = {}) {
+  body["tenant"] = tenant;
+  if (uid) body["uid"] = *uid;
+  return {(kMonday + second) * 1'000'000, tenant, uid, body.dump()};
+}
+
 /// The answer for the viewer, by default an administrator.
 inline Json shown(const std::filesystem::path& file, const Question& question,
                   const Viewer& viewer = {true, 0}) {

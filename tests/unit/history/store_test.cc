@@ -8,6 +8,7 @@
 #include <csignal>
 #include <random>
 
+#include "daemon/history/event_report.h"
 #include "tests/unit/history/samples.h"
 
 namespace gpumem::history {
@@ -155,6 +156,32 @@ TEST_F(StoreTest, HasEventsOncePeaksAndEnds) {
     EXPECT_EQ(sum(answer, tenant, "peak"), 70);
     EXPECT_EQ(answer["ends"][0]["words"], "a guarantee needs its memory");
   }
+}
+
+TEST_F(StoreTest, SharesTheRoomForEventsAmongTenants) {
+  constexpr std::uint64_t kLittle = 400 << 10;
+  Store store = open(kLittle);
+  for (std::int64_t second = 0; second < 121; ++second) {
+    Sample sample = sample_at(second, {account("a", 7, static_cast<double>(second))});
+    if (second < 5) sample.events.push_back(event(second, "quiet", {}));
+    for (int i = 0; i < 20; ++i) sample.events.push_back(event(second, "loud", {}));
+    for (int i = 0; i < 20; ++i)
+      sample.closed.push_back({.time = kMonday + second, .tenant = "loud", .session = 1});
+    sample.position = {second + 1, 1};
+    add(store, sample);
+  }
+  EXPECT_LT(std::filesystem::file_size(file), 2 * kLittle);
+  const auto events = history::events(file, by({}), 0, {true});
+  ASSERT_TRUE(events);
+  const auto of = [&](const std::string& tenant) {
+    return std::ranges::count_if((*events)["events"],
+                                 [&](const Json& one) { return one["tenant"] == tenant; });
+  };
+  EXPECT_EQ(of("quiet"), 5) << "another tenant's do not drive them out";
+  EXPECT_GT(of("loud"), 300);
+  EXPECT_LT(of("loud"), 600);
+  EXPECT_EQ(sum(shown(file, by({By::kTenant}, kMonday + 60, kMonday + 90)), "a"), 30)
+      << "nor are rows of usage";
 }
 
 }  // namespace

@@ -61,6 +61,9 @@ TEST_F(History, KeepsAllThatIsToldOfAnEvent) {
   one.deadline = one.at + seconds(2);
   one.pid = 4711;
   one.words = "line\nand \xff";
+  one.uid = 1001;
+  one.closing =
+      std::make_shared<const core::Closing>(core::Closing{seconds(60), "train", 1.5e12, gibibytes(2), 4});
   keep({std::make_shared<const core::LoggedEvent>(core::LoggedEvent{3, noon, one})});
   const auto kept = open({"GPU-b", "GPU-c"})->read(noon + seconds(1));
   ASSERT_EQ(kept.size(), 1U);
@@ -77,6 +80,13 @@ TEST_F(History, KeepsAllThatIsToldOfAnEvent) {
   EXPECT_EQ(same.deadline - same.at, seconds(2));
   EXPECT_EQ(same.pid, one.pid);
   EXPECT_EQ(same.words, "line\nand \xEF\xBF\xBD");
+  EXPECT_EQ(same.uid, one.uid);
+  ASSERT_NE(same.closing, nullptr);
+  EXPECT_EQ(same.closing->lasted, one.closing->lasted);
+  EXPECT_EQ(same.closing->name, one.closing->name);
+  EXPECT_EQ(same.closing->charged, one.closing->charged);
+  EXPECT_EQ(same.closing->peak, one.closing->peak);
+  EXPECT_EQ(same.closing->denied, one.closing->denied);
 }
 
 TEST_F(History, IsOfTheLastDay) {

@@ -85,6 +85,11 @@ std::vector<Checkpoint::Change> some_changes() {
                                  2,
                                  {gibibytes(6), {}}},
           Checkpoint::CommandJob{CommandJobId{8}, {}, 0, "", since, {{}, {}}, {{}, {}}, {}, 0, {{}, {}}},
+          Checkpoint::Spent{
+              SessionId{3}, {}, core::ByteTime(1, 2), since, gibibytes(1), std::chrono::seconds(4), 5},
+          Checkpoint::Spent{SessionId{5}, {}, {}, since, {}},
+          Checkpoint::Spent{{}, CommandJobId{7}, core::ByteTime(3, 4), since, gibibytes(2)},
+          Checkpoint::Spent{{}, CommandJobId{8}, {}, since, {}},
           Checkpoint::WaitingGone{SessionId{3}, RequestId{12}},
           Checkpoint::SessionGone{SessionId{5}},
           Checkpoint::SliceGone{SliceId{6}},

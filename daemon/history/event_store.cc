@@ -1,0 +1,171 @@
+#include "daemon/history/event_store.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "daemon/history/store.h"
+
+namespace gpumem::history {
+namespace {
+
+constexpr std::int64_t kDaysKept = 90;
+constexpr std::int64_t kEventsPerDrop = 2000;
+
+// A table whose rows tenants share, and its part of the store.
+struct Shared {
+  const char* table;
+  const char* unit;         // for a second of the times in it
+  std::uint64_t part;       // of the store's bytes: one in so many
+  std::uint64_t row_bytes;  // with its places in the indexes
+};
+constexpr std::array<Shared, 2> kShared{{{"event", "1000000", 2, 500}, {"closed", "1", 8, 300}}};
+
+enum EventPlace : std::size_t { kEvent, kClosed, kMember, kEnd };
+
+// The rows of each tenant that has more than the others leave to it.
+std::int64_t level_of(std::vector<std::int64_t> rows, std::int64_t most) {
+  std::ranges::sort(rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t share = most / static_cast<std::int64_t>(rows.size() - i);
+    if (rows[i] > share) return share;
+    most -= rows[i];
+  }
+  return rows.empty() ? 0 : rows.back();
+}
+
+Result<void> share(Database& database, const std::string& table, std::int64_t most) {
+  auto counts = database.prepare("SELECT tenant,count(*) FROM " + table + " GROUP BY tenant");
+  if (!counts) return counts.error();
+  std::vector<std::pair<std::string, std::int64_t>> tenants;
+  std::vector<std::int64_t> rows;
+  for (;;) {
+    const auto row = counts->step();
+    if (!row) return row.error();
+    if (!*row) break;
+    tenants.emplace_back(counts->text(0), counts->integer(1));
+    rows.push_back(counts->integer(1));
+  }
+  const std::int64_t level = level_of(rows, most);
+  auto drop = database.prepare("DELETE FROM " + table + " WHERE tenant=?1 AND id<=(SELECT id FROM " + table +
+                               " WHERE tenant=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)");
+  if (!drop) return drop.error();
+  for (const auto& [tenant, count] : tenants) {
+    if (count <= level) continue;
+    if (auto done = drop->with(std::string_view(tenant), level).finish(); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace
+
+Uids uids_of(const Sample& sample) {
+  Uids uids;
+  for (const Account& account : sample.accounts)
+    if (account.uid) uids.emplace(account.key.first, *account.uid);
+  for (const Member& member : sample.members)
+    if (member.uid) uids.insert_or_assign(member.tenant, *member.uid);
+  return uids;
+}
+
+std::int64_t uid_of(const std::string& tenant, const Uids& uids) {
+  if (const auto known = uids.find(tenant); known != uids.end()) return known->second;
+  constexpr std::string_view kPrefix = "uid:";
+  std::uint32_t uid = 0;
+  const char* const end = tenant.data() + tenant.size();
+  if (!tenant.starts_with(kPrefix)) return kNobody;
+  const auto [rest, failed] = std::from_chars(tenant.data() + kPrefix.size(), end, uid);
+  return failed == std::errc() && rest == end ? std::int64_t{uid} : kNobody;
+}
+
+const char* EventStore::tables() {
+  return "CREATE TABLE IF NOT EXISTS ends(time INTEGER, tenant TEXT, uid INTEGER, device TEXT,"
+         " session INTEGER, pid INTEGER, words TEXT);"
+         "CREATE INDEX IF NOT EXISTS ends_by_time ON ends(time);"
+         "CREATE TABLE IF NOT EXISTS event(id INTEGER PRIMARY KEY, time INTEGER, tenant TEXT, uid INTEGER,"
+         " body TEXT);"
+         "CREATE INDEX IF NOT EXISTS event_by_time ON event(time);"
+         "CREATE INDEX IF NOT EXISTS event_of_tenant ON event(tenant);"
+         "CREATE TABLE IF NOT EXISTS closed(id INTEGER PRIMARY KEY, time INTEGER, began INTEGER, tenant TEXT,"
+         " uid INTEGER, job INTEGER, session INTEGER, pid INTEGER, name TEXT, charged REAL, peak INTEGER,"
+         " waited REAL, denied INTEGER, words TEXT);"
+         "CREATE INDEX IF NOT EXISTS closed_by_time ON closed(time);"
+         "CREATE INDEX IF NOT EXISTS closed_of_tenant ON closed(tenant);"
+         "CREATE TABLE IF NOT EXISTS member(tenant TEXT, uid INTEGER, day INTEGER, PRIMARY KEY(tenant, uid))"
+         " WITHOUT ROWID;";
+}
+
+Result<void> EventStore::prepare(Database& database) {
+  for (const char* sql :
+       {"INSERT INTO event(time,tenant,uid,body) VALUES(?,?,?,?)",
+        "INSERT INTO closed(time,began,tenant,uid,job,session,pid,name,charged,peak,waited,"
+        "denied,words) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        "INSERT OR IGNORE INTO member VALUES(?,?,?)", "INSERT INTO ends VALUES(?,?,?,?,?,?,?)"}) {
+    auto statement = database.prepare(sql);
+    if (!statement) return statement.error();
+    statements_.push_back(std::move(*statement));
+  }
+  return {};
+}
+
+Result<void> EventStore::write(const Sample& sample) {
+  const Uids uids = uids_of(sample);
+  for (const Event& event : sample.events)
+    if (auto done = write(event, uid_of(event.tenant, uids)); !done) return done;
+  for (const Closed& closed : sample.closed)
+    if (auto done = write(closed); !done) return done;
+  for (const End& end : sample.ends) {
+    auto& insert =
+        statements_[kEnd].with(end.time, end.key.first, uid_of(end.key.first, uids), end.key.second,
+                               static_cast<std::int64_t>(end.session), end.pid, end.words);
+    if (auto done = insert.finish(); !done) return done;
+  }
+  added_ += sample.events.size();
+  return {};
+}
+
+Result<void> EventStore::write(const Event& event, std::int64_t uid) {
+  auto& insert = statements_[kEvent].with(event.time, event.tenant, uid, event.body);
+  if (auto done = insert.finish(); !done || !event.uid) return done;
+  return statements_[kMember]
+      .with(event.tenant, std::int64_t{*event.uid}, floor_to(event.time / kMicros, kDay))
+      .finish();
+}
+
+Result<void> EventStore::write(const Closed& closed) {
+  const std::int64_t uid = closed.uid ? std::int64_t{*closed.uid} : kNobody;
+  return statements_[kClosed]
+      .with(closed.time, closed.began, closed.tenant, uid, static_cast<std::int64_t>(closed.job),
+            static_cast<std::int64_t>(closed.session), closed.pid, closed.name, closed.charged,
+            static_cast<std::int64_t>(closed.peak), closed.waited, static_cast<std::int64_t>(closed.denied),
+            closed.words)
+      .finish();
+}
+
+Result<void> EventStore::tidy(Database& database, std::int64_t now, std::uint64_t most_bytes) {
+  added_ = 0;
+  const std::string oldest = std::to_string(now - kDaysKept * kDay);
+  if (auto done = database.run("DELETE FROM ends WHERE time<" + oldest); !done) return done;
+  for (const Shared& one : kShared) {
+    const std::string table = one.table;
+    if (auto done = database.run("DELETE FROM " + table + " WHERE time<" + oldest + "*" + one.unit); !done)
+      return done;
+    const auto most = static_cast<std::int64_t>(most_bytes / one.part / one.row_bytes);
+    if (auto done = share(database, table, most); !done) return done;
+  }
+  return {};
+}
+
+Result<bool> EventStore::drop_some(Database& database) {
+  for (const Shared& one : kShared) {
+    const std::string table = one.table;
+    auto done = database.run("DELETE FROM " + table + " WHERE id IN (SELECT id FROM " + table +
+                             " ORDER BY id LIMIT " + std::to_string(kEventsPerDrop) + ")");
+    if (!done) return done.error();
+    if (database.changes() != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace gpumem::history
