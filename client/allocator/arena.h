@@ -30,7 +30,7 @@ struct Need {
   Span* beside = nullptr;             ///< kAfter: the block to extend. kRoom: as Heap::reserve
   std::chrono::milliseconds wait{0};  ///< for memory that others hold
   std::chrono::nanoseconds taken{0};  ///< of the backing's timeout, by earlier requests of the same call
-  bool repeats = false;               ///< an earlier request of the same call was denied
+  bool is_probe = false;              ///< as of Patience
 };
 
 /// The memory of one allocator and the streams that may still use it: makes blocks of it, and takes them

@@ -50,7 +50,7 @@ class Backing {
     std::chrono::milliseconds wait{0};
     std::stop_token stop{};            ///< calls it off
     std::chrono::nanoseconds taken{};  ///< of the broker's timeout, by earlier requests of the same call
-    bool repeats = false;              ///< repeats a request that was denied
+    bool is_probe = false;             ///< a refusal is no denial: the caller asks again
   };
   /// Obtains extents, not mapped yet, of `min_bytes` to `bytes` in total.
   /// Errors  as Slice::grow; kCancelled.   Blocks.

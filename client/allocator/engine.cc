@@ -106,7 +106,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
   if (cache == nullptr) need.cache = own_cache();  // flushed before the broker is asked for memory
   need.wait = patience.wait.value_or(options_.wait);
   need.taken = patience.taken;
-  need.repeats = patience.repeats;
+  need.is_probe = patience.is_probe;
   const auto finish = [&](Span& span) GPUMEM_REQUIRES(lock_) { return arena_.finish(span, need); };
   return satisfy(need, std::ref(finish));
 }

@@ -53,7 +53,7 @@ struct EngineOptions {
 struct Patience {
   std::optional<std::chrono::milliseconds> wait;  ///< for memory that others hold; none: as EngineOptions
   std::chrono::nanoseconds taken{0};              ///< of the broker's timeout, before the call
-  bool repeats = false;                           ///< repeats a call that was denied
+  bool is_probe = false;                          ///< a refusal is no denial: the caller asks again
 };
 
 /// The implementation of Allocator, over any backing: an arena, its one lock, and when it grows and shrinks.

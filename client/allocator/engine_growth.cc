@@ -75,6 +75,7 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
       if (last_look) refused = end_of_wait(waiter, std::move(*refused));
       if (!may_grow || last_look) continue;
       request = request_for(need, waiter, deadline);
+      request.is_probe = need.is_probe || !last_resort;
       backing = backing_;
       if (request.min_bytes.is_zero()) {  // another growth was enough
         arena_.queue().end_turn(waiter);
@@ -83,7 +84,6 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
     }
     const Clock::time_point begun = Clock::now();
     auto obtained = obtain(*backing, request, waiter);
-    need.repeats = !obtained && obtained.error().denial;
     if (obtained || obtained.error().code == Code::kCancelled) continue;
     if (!waiter.waits) need.taken += Clock::now() - begun;
     refused = obtained.error();
@@ -129,7 +129,6 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();
   request.taken = need.taken;
-  request.repeats = need.repeats;
   return request;
 }
 

@@ -28,7 +28,7 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
   auto late = take_late(socket, options, job);
   if (!late) return late.error();
   if (*late) return std::move(**late);
-  // A broker that ends before it answers is followed by the next one, as in a restart.
+  // A broker that is stopping, or ends before it answers, is followed by the next one.
   for (bool has_ended = false;; std::this_thread::sleep_for(kLookAgain)) {
     const bool is_last = Clock::now() + kLookAgain >= deadline;
     auto lane = reach(socket, options, deadline);
@@ -37,9 +37,9 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
     auto greeting = (*lane)->greet(options.label, deadline, job);
     if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
     const bool is_answered = !(*lane)->awaits_greeting();
-    has_ended = (*lane)->is_closed();
+    has_ended = greeting.error().code == Code::kUnavailable && (is_answered || (*lane)->is_closed());
     if (!is_answered && !has_ended) remember(socket, {std::move(*lane), options, job});
-    if (is_answered || !has_ended || is_last) return greeting.error();
+    if (!has_ended || is_last) return greeting.error();
   }
 }
 

@@ -144,7 +144,8 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& reques
   const Bytes min_bytes = std::max(request.min_bytes, granularity());
   const auto notice = tells_waits_ ? notice_of_wait(*this, request.bytes, request.wait) : nullptr;
   auto grown = grow_by(
-      *this, {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken, request.repeats},
+      *this,
+      {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken, request.is_probe},
       {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);

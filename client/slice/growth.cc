@@ -207,7 +207,7 @@ class Growth {
     if (have >= part.bytes) return {};
     Borrower* const slices[] = {part.slice};
     const GrantTerms terms[] = {terms_of(part, have, part.slice->granularity())};
-    auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_, lane::Grow::kExtra});
+    auto asked = ask(slices, terms, {limits_, milliseconds::zero(), stop_, lane::Grow::kProbe});
     if (!asked && !is_denial(asked.error())) return asked;
     return {};
   }
@@ -318,7 +318,7 @@ Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const G
   limits.leave_time();
   Borrower* const slices[] = {&slice};
   const GrantTerms terms[] = {{slice.id(), more.bytes, more.min_bytes, slice.granularity(), more.largest}};
-  const std::uint32_t flags = more.repeats ? lane::Grow::kRepeats : 0;
+  const std::uint32_t flags = more.is_probe ? lane::Grow::kProbe : 0;
   return ask(slices, terms, {limits, limits.wait_left(), options.stop, flags});
 }
 

@@ -91,7 +91,7 @@ struct MoreMemory {
   Bytes min_bytes;  ///< not zero, at most `bytes`
   Bytes largest;    ///< preferred largest extent, as far as that costs nothing; zero: no preference
   std::chrono::nanoseconds taken{};  ///< of the timeout, by earlier requests of the same call
-  bool repeats = false;              ///< repeats a request that was denied
+  bool is_probe = false;             ///< a refusal is no denial: the caller asks again
 };
 
 /// Grows `slice` by `more`, whatever is committed, in one request.

@@ -19,9 +19,9 @@ LooseExtents::~LooseExtents() { end({}, committed().is_zero()); }
 
 Result<std::vector<LooseExtents::Extent>, GrowError> LooseExtents::borrow(Bytes bytes,
                                                                           std::chrono::milliseconds wait,
-                                                                          bool repeats) {
+                                                                          bool is_probe) {
   const cuda::BesideCaptures beside(*device().driver);
-  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}, {}, repeats}, {wait, {}, {}});
+  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}, {}, is_probe}, {wait, {}, {}});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::move(arrived_.extract(std::this_thread::get_id()).mapped());

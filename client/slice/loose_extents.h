@@ -27,7 +27,7 @@ class LooseExtents final : public Borrower {
 
   /// Borrows `bytes`, a multiple of the granularity, as one extent. A broker that cannot make one
   /// lends several. Errors  as Slice::grow.   Blocks.
-  Result<std::vector<Extent>, GrowError> borrow(Bytes bytes, std::chrono::milliseconds wait, bool repeats);
+  Result<std::vector<Extent>, GrowError> borrow(Bytes bytes, std::chrono::milliseconds wait, bool is_probe);
   /// A descriptor of the memory of the lease, from the broker: who has imported memory cannot export it.
   /// Errors  as Slice::export_handle; kResourceExhausted: there is no room for it (RLIMIT_NOFILE).   Blocks.
   Result<OwnFd> descriptor_of(std::uint64_t lease, Bytes size);

@@ -69,10 +69,8 @@ std::vector<std::string> readers_of(const Publish& body) {
 
 core::Grow to_request(const Grow& body) {
   static_assert(kOneExtent == core::kOneExtent.count);
-  core::Grow request{.parts = {},
-                     .wait = to_duration(body.wait),
-                     .repeats = (body.flags & Grow::kRepeats) != 0,
-                     .is_extra = (body.flags & Grow::kExtra) != 0};
+  core::Grow request{
+      .parts = {}, .wait = to_duration(body.wait), .is_probe = (body.flags & Grow::kProbe) != 0};
   for (std::size_t i = 0; i < body.count; ++i) {
     const GrowPart& part = body.parts[i];
     request.parts.push_back({SliceId{part.slice}, {part.bytes}, {part.min_bytes}, {part.largest_extent}});

@@ -35,11 +35,8 @@ struct GrowPart {
 /// Waiting.
 struct Grow {
   static constexpr Kind kKind = Kind::kGrow;
-  /// Of `flags`: repeats a request of the first part's slice that was denied. Both are one request of the
-  /// program, so the account of its job counts them once.
-  static constexpr std::uint32_t kRepeats = 1;
-  /// Of `flags`: the program has enough already, so a refusal is no denial in the account of its job.
-  static constexpr std::uint32_t kExtra = 2;
+  /// Of `flags`: a refusal is no denial: the program has enough already, or the client asks again.
+  static constexpr std::uint32_t kProbe = 1;
   std::uint64_t wait;  ///< nanoseconds that the request may wait for memory
   std::uint32_t count;
   std::uint32_t flags;

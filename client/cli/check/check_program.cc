@@ -182,12 +182,24 @@ std::string ProgramLook::why_left(const std::filesystem::path& runtime_folder) c
   return why != nullptr ? why : std::string();
 }
 
+// The process did not come back to the broker in time, for example since it was stopped.
+std::string ended_text(const v1::SessionInfo& session) {
+  std::uint64_t charged = 0;
+  for (const v1::SliceInfo& slice : session.slices()) charged += slice.charged();
+  return "session " + std::to_string(session.id()) + " has ended, and " + size_text(charged) +
+         " are still charged for it";
+}
+
 void ProgramLook::sessions(const Monitor& monitor, const std::filesystem::path& runtime_folder) {
   const auto all = monitor.sessions();
   if (!all) return add("session", State::kFail, all.error().message);
-  std::string text;
+  std::string text, ended;
   for (const v1::SessionInfo& one : all->sessions()) {
-    if (one.pid() != report_.pid || one.ended()) continue;
+    if (one.pid() != report_.pid) continue;
+    if (one.ended()) {
+      ended += (ended.empty() ? "" : "; ") + ended_text(one);
+      continue;
+    }
     std::uint64_t lent = 0;
     std::uint64_t declared = 0;
     for (const v1::SliceInfo& slice : one.slices()) lent += slice.charged();
@@ -203,7 +215,10 @@ void ProgramLook::sessions(const Monitor& monitor, const std::filesystem::path& 
             (one.slices_size() == 1 ? " slice, " : " slices, ") + size_text(lent) + " lent, " +
             size_text(declared) + " charged besides";
   }
-  if (!text.empty()) return add("session", State::kOk, text);
+  if (!text.empty() && ended.empty()) return add("session", State::kOk, text);
+  if (!ended.empty())
+    return add("session", State::kWarn, (text.empty() ? "" : text + "; ") + ended,
+               "start the program again: the memory is charged until the driver proves it free");
   if (const std::string why = why_left(runtime_folder); !why.empty())
     return add("session", State::kWarn,
                "the broker has none of this process: system mode leaves it to the driver, because " + why);

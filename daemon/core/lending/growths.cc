@@ -20,9 +20,8 @@ bool Growths::ask(RequestId id, Session& session, const Grow& asked, TimePoint n
   Request request = request_of(id, session, std::move(*parts), std::min(asked.wait, kLongestWait), now);
   request.tenant = session.leaf;
   request.job = session.job;
-  request.is_extra = asked.is_extra;
+  request.is_probe = asked.is_probe;
   request.unread = asked.unread;
-  if (asked.repeats) take_back_denial(session, request);
   return join_or_release(std::move(request), now);
 }
 
@@ -223,7 +222,10 @@ void Growths::wait_or_refuse(RequestId id, TimePoint now) {
 
 void Growths::cancel(RequestId id, TimePoint now) {
   if (const auto removed = state_.arbiter.remove(id)) {
-    state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now).request = id;
+    Event& event = state_.note(Event::Kind::kWithdrawn, state_.session(removed->session), now);
+    event.request = id;
+    event.device = removed->parts.front().device;
+    event.bytes = removed->parts.front().bytes;
     note_waited(*removed, now);
     places_.forget(*removed);
   }
@@ -235,32 +237,24 @@ void Growths::refuse(const Request& request, const Refusal& refusal, TimePoint n
   if (request.is_context() && contexts_.leave_to_driver(request.id, now)) return;
   Denial denial = explainer_.denial_of(request, refusal, now);
   Error error{code_of(denial), explain(denial)};
-  Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
-  event.request = request.id;
-  event.device = request.parts[refusal.part].device;
-  event.bytes = request.parts[refusal.part].min_bytes;
-  event.waited = now - request.asked + request.unread;
-  event.words = error.message;
+  if (!request.is_probe) {
+    Event& event = state_.note(Event::Kind::kDenied, state_.session(request.session), now);
+    event.request = request.id;
+    event.device = request.parts[refusal.part].device;
+    event.bytes = request.parts[refusal.part].min_bytes;
+    event.waited = now - request.asked + request.unread;
+    event.words = error.message;
+  }
   note_denied(request, now - request.asked);
   places_.forget(request);
   if (request.is_context()) contexts_.refused(request, now);
   state_.outbox.emit(AnswerGrow{request.id, GrowFailure{std::move(error), std::move(denial)}});
 }
 
-// A client asks first without a wait, for what its threads may free meanwhile, and then with one. All of that
-// is one request of its program: one denial, or none. Only the client knows which requests belong together.
-void Growths::take_back_denial(Session& session, const Request& repeated) {
-  Slice& slice = session.slices.at(repeated.parts.front().slice);
-  if (slice.denied == 0) return;
-  --slice.denied;
-  if (session.denied != 0) --session.denied;
-  if (CommandJob* const job = state_.find_job(repeated.job)) jobs_.take_back_denial(*job);
-}
-
 // A request to reserve is no request of a program.
 void Growths::note_denied(const Request& request, Duration waited) {
   Session& session = state_.session(request.session);
-  const bool counts = request.is_growth() && !request.is_extra;
+  const bool counts = request.is_growth() && !request.is_probe;
   if (counts) ++session.slices.at(request.parts.front().slice).denied;
   if (counts) ++session.denied;
   session.waited += waited;

@@ -85,7 +85,6 @@ class Growths {
   TimePoint deadline_of(const Request& request, TimePoint now) const;
   void refuse(const Request& request, const Refusal& refusal, TimePoint now);
   Result<Request::Parts> parts_of(const CommandJob& job, const ReserveForJob& asked) const;
-  void take_back_denial(Session& session, const Request& repeated);
   void note_denied(const Request& request, Duration waited);
   void note_waited(const Request& request, TimePoint now);
   Bytes room_besides_contexts(TenantId tenant, DeviceIndex device) const;

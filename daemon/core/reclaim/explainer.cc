@@ -228,9 +228,16 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
     if (lack <= state_.missing(device))
       return {std::nullopt, "when processes past the broker free " + to_string(lack) +
                                 " of the device; see `gpumem reconcile`"};
-    return {std::nullopt,
-            "when others give back " + to_string(lack) +
-                "; they are not asked to, since none would still have more than this tenant then"};
+    const std::string when = "when others give back " + to_string(lack) + "; they are not asked to, since ";
+    const bool is_within_guarantee =
+        request.is_reservation() && part.min_bytes <= state_.ledger.claimable(request.tenant, device);
+    return {
+        std::nullopt,
+        when + (is_within_guarantee
+                    ? "a reservation is no claim: without --wait the command starts at once, and what it "
+                      "allocates within the guarantee is asked for"
+                    : "beside what is guaranteed to them or reserved none would still have more than this "
+                      "tenant then")};
   }
   const TimePoint until = std::max(now, *asked);
   const bool is_forced = is_claim && reclaim.escalation == Escalation::kEndSession;

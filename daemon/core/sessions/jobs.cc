@@ -166,11 +166,6 @@ void Jobs::note_denied(CommandJob& job, Duration waited, bool counts) {
   state_.record(job);
 }
 
-void Jobs::take_back_denial(CommandJob& job) {
-  if (job.denied != 0) --job.denied;
-  state_.record(job);
-}
-
 // ---- Reservations ----
 
 void Jobs::note_reserved(CommandJob& job, DeviceIndex device, TimePoint now) {

@@ -32,7 +32,6 @@ class Jobs {
   void note_lent(CommandJob& job, DeviceIndex device, TimePoint now);
   void note_waited(CommandJob& job, Duration waited);
   void note_denied(CommandJob& job, Duration waited, bool counts);
-  void take_back_denial(CommandJob& job);
 
   /// The job has been granted memory of a device for its reservation.
   void note_reserved(CommandJob& job, DeviceIndex device, TimePoint now);

@@ -16,6 +16,7 @@ void UsageMeters::sync(TimePoint now) {
   }
   for (const SessionId id : state_.outbox.touched())
     if (Session* const session = state_.find(id)) renew(*session, now);
+  record_what_is_due(now);
 }
 
 void UsageMeters::renew(Session& session, TimePoint now) {
@@ -143,9 +144,31 @@ void UsageMeters::set_levels(Accounts::value_type& account, DeviceIndex device, 
   if (meter->levels == levels) return;
   advance(*meter, now);
   meter->levels = levels;
-  if (meter->recorded && now - meter->recorded->until < kRecordInterval) return;
-  meter->recorded = Checkpoint::Account{account.first, device, meter->began, now, meter->sums};
-  state_.outbox.record(*meter->recorded);
+  if (meter->is_unwritten) return;
+  if (!meter->recorded || now - meter->recorded->until >= kRecordInterval) return record(account, device);
+  meter->is_unwritten = true;
+  unwritten_.emplace(meter->recorded->until + kRecordInterval, std::pair(account.first, device));
+}
+
+void UsageMeters::record(Accounts::value_type& account, DeviceIndex device) {
+  Meter& meter = *account.second.meters[device];
+  meter.recorded =
+      Checkpoint::Account{account.first, device, meter.began, meter.since, meter.sums, meter.levels};
+  state_.outbox.record(*meter.recorded);
+}
+
+// Looks at the devices are events, too: no timer is needed.
+void UsageMeters::record_what_is_due(TimePoint now) {
+  for (auto due = unwritten_.begin(); due != unwritten_.end() && due->first <= now;) {
+    const auto [name, device] = due->second;
+    due = unwritten_.erase(due);
+    const auto account = accounts_.find(name);
+    if (account == accounts_.end() || !account->second.meters[device]) continue;
+    Meter& meter = *account->second.meters[device];
+    meter.is_unwritten = false;
+    advance(meter, now);
+    record(*account, device);
+  }
 }
 
 // ---- After another broker ----
@@ -159,6 +182,7 @@ void UsageMeters::restore(const Checkpoint::Accounts& from,
     Meter& meter = account.meters[*devices[one.device]].emplace();
     meter.sums = one.sums;
     meter.since = std::min(one.until, now);
+    meter.levels = one.levels;
     meter.began = one.began;
     meter.recorded = one;
     meter.recorded->device = *devices[one.device];
@@ -167,6 +191,11 @@ void UsageMeters::restore(const Checkpoint::Accounts& from,
   present.emplace(std::string(), TenantId{});
   for (Accounts::value_type& account : accounts_) {
     const auto tenant = present.find(account.first);
+    for (auto& meter : account.second.meters) {
+      if (!meter) continue;
+      advance(*meter, now);
+      meter->levels = {};
+    }
     if (tenant == present.end()) {
       leave(account);
       continue;

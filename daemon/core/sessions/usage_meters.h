@@ -14,8 +14,8 @@ namespace gpumem::core {
 /// Counts how much memory each tenant uses, and for how long: what a tenant has, with those below it, and
 /// what it waits for itself. Accounts go by name, and stay when their tenant is gone, the latest of them.
 ///
-/// An account is written down when its amounts change, at most once a second. The next broker goes on
-/// counting from there, with the amounts that it finds: it misses a second of a change at most.
+/// An account is written down when its amounts change, at most once a second, with the amounts. The next
+/// broker counts them from then on until it finds its own: it misses a second of a change at most.
 class UsageMeters {
  public:
   static constexpr Duration kRecordInterval = std::chrono::seconds(1);
@@ -27,8 +27,8 @@ class UsageMeters {
   /// number of changed accounts.
   void sync(TimePoint now);
 
-  /// After another broker, once its leases are restored: what they are charged counts from when the account
-  /// was written down. `devices`  by the checkpoint's places; none: not lent any more.
+  /// After another broker, once its leases are restored. `devices`  by the checkpoint's places; none: not
+  /// lent any more.
   void restore(const Checkpoint::Accounts& from, const std::vector<std::optional<DeviceIndex>>& devices,
                TimePoint now);
   /// Likewise what sessions and jobs have spent, once their charges outside the pool are restored, too.
@@ -46,6 +46,7 @@ class UsageMeters {
     TimePoint since{};  ///< `sums` are up to here
     TimePoint began{};
     std::optional<Checkpoint::Account> recorded;
+    bool is_unwritten = false;  ///< it has changed since `recorded`
   };
   struct Account {
     TenantId tenant;                           ///< none: gone, or all of the device
@@ -69,6 +70,8 @@ class UsageMeters {
   void renew(TenantId tenant, DeviceIndex device, TimePoint now);
   void close(TenantId tenant, DeviceIndex device, TimePoint now);
   void set_levels(Accounts::value_type& account, DeviceIndex device, const UseLevels& levels, TimePoint now);
+  void record(Accounts::value_type& account, DeviceIndex device);
+  void record_what_is_due(TimePoint now);
   Accounts::value_type& account_of(TenantId tenant);
   void leave(Accounts::value_type& account);
   UseLevels levels_of(TenantId tenant, DeviceIndex device) const;
@@ -81,7 +84,9 @@ class UsageMeters {
   std::uint64_t last_gone_ = 0;
   std::map<std::pair<TenantId, DeviceIndex>, Waiting> waiting_;   ///< of the requests of a leaf
   std::map<std::pair<TenantId, DeviceIndex>, Bytes> waiting_of_;  ///< by tenant; no tenant: in all
-  Ledger::Changes touched_;                                       ///< a buffer for sync()
+  /// What the first event from a time on is to write down.
+  std::multimap<TimePoint, std::pair<std::string, DeviceIndex>> unwritten_;
+  Ledger::Changes touched_;  ///< a buffer for sync()
 };
 
 }  // namespace gpumem::core

@@ -158,6 +158,7 @@ struct Checkpoint {
     TimePoint began{};
     TimePoint until{};
     Usage sums{};
+    UseLevels levels{};  ///< from `until` on
     bool operator==(const Account&) const = default;
   };
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;

@@ -32,7 +32,7 @@ struct Request {
   bool is_recorded = false;   ///< the next broker is told that it waits
   std::uint64_t account = 0;  ///< of the user or the pod that asks (Peer::account)
   CommandJobId job{};         ///< the job of the leaf `tenant`; none: of no job
-  bool is_extra = false;      ///< as of Grow
+  bool is_probe = false;      ///< as of Grow
   Kind kind = Kind::kGrowth;
   Bytes context{};    ///< of kContext: what the context is expected to take in all
   Duration unread{};  ///< so long it had been there when the broker read it; as of Grow

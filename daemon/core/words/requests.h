@@ -35,8 +35,7 @@ struct GrowthPart {
 struct Grow {
   std::vector<GrowthPart> parts;  ///< each of another device: all or nothing
   Duration wait{};
-  bool repeats = false;   ///< repeats a request of its slice that was denied: both count as one
-  bool is_extra = false;  ///< a refusal is no denial: its program has enough already
+  bool is_probe = false;  ///< a refusal is no denial: its program has enough already, or asks again
   Duration unread{};      ///< so long the request had been there before the broker read it
 };
 struct Return {

@@ -223,6 +223,7 @@ template <class Coder>
 void code(Coder& coder, Checkpoint::Account& one) {
   code_all(coder, one.tenant, one.device, one.began, one.until);
   for (core::ByteTime& sum : one.sums) coder(sum);
+  for (Bytes& level : one.levels) coder(level);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Spent& one) {

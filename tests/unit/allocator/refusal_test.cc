@@ -170,7 +170,8 @@ TEST_F(WaitingRefusal, ComesAfterTheBrokerWaitedAsAllowed) {
   ASSERT_TRUE(failed_with(refused, Code::kDeadlineExceeded));
   ASSERT_TRUE(refused.error().denial.has_value());
   const auto wait = backing_.requests().back().wait;
-  EXPECT_TRUE(backing_.requests().back().repeats) << "it is one request of the program";
+  EXPECT_TRUE(backing_.requests().front().is_probe) << "it is one request of the program";
+  EXPECT_FALSE(backing_.requests().back().is_probe);
   EXPECT_EQ(refused.error().denial->waited, wait);
   EXPECT_LE(wait, seconds(3));
   EXPECT_GT(wait, seconds(2)) << "less is left of it by what the call has taken so far, on a busy machine";

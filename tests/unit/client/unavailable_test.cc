@@ -343,7 +343,12 @@ TEST_F(Unavailable, BrokerThatEndsWithoutAnAnswerIsFollowedByTheNext) {
 }
 
 TEST_F(Unavailable, BrokerThatEndsBeforeItAnswersIsFollowedWithinTheCall) {
-  FakeLane fake([](int socket) { receive_frame(socket); }, [](int) {},
+  FakeLane fake([](int socket) { receive_frame(socket); },
+                [](int socket) {
+                  const Said hello = receive_frame(socket);
+                  send_frame(socket, failed(Code::kUnavailable, "the broker is stopping"),
+                             hello.header.request);
+                },
                 [](int socket) {
                   greet(socket);
                   answer_all(socket);

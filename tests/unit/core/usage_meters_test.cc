@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 #include <string>
@@ -138,6 +139,29 @@ TEST_F(UsageTest, GoesOnAtTheNextBroker) {
   EXPECT_NEAR(used("bob", Use::kLent), 4 * 300.5 + 8 * 0.5, 8)
       << "a second of what was lent last may be missed";
   EXPECT_NEAR(used("ann", Use::kKept), 32 * 300.5, 1e-6);
+}
+
+// A reservation, a request and memory past the broker are not known until their programs are back.
+TEST_F(UsageTest, CountsWhatStaysAsItIsOverARestart) {
+  const SessionId owner = connect(2);
+  ASSERT_TRUE(machine.broker.begin_job(owner, {}, machine.now));
+  machine.broker.reserve_for_job(machine.request_ids.next(), owner, {"GPU-0", mebibytes(8), {}}, machine.now);
+  machine.collect();
+  machine.pass_in_steps(500ms);
+  const SessionId other = connect(2);
+  ASSERT_TRUE(machine.broker.charge(other, {"GPU-0", mebibytes(4)}, machine.now));
+  get(other, mebibytes(20));
+  machine.grow(other, slices[other], mebibytes(8), 3600s);
+  machine.pass_in_steps(2s);
+  machine.now += 1000s;
+  const std::array uses{Use::kReserved, Use::kOutside, Use::kWaiting, Use::kKept};
+  std::array<double, uses.size()> before{};
+  for (std::size_t i = 0; i < uses.size(); ++i) before[i] = used(i == 3 ? "team" : "bob", uses[i]);
+  machine.restart(policy_of_usage());
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    EXPECT_GT(before[i], 1000) << i;
+    EXPECT_NEAR(used(i == 3 ? "team" : "bob", uses[i]), before[i], 1e-6) << i;
+  }
 }
 
 TEST_F(UsageTest, KeepsTheAccountOfATenantThatIsGone) {

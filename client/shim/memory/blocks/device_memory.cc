@@ -127,8 +127,8 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   if (is_left_to_driver()) return CUDA_ERROR_OUT_OF_MEMORY;
   const Bytes size = takes(bytes);
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
-  auto found = ask_patiently(bytes, [&](const Slices& from, std::chrono::milliseconds wait) {
-    return from.engine().allocate(size, stream, {}, {.wait = wait, .repeats = wait.count() != 0});
+  auto found = ask_patiently(bytes, [&](const Slices& from, const Attempt& attempt) {
+    return from.engine().allocate(size, stream, {}, {.wait = attempt.wait, .is_probe = attempt.is_probe});
   });
   if (found) {
     *at = *found;

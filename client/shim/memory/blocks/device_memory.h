@@ -87,23 +87,29 @@ class DeviceMemory {
   /// Gives idle memory back, all but `keep` of what is borrowed.
   void trim(Bytes keep);
 
+  /// What a call says to the broker. A refusal of a probe is no denial: it is asked again.
+  struct Attempt {
+    std::chrono::milliseconds wait{};
+    bool is_probe = false;
+  };
   /// Calls `ask` for `bytes`, first without waiting; if that is refused and waiting may help, as the settings
   /// say: for memory, and for a broker. A signal may end the wait (SignalWatch): kCancelled. `ask` is given
-  /// slices and how long it may wait, and answers a Result with a GrowError. It is called again with other
-  /// slices if its session turns out to be lost.
+  /// slices and an Attempt, and answers a Result with a GrowError. It is called again with other slices if
+  /// its session turns out to be lost.
   template <class Ask>
   auto ask_patiently(Bytes bytes, const Ask& ask) {
-    auto answer = ask_usable(ask, std::chrono::milliseconds::zero());
+    const bool may_wait = waits_.wait_for(bytes, WaitPolicy::Clock::now()).count() != 0;
+    auto answer = ask_usable(ask, Attempt{.is_probe = may_wait});
     if (answer) return answer;
     const auto wait = wait_after(answer.error(), bytes);
-    if (wait.count() == 0) return answer;
+    if (wait.count() == 0) return may_wait && answer.error().denial ? ask_usable(ask, Attempt{}) : answer;
     const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
     const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
     answer = ask_while_away(end, [&] {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
-      return ask_usable(ask, std::max(left, std::chrono::milliseconds::zero()));
+      return ask_usable(ask, Attempt{.wait = std::max(left, std::chrono::milliseconds::zero())});
     });
     if (!answer) waits_.timed_out(bytes, WaitPolicy::Clock::now());
     return answer;
@@ -153,10 +159,10 @@ class DeviceMemory {
     if (trim_driver_) trim_driver_();
   }
   template <class Ask>
-  auto ask_usable(const Ask& ask, std::chrono::milliseconds wait) {
+  auto ask_usable(const Ask& ask, const Attempt& attempt) {
     for (;;) {
       Slices& asked = slices();
-      auto answer = ask(asked, wait);
+      auto answer = ask(asked, attempt);
       if (answer || !is_replaced(asked)) return answer;
     }
   }

@@ -135,14 +135,15 @@ CUresult Handles::create(DeviceMemory& memory, Bytes size, const CUmemAllocation
   const CUresult reserved = memory.reserve(kCall, size);
   if (reserved != CUDA_SUCCESS) return reserved;
   client::LooseExtents* lender = nullptr;
-  auto extents = memory.ask_patiently(size, [&](Slices& from, std::chrono::milliseconds wait) {
+  auto extents = memory.ask_patiently(size, [&](Slices& from, const DeviceMemory::Attempt& attempt) {
     using Borrowed = Result<Extents, GrowError>;
     if (auto opened = from.open_loose(); !opened) return Borrowed(GrowError(opened.error()));
     lender = &from.loose();
-    auto borrowed = lender->borrow(size, wait, wait.count() != 0);
-    if (borrowed || !borrowed.error().denial || wait.count() != 0) return borrowed;
+    const bool waits = attempt.wait.count() != 0;
+    auto borrowed = lender->borrow(size, attempt.wait, attempt.is_probe || !waits);
+    if (borrowed || !borrowed.error().denial || waits) return borrowed;
     (void)from.engine().trim(size);  // what lies idle here is this process's own
-    return lender->borrow(size, wait, true);
+    return lender->borrow(size, attempt.wait, attempt.is_probe);
   });
   if (!extents) {
     memory.release(size);
