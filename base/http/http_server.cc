@@ -1,38 +1,35 @@
-#include "daemon/metrics/http_server.h"
+#include "base/http/http_server.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <deque>
 #include <exception>
 #include <list>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "base/log.h"
 #include "base/thread_guards.h"
-#include "daemon/core/words/refusals.h"
 
-namespace gpumem::metrics {
-namespace {
+namespace gpumem::http {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-constexpr const char* kOpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-constexpr const char* kPath = "/metrics";
+namespace {
 
-using Stream = beast::basic_stream<asio::generic::stream_protocol>;
 using Body = http::span_body<const char>;
 
 constexpr std::chrono::milliseconds kPause{100};
@@ -45,25 +42,43 @@ int domain_of(int socket) {
   return domain;
 }
 
+template <class Response>
+void set_head(Response& response, const Answer& answer, bool keep) {
+  response.result(answer.status);
+  response.version(11);
+  response.keep_alive(keep);
+  for (const auto& [name, value] : answer.fields) response.set(name, value);
+}
+
 }  // namespace
 
-// One connection of a scraper: GET and HEAD of /metrics, one request after the other, and errors that end it.
-// It closes itself when a limit is passed. Threads  the loop's.
-class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+Answer plain_answer(unsigned status, const std::string& more) {
+  const auto reason = http::obsolete_reason(http::int_to_status(status));
+  const std::string words(reason.data(), reason.size());
+  return {.status = status,
+          .body = std::make_shared<const std::string>(words + (more.empty() ? "" : ": " + more) + "\n"),
+          .fields = {{"Content-Type", "text/plain; charset=utf-8"}}};
+}
+
+// One connection of a client: one request after the other, and errors that end it. It closes itself when a
+// limit is passed. Threads  the loop's.
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct Options {
     HttpLimits limits;
-    // Gives the text to what it is called with, later, on the loop's thread.
-    std::function<void(std::function<void(Text)>)> text;
+    // Gives the answer to what it is called with, later, on the loop's thread.
+    HttpServer::Handle handle;
     // A request has been read: the connection is in use.
     std::function<void()> used;
+    // Its answer is a stream.
+    std::function<void()> streams;
     // The connection has ended, whichever side closed it. Called once, never from within a call of the
     // owner.
     std::function<void()> closed;
   };
 
-  HttpConnection(asio::io_context& loop, Options options)
-      : options_(std::move(options)), stream_(loop), buffer_(options_.limits.header) {}
+  Connection(asio::io_context& loop, Options options)
+      : loop_(loop), options_(std::move(options)), stream_(loop), buffer_(options_.limits.header) {}
 
   // `socket`  connected and non-blocking; `domain` as it was made. False: the loop has no room for it.
   bool take(UniqueFd socket, int domain) {
@@ -77,9 +92,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Pending operations fail, and their handlers end the connection.
   void cut() { stream_.close(); }
 
+  void push(Text piece) {
+    if (pieces_.size() >= Stream::kMostQueued) return cut();
+    pieces_.push_back(std::move(piece));
+    if (pieces_.size() == 1 && is_headed_) write_piece();
+  }
+
  private:
   void read(std::chrono::milliseconds patience) {
-    head_ = false;
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(options_.limits.header));
     parser_->body_limit(0);
@@ -92,71 +112,95 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void take_request(beast::error_code error) {
     if (!error) {
       options_.used();
-      return answer(parser_->get());
+      is_head_ = parser_->get().method() == http::verb::head;
+      const bool keep = parser_->get().keep_alive();
+      return options_.handle(parser_->get(), [self = shared_from_this(), keep](Answer answer) {
+        self->send(std::move(answer), keep);
+      });
     }
     const bool is_spoken = error.category() == http::make_error_code(http::error::bad_method).category();
     if (!is_spoken || error == http::error::end_of_stream || error == http::error::partial_message)
       return end();
     const bool too_large = error == http::error::header_limit || error == http::error::buffer_overflow;
-    say(too_large ? http::status::request_header_fields_too_large : http::status::bad_request, false);
+    is_head_ = false;
+    send(plain_answer(too_large ? 431 : 400), false);
   }
 
-  void answer(const http::request<http::empty_body>& request) {
-    const std::string_view target(request.target().data(), request.target().size());
-    const bool keep = request.keep_alive();
-    head_ = request.method() == http::verb::head;
-    if (!head_ && request.method() != http::verb::get) return say(http::status::method_not_allowed, false);
-    if (target.substr(0, target.find('?')) != kPath) return say(http::status::not_found, keep);
-    options_.text([self = shared_from_this(), keep](Text text) {
-      if (!text) return self->say(http::status::service_unavailable, false);
-      self->text_ = std::move(text);
-      self->send(http::status::ok, keep);
-    });
-  }
-
-  // An answer that is not the metrics.
-  void say(http::status status, bool keep) {
-    const auto reason = http::obsolete_reason(status);
-    std::string words(reason.data(), reason.size());
-    if (status == http::status::not_found) words += ": the metrics are at /metrics";
-    text_ = std::make_shared<const std::string>(words + "\n");
-    send(status, keep);
-  }
-
-  void send(http::status status, bool keep) {
+  void send(Answer answer, bool keep) {
+    answer_ = std::move(answer);
+    if (answer_.stream) return begin_stream();
+    keep = keep && !answer_.is_last;
     response_ = {};
-    response_.result(status);
-    response_.version(11);
-    response_.keep_alive(keep);
-    response_.set(http::field::content_type,
-                  status == http::status::ok ? kOpenMetrics : "text/plain; charset=utf-8");
-    if (status == http::status::method_not_allowed) response_.set(http::field::allow, "GET, HEAD");
-    if (!head_) response_.body() = Body::value_type(text_->data(), text_->size());
-    response_.content_length(text_->size());
+    set_head(response_, answer_, keep);
+    if (!is_head_) response_.body() = Body::value_type(answer_.body->data(), answer_.body->size());
+    response_.content_length(answer_.body->size());
     stream_.expires_after(options_.limits.response);
     serializer_.emplace(response_);
     http::async_write(stream_, *serializer_,
                       [self = shared_from_this(), keep](beast::error_code error, std::size_t) {
-                        self->text_.reset();
+                        self->answer_ = {};
                         if (error || !keep) return self->end();
                         self->read(self->options_.limits.idle);
                       });
   }
 
+  // Its end is the end of the connection, so it needs no lengths.
+  void begin_stream() {
+    options_.streams();
+    handle_ = std::make_shared<Stream>(loop_, weak_from_this());
+    head_ = {};
+    set_head(head_, answer_, false);
+    stream_.expires_never();
+    stream_.async_read_some(asio::buffer(unwanted_),
+                            [self = shared_from_this()](beast::error_code, std::size_t) { self->end(); });
+    stream_.expires_after(options_.limits.response);
+    http::async_write(stream_, head_, [self = shared_from_this()](beast::error_code error, std::size_t) {
+      if (error) return self->end();
+      self->is_headed_ = true;
+      if (!self->pieces_.empty()) self->write_piece();
+    });
+    const auto stream = std::exchange(answer_, {}).stream;
+    stream(handle_);
+  }
+
+  void write_piece() {
+    stream_.expires_after(options_.limits.response);
+    asio::async_write(stream_, asio::buffer(*pieces_.front()),
+                      [self = shared_from_this()](beast::error_code error, std::size_t) {
+                        if (error) return self->end();
+                        self->pieces_.pop_front();
+                        if (!self->pieces_.empty()) self->write_piece();
+                      });
+  }
+
   void end() {
     stream_.close();
+    if (handle_) handle_->over_ = true;
     if (const auto closed = std::exchange(options_.closed, nullptr)) closed();
   }
 
+  asio::io_context& loop_;
   Options options_;
-  Stream stream_;
+  beast::basic_stream<asio::generic::stream_protocol> stream_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::empty_body>> parser_;
-  Text text_;  ///< what `response_` shows
+  Answer answer_;  ///< what `response_` shows
   http::response<Body> response_;
   std::optional<http::response_serializer<Body>> serializer_;
-  bool head_ = false;
+  bool is_head_ = false;
+  // Of a stream:
+  std::shared_ptr<Stream> handle_;
+  http::response<http::empty_body> head_;
+  bool is_headed_ = false;
+  std::deque<Text> pieces_;  ///< the first is being sent
+  std::array<char, 1> unwanted_{};
 };
+
+void Stream::send(Text piece) {
+  asio::post(loop_, [connection = connection_, piece = std::move(piece)] {
+    if (const auto open = connection.lock()) open->push(piece);
+  });
+}
 
 /// One listening socket and its connections. Threads  the server's.
 class HttpServer::Listener {
@@ -165,8 +209,9 @@ class HttpServer::Listener {
       : io_(io),
         domain_(domain_of(socket.get())),
         limits_(options.limits),
-        text_(options.text),
+        handle_(options.handle),
         is_reserved_(options.is_reserved),
+        made_room_(options.made_room),
         socket_(io, socket.release()),
         pause_(io) {}
 
@@ -178,13 +223,14 @@ class HttpServer::Listener {
   }
 
   void cut_all() {
-    for (const Place& one : connections_) one.connection->cut();
+    for (const Places* places : {&connections_, &others_})
+      for (const Place& one : *places) one.connection->cut();
   }
 
  private:
   struct Place {
-    std::shared_ptr<HttpConnection> connection;
-    bool cut = false;
+    std::shared_ptr<Connection> connection;
+    bool is_other = false;
   };
   using Places = std::list<Place>;
 
@@ -192,10 +238,8 @@ class HttpServer::Listener {
   void accept() {
     for (std::size_t i = 0; i < kMostConnections; ++i) {
       UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (connection.valid() && !is_reserved_(connection.get())) {
-        take(std::move(connection));
-      } else if (connection.valid()) {
-        core::count_refusal(core::Bound::kDescriptors);
+      if (connection.valid()) {
+        if (!is_reserved_(connection.get())) take(std::move(connection));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         return pause();
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -215,45 +259,51 @@ class HttpServer::Listener {
   void take(UniqueFd socket) {
     if (connections_.size() >= kMostConnections) make_room();
     const auto place = connections_.emplace(connections_.end());
-    place->connection = std::make_shared<HttpConnection>(
-        io_, HttpConnection::Options{
-                 .limits = limits_,
-                 .text = [this](std::function<void(Text)> then) { ask(std::move(then)); },
-                 .used = [this, place] { move_to_back(place); },
-                 .closed = [this, place] { (place->cut ? cut_ : connections_).erase(place); }});
+    place->connection = std::make_shared<Connection>(
+        io_,
+        Connection::Options{
+            .limits = limits_,
+            .handle = [this](const Request& request, Respond respond) { ask(request, std::move(respond)); },
+            .used = [this, place] { move_to_back(place); },
+            .streams = [this, place] { move_to_others(place); },
+            .closed = [this, place] { (place->is_other ? others_ : connections_).erase(place); }});
     if (!place->connection->take(std::move(socket), domain_))
       return static_cast<void>(connections_.erase(place));
     place->connection->start();
   }
 
   void move_to_back(Places::iterator place) {
-    if (!place->cut) connections_.splice(connections_.end(), connections_, place);
+    if (!place->is_other) connections_.splice(connections_.end(), connections_, place);
   }
 
-  // The connection calls closed() once none of its operations is pending.
+  void move_to_others(Places::iterator place) {
+    if (!std::exchange(place->is_other, true)) others_.splice(others_.end(), connections_, place);
+  }
+
+  // The connection calls closed() once its operations have failed.
   void make_room() {
-    core::count_refusal(core::Bound::kMetricsConnections);
+    made_room_();
     const auto oldest = connections_.begin();
-    oldest->cut = true;
-    cut_.splice(cut_.end(), connections_, oldest);
+    move_to_others(oldest);
     oldest->connection->cut();
   }
 
-  void ask(std::function<void(Text)> then) {
-    text_([this, then = std::move(then)](Text text) {
-      asio::post(io_, [then, text = std::move(text)] { then(text); });
+  void ask(const Request& request, Respond respond) {
+    handle_(request, [this, respond = std::move(respond)](Answer answer) {
+      asio::post(io_, [respond, answer = std::move(answer)]() mutable { respond(std::move(answer)); });
     });
   }
 
   asio::io_context& io_;
   const int domain_;
   const HttpLimits limits_;
-  const std::function<void(Exposition::Then)> text_;
+  const Handle handle_;
   const std::function<bool(int)> is_reserved_;
+  const std::function<void()> made_room_;
   asio::posix::stream_descriptor socket_;
   asio::steady_timer pause_;
   Places connections_;  ///< the one whose latest request is longest ago first
-  Places cut_;          ///< to make room, and not over yet
+  Places others_;       ///< streams, and those that were cut to make room and are not over yet
 };
 
 HttpServer::HttpServer(Options options) : work_guard_(io_.get_executor()) {
@@ -269,7 +319,7 @@ void HttpServer::start() {
   thread_ = std::thread([this] { work(); });
 }
 
-// A scraper that asks without end takes time from nobody who decides. A connection that finds no memory is
+// A client that asks without end takes time from nobody who decides. A connection that finds no memory is
 // lost.
 void HttpServer::work() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);  // on Linux: of this thread
@@ -278,7 +328,7 @@ void HttpServer::work() {
       io_.run();
       return;
     } catch (const std::exception& error) {
-      spdlog::error("metrics: {}", error.what());
+      spdlog::error("http: {}", error.what());
     }
   }
 }
@@ -290,4 +340,4 @@ void HttpServer::stop() {
   for (const auto& one : listeners_) one->cut_all();
 }
 
-}  // namespace gpumem::metrics
+}  // namespace gpumem::http
