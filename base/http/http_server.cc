@@ -104,13 +104,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_->header_limit(static_cast<std::uint32_t>(options_.limits.header));
     parser_->body_limit(0);
     stream_.expires_after(patience);
-    http::async_read(
+    http::async_read_header(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](beast::error_code error, std::size_t) { self->take_request(error); });
   }
 
   void take_request(beast::error_code error) {
-    if (!error) {
+    if (!error && parser_->is_done()) {  // the request has no body
       options_.used();
       is_head_ = parser_->get().method() == http::verb::head;
       const bool keep = parser_->get().keep_alive();
@@ -118,7 +118,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
         self->send(std::move(answer), keep);
       });
     }
-    const bool is_spoken = error.category() == http::make_error_code(http::error::bad_method).category();
+    const bool is_spoken =
+        !error || error.category() == http::make_error_code(http::error::bad_method).category();
     if (!is_spoken || error == http::error::end_of_stream || error == http::error::partial_message)
       return end();
     const bool too_large = error == http::error::header_limit || error == http::error::buffer_overflow;

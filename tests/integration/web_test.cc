@@ -218,7 +218,7 @@ TEST_F(WebPort, ShowsNothingToAnotherUserWithoutTheToken) {
   GPUMEM_NEEDS_ROOT();
   const AsUser stranger(10'001, BrokerProcess::kGroup);
   EXPECT_EQ(status_of(ask(get("/api/stream"))), "HTTP/1.1 401 Unauthorized");
-  EXPECT_EQ(ask(get("/")).find("gpumem_page"), std::string::npos);
+  EXPECT_EQ(status_of(ask(get("/api/accounts"))), "HTTP/1.1 401 Unauthorized");
 }
 
 TEST_F(Web, SocketIsClosedToAnotherUser) {

@@ -3,14 +3,17 @@ import argparse
 import contextlib
 import functools
 import http.server
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from typing import Any
 
 import browser
@@ -22,6 +25,7 @@ GROUP = 61000
 GIB = 1 << 30
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
+JOB = "</script><i>nightly</i>"
 # By user: a tenant, and what its process is called, how it is labelled, and how much it wants.
 BORROWERS = [(61001, "vision", "python3", f"train {SCRIPT}", 7 * GIB), (61001, "vision", "=cmd|' /C calc'", "", GIB // 2),
              (61002, IMAGE, "<b>bold</b>", "W" * 128, 5 * GIB + GIB // 4), (61003, "speech", "\u202egnp.exe", "notebook", 2 * GIB),
@@ -40,14 +44,17 @@ def config() -> str:
 class Stage:
     """A broker with borrowers, and a `gpumem web`; they end with it."""
 
-    def __init__(self, build: pathlib.Path, work: pathlib.Path, ends: contextlib.ExitStack):
+    def __init__(self, build: pathlib.Path, work: pathlib.Path, ends: contextlib.ExitStack, pause: float):
         self.build, self.work, self.ends = build, work, ends
         (work / "gpumemd.toml").write_text(config())
         self.broker = self.start_broker()
-        for user, _, command, label, size in BORROWERS:
-            self.borrow(user, command, label, size)
+        job = self.make_job(BORROWERS[0][0])
         self.start("web", [build / "client/cli/gpumem", "web", "--runtime-dir", work / "run", "--listen", "127.0.0.1:0",
                            "--as-administrator"])
+        for i, (user, _, command, label, size) in enumerate(BORROWERS):
+            self.borrow(f"borrower-{i}", user, [command, label, size], job if i == 0 else "0")
+            until("it has memory, or waits", lambda i=i: self.said(f"borrower-{i}", "holds" if i < len(BORROWERS) - 1 else "asks"))
+            time.sleep(pause)
         self.address = until("the page is served", lambda: self.said("web", r"(http://127\.0\.0\.1:\d+/)#token=\w+"))
         self.origin = self.address[1]
 
@@ -67,10 +74,18 @@ class Stage:
         until("the broker serves", lambda: self.said("broker", "serving on"))
         return broker
 
-    def borrow(self, user: int, command: str, label: str, size: int) -> None:
+    def make_job(self, user: int) -> str:
+        gpumem = [self.build / "client/cli/gpumem", "--runtime-dir", self.work / "run"]
+        made = subprocess.run([*gpumem, "job", "create", "--limit", "8GiB", "--name", JOB], user=user, group=GROUP, extra_groups=[GROUP],
+                              check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        sessions = json.loads(subprocess.run([*gpumem, "ps", "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout)["sessions"]
+        self.ends.callback(os.kill, next(one["pid"] for one in sessions if one["command"] == "gpumem"), signal.SIGTERM)
+        return made
+
+    def borrow(self, name: str, user: int, names_and_size: list[Any], job: str) -> None:
         environment = os.environ | {"GPUMEM_RUNTIME_DIR": str(self.work / "run"), "PYTHONPATH": str(ROOT / "client/python/src"),
-                                    "GPUMEM_LIBRARY": str(self.build / "client/libgpumem.so.0"), "PYTHONDONTWRITEBYTECODE": "1"}
-        self.start(f"borrower-{command[:3]}", ["/usr/bin/python3", ROOT / "tests/web/borrower.py", command, label, size], env=environment,
+                                    "GPUMEM_LIBRARY": str(self.build / "client/libgpumem.so.0"), "PYTHONDONTWRITEBYTECODE": "1", "GPUMEM_JOB": job}
+        self.start(name, ["/usr/bin/python3", ROOT / "tests/web/borrower.py", *names_and_size], env=environment,
                    stdin=subprocess.PIPE, user=user, group=GROUP, extra_groups=[GROUP])
 
 
@@ -78,10 +93,10 @@ def check_names(tab: Any) -> None:
     until("all rows are shown", lambda: tab.value("document.querySelectorAll('#holders tbody tr').length") >= 9)
     until("a request waits", lambda: "gpumem why" in tab.value("document.querySelector('#waiting').textContent"))
     text = tab.value("document.body.textContent")
-    for name in (SCRIPT, IMAGE, "<b>bold</b>", "W" * 128, "\\u{202E}gnp.exe", "=cmd|' /C calc'"):
+    for name in (SCRIPT, IMAGE, JOB, "<b>bold</b>", "W" * 128, "???gnp.exe", "=cmd|' /C calc'"):
         assert name in text, f"{name} is not shown"
     assert "\u202e" not in text, "a mark of direction is shown as it is"
-    assert tab.value("document.querySelectorAll('img, b, main script, iframe').length") == 0
+    assert tab.value("document.querySelectorAll('img, b, i, main script, iframe').length") == 0
     assert tab.value("document.scripts.length") == 2
     assert tab.value("Object.keys(charts).length") == 3, "charts are not drawn"
 
@@ -143,7 +158,7 @@ def check_foreign_origin(tab: Any, stage: Stage, folder: pathlib.Path) -> None:
 
 def check(options: argparse.Namespace, work: pathlib.Path, axe: str) -> None:
     with contextlib.ExitStack() as ends:
-        stage = Stage(options.build.resolve(), work, ends)
+        stage = Stage(options.build.resolve(), work, ends, pause=15 if options.pictures else 0)
         (work / "profile").mkdir()
         tab = ends.enter_context(browser.Browser(work / "profile"))
         tab.show(*SHAPES["light"])

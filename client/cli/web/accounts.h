@@ -8,7 +8,7 @@
 
 namespace gpumem::cli::web {
 
-/// What each tenant has used of each device, in bytes times seconds: {"rows": [{"tenant", "device",
+/// The use of each device by each tenant, in bytes times seconds: {"rows": [{"tenant", "device",
 /// "charged", "kept", "waiting"}]}. `since`  seconds since 1970: from gpumem-history; none: from the broker,
 /// since the machine started. Errors  as of Monitor::accounts() and ask_history().   Blocks.
 Result<Json> accounts_json(const std::filesystem::path& runtime_folder, std::optional<std::int64_t> since);

@@ -69,17 +69,26 @@ void Feed::follow_samples(const std::stop_token& stop) {
 }
 
 void Feed::follow_events(const std::stop_token& stop) {
-  constexpr std::chrono::hours kBefore{1};
   while (!stop.stop_requested()) {
     v1::WatchEventsRequest request;
     request.set_follow(true);
-    request.set_since(to_rfc3339(std::chrono::system_clock::now() - kBefore, Precision::kMicroseconds));
+    {
+      const MutexLock lock(mutex_);
+      request.set_since(events_since());
+    }
     auto monitor = Monitor::connect(runtime_folder_);
     if (monitor)
       static_cast<void>(monitor->watch_events(
           request, [this](const v1::Event& event) { return take(event); }, stop));
     pause();
   }
+}
+
+std::string Feed::events_since() {
+  constexpr std::chrono::hours kBefore{1};
+  repeats_ = at_last_time_;
+  return last_time_.empty() ? to_rfc3339(std::chrono::system_clock::now() - kBefore, Precision::kMicroseconds)
+                            : last_time_;
 }
 
 bool Feed::take(v1::Sample sample) {
@@ -98,11 +107,17 @@ bool Feed::take(v1::Sample sample) {
   return !stopping_;
 }
 
-// Where the stream begins again, it repeats events that came before.
 bool Feed::take(const v1::Event& event) {
   const MutexLock lock(mutex_);
-  if (event.time() <= last_event_) return !stopping_;
-  last_event_ = event.time();
+  if (event.time() != last_time_) {
+    last_time_ = event.time();
+    at_last_time_ = repeats_ = 0;
+  }
+  if (repeats_ > 0) {
+    --repeats_;
+    return !stopping_;
+  }
+  ++at_last_time_;
   events_.push_back(event);
   if (events_.size() > kMostEvents) events_.pop_front();
   news_ = std::min(news_ + 1, events_.size());

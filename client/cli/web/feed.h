@@ -14,7 +14,7 @@
 
 namespace gpumem::cli::web {
 
-/// Follows the broker's samples and events, again when they end, and sends them to every open page as
+/// Follows the broker's samples and events, also those of the next broker. Sends them to every open page, as
 /// server-sent events of three kinds:
 ///   hello    what is known when the page opens: the last hour
 ///   sample   each second: sample_json(), with the events since the sample before
@@ -41,6 +41,7 @@ class Feed {
   bool take(v1::Sample sample);
   bool take(const v1::Event& event);
   void note(const std::string& problem);
+  std::string events_since() GPUMEM_REQUIRES(mutex_);
   void pause();
   void send(const char* kind, const Json& message) GPUMEM_REQUIRES(mutex_);
   void forget_closed() GPUMEM_REQUIRES(mutex_);
@@ -53,8 +54,10 @@ class Feed {
   top::Picture picture_ GPUMEM_GUARDED_BY(mutex_);
   Timeline timeline_ GPUMEM_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ GPUMEM_GUARDED_BY(mutex_);
-  std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;    ///< the last events_, which were not sent yet
-  std::string last_event_ GPUMEM_GUARDED_BY(mutex_);  ///< its time
+  std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;          ///< the last events_, which were not sent yet
+  std::string last_time_ GPUMEM_GUARDED_BY(mutex_);         ///< of the last event
+  std::size_t at_last_time_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< events of that time
+  std::size_t repeats_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the events of that time that a new stream repeats
   std::string problem_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;

@@ -2,7 +2,7 @@
 // Text of others reaches the document as text nodes alone.
 const token = new URLSearchParams(location.hash.slice(1)).get('token');
 const headers = token ? {'X-Gpumem-Token': token} : {};
-const kPoints = 720, kStep = 5, kEvents = 500, kShares = 8, kBars = 12, kRows = 200, kSilenceMs = 4000;
+const kPoints = 720, kStep = 5, kEvents = 500, kShares = 8, kBars = 12, kRows = 200, kSilenceMs = 4000, kLeastMs = 300e3;
 const kColours = ['#3b76d6', '#c2571a', '#2e8b57', '#b0428f', '#8a7a12', '#6f5bd0', '#1f8a9c', '#c43d4b', '#7a828e'];
 const kMarked = new Set(['waiting', 'denied', 'pressure', 'terminating', 'killing', 'died', 'quarantined', 'debt',
   'past-broker', 'unexplained', 'quota']);
@@ -24,7 +24,7 @@ function size_text(bytes) {
   return (bytes >= 100 || Number.isInteger(bytes) ? bytes.toFixed(0) : bytes.toFixed(1)) + ' ' + units[unit];
 }
 const size_or_none = bytes => bytes ? size_text(bytes) : '–';
-const clock_text = ms => new Date(ms).toLocaleTimeString();
+const clock_text = ms => new Date(ms).toLocaleTimeString([], {hour12: false});
 const span_text = ms => ms < 120e3 ? Math.round(ms / 1000) + ' s' : ms < 7200e3 ? Math.round(ms / 60e3) + ' min' : Math.round(ms / 3600e3) + ' h';
 const gib_hours = amount => (amount / 2 ** 30 / 3600).toFixed(2);
 
@@ -83,7 +83,8 @@ function draw(id, type, data, options) {
     charts[id] = new Chart($(id), {type, data, options});
   }
 }
-const size_axis = more => ({beginAtZero: true, ticks: {callback: size_text, maxTicksLimit: 6, color: style_of('--text')}, ...more});
+// At most five steps, each a power of two.
+const size_axis = most => ({stacked: true, beginAtZero: true, suggestedMax: most, ticks: {callback: size_text, stepSize: 2 ** Math.ceil(Math.log2((most || 5) / 5))}});
 
 // The names with the largest most, and one for all others.
 function largest_shares(points) {
@@ -107,24 +108,25 @@ function draw_timeline() {
     others.push({x: point.t * 1000, y: rest});
   }
   const has_others = others.some(one => one.y);
+  const pool = view.sample.devices[view.device]?.pool || 0;
   const last = data => data.length ? data.at(-1).y : 0, most = data => data.reduce((a, b) => Math.max(a, b.y), 0);
   const all = names.map((name, i) => ({name, data: rows[i], colour: kColours[i]}));
   if (has_others) all.push({name: 'others', data: others, colour: kColours[kShares]});
   fill('timeline', all.map(one => [[one.name, 'name', one.colour], [size_or_none(last(one.data)), 'number'], [size_text(most(one.data)), 'number']]),
     'nothing was charged');
-  const first = points.length ? points[0].t * 1000 : 0;
+  const end = now.t * 1000, first = Math.min(points[0].t * 1000, end - kLeastMs);
   const marks = view.events.filter(one => kMarked.has(one.kind) && one.time_ms >= first);
   const datasets = all.map((one, i) => ({label: one.name, data: one.data, fill: i ? '-1' : 'origin', backgroundColor: one.colour + 'b0',
     borderColor: one.colour, borderWidth: 1, pointRadius: 0, stack: 'bytes'}));
-  datasets.push({label: 'events', type: 'scatter', yAxisID: 'marks', stack: 'marks', data: marks.map(one => ({x: one.time_ms, y: 0, event: one})),
+  datasets.push({label: 'events', type: 'scatter', yAxisID: 'marks', stack: 'marks', order: -1, data: marks.map(one => ({x: one.time_ms, y: 0, event: one})),
     pointStyle: 'triangle', radius: 6, hoverRadius: 8, backgroundColor: style_of('--alarm'), borderColor: style_of('--back')});
   const label = item => item.raw.event ? `${clock_text(item.raw.x)} ${item.raw.event.kind}: ${item.raw.event.tenant}, ${item.raw.event.words}`
     : `${item.dataset.label}: ${size_text(item.raw.y)}`;
   draw('timeline-chart', 'line', {datasets}, {
     interaction: {mode: 'nearest', intersect: false},
     plugins: {tooltip: {callbacks: {title: items => items.length ? clock_text(items[0].raw.x) : '', label}}},
-    scales: {x: {type: 'linear', min: first, max: now ? now.t * 1000 : 1, ticks: {callback: clock_text, maxTicksLimit: 6, maxRotation: 0}},
-      y: size_axis({stacked: true}), marks: {display: false, min: -0.04, max: 1}}});
+    scales: {x: {type: 'linear', min: first, max: end, ticks: {callback: clock_text, maxTicksLimit: innerWidth < 800 ? 4 : 7, maxRotation: 0}},
+      y: size_axis(pool), marks: {display: false, min: -0.04, max: 1}}});
 }
 
 function draw_extents(sessions) {
@@ -136,7 +138,7 @@ function draw_extents(sessions) {
   draw('extents-chart', 'bar', {labels: bars.map(row => short_text(holder_text(row))), datasets: sizes.map((size, i) => ({label: size_text(size),
     data: bars.map(row => bytes(row, size)), backgroundColor: kColours[i % kColours.length]}))}, {indexAxis: 'y',
     plugins: {tooltip: {callbacks: {label: item => `${item.raw / sizes[item.datasetIndex]} of ${item.dataset.label}`}}},
-    scales: {x: size_axis({stacked: true}), y: {stacked: true}}});
+    scales: {x: size_axis(Math.max(0, ...bars.map(row => row.charged))), y: {stacked: true}}});
 }
 const short_text = text => text.length > 24 ? text.slice(0, 23) + '…' : text;
 const holder_text = row => `${row.pid || 'session ' + row.id} ${row.name}`;
@@ -161,7 +163,7 @@ function show_sample() {
   const waiting = sample.devices.reduce((sum, one) => sum + one.waiting, 0);
   $('waiting-note').textContent = waiting > sample.waiting.length ? `${waiting} wait in all.` : '';
   fill('holders', sample.rows.map(row => [[row.kind === 'session' ? row.name + (row.state ? ` (${row.state})` : '') : row.name, 'name', row.depth],
-    [row.user], [row.pid || ''], [row.devices], ...[row.charged, row.in_use, row.peak, row.asked, row.waiting].map(bytes => [size_or_none(bytes), 'number'])]),
+    [row.user], [row.pid || '', 'number'], [row.devices], ...[row.charged, row.in_use, row.peak, row.asked, row.waiting].map(bytes => [size_or_none(bytes), 'number'])]),
     'nobody holds memory');
   $('holders-note').textContent = sample.row_count > sample.rows.length ? `${sample.rows.length} of ${sample.row_count} rows; gpumem ps has all.` : '';
   draw_extents(sample.rows.filter(row => row.kind === 'session').sort((a, b) => b.charged - a.charged));
@@ -169,13 +171,14 @@ function show_sample() {
 }
 
 function show_events() {
-  fill('events', view.events.slice(-kRows).reverse().map(one => [[one.time_ms === null ? '' : clock_text(one.time_ms), 'number'], [one.kind],
-    [one.tenant, 'name'], [one.session ? one.session + (one.pid ? ` (pid ${one.pid})` : '') : ''], [one.device], [one.words, 'words']]), 'none');
+  fill('events', view.events.slice(-kRows).reverse().map(one => [[one.time_ms === null ? '' : clock_text(one.time_ms), 'number'], [one.kind, 'number'],
+    [one.tenant, 'name'], [one.session ? one.session + (one.pid ? ` (pid ${one.pid})` : '') : '', 'number'], [one.device], [one.words, 'words']]), 'none');
 }
 
 function add_point([t, devices]) {
   const last = view.points.at(-2);
-  if (last && t < last.t + kStep) view.points.pop();
+  if (last && t < last.t) view.points = [];  // the clock was set back
+  else if (last && t < last.t + kStep) view.points.pop();
   view.points.push({t, devices});
   if (view.points.length > kPoints) view.points.shift();
 }

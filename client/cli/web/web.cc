@@ -98,7 +98,7 @@ std::string refuse_address(const std::string& text) {
 
 // The page has no users of its own.
 std::string rights_text(const std::string& user) {
-  return "Whoever reaches the page sees what " + user + " may see. That holds behind a proxy, too.";
+  return "Everybody who reaches the page sees what " + user + " may see. That holds behind a proxy, too.";
 }
 
 void tell(const Place& place, const std::string& token, const std::string& user) {
@@ -132,7 +132,7 @@ int serve(Place place, const std::string& runtime_dir, const Interrupt& interrup
 int run_web(const WebArguments& arguments, const std::string& runtime_dir) {
   if (::geteuid() == 0 && !arguments.as_administrator)
     return report(Error{Code::kPermissionDenied,
-                        "whoever reaches the page would see what root may see: start it as a user, or "
+                        "everybody who reaches the page would see what root may see: start it as a user, or "
                         "add --as-administrator"});
   const Interrupt interrupt;
   auto place = place_of(arguments);
