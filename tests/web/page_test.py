@@ -89,6 +89,11 @@ class Stage:
                    stdin=subprocess.PIPE, user=user, group=GROUP, extra_groups=[GROUP])
 
 
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 def check_names(tab: Any) -> None:
     until("all rows are shown", lambda: tab.value("document.querySelectorAll('#holders tbody tr').length") >= 9)
     until("a request waits", lambda: "gpumem why" in tab.value("document.querySelector('#waiting').textContent"))
@@ -98,6 +103,8 @@ def check_names(tab: Any) -> None:
     assert "\u202e" not in text, "a mark of direction is shown as it is"
     assert tab.value("document.querySelectorAll('img, b, i, main script, iframe').length") == 0
     assert tab.value("document.scripts.length") == 2
+    assert tab.value("""view.sample.rows.filter(row => row.extents && row.charged).length === 4 && view.sample.rows.every(row => !row.extents ||
+      row.extents.reduce((sum, one) => sum + one.size * one.count, 0) === row.charged)"""), "extents do not add up"
     assert tab.value("Object.keys(charts).length") == 3, "charts are not drawn"
 
 
@@ -142,9 +149,7 @@ def check_next_broker(tab: Any, stage: Stage) -> None:
 def check_foreign_origin(tab: Any, stage: Stage, folder: pathlib.Path) -> None:
     """A page of another port has the token, and still gets nothing."""
     (folder / "index.html").write_text("<!DOCTYPE html><title>foreign</title>")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    handler.log_message = lambda *_: None
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         tab.open(f"http://127.0.0.1:{server.server_port}/")
         token = stage.address[0].split("token=")[1]

@@ -126,7 +126,7 @@ function draw_timeline() {
     interaction: {mode: 'nearest', intersect: false},
     plugins: {tooltip: {callbacks: {title: items => items.length ? clock_text(items[0].raw.x) : '', label}}},
     scales: {x: {type: 'linear', min: first, max: end, ticks: {callback: clock_text, maxTicksLimit: innerWidth < 800 ? 4 : 7, maxRotation: 0}},
-      y: size_axis(pool), marks: {display: false, min: -0.04, max: 1}}});
+      y: size_axis(pool), marks: {axis: 'y', display: false, min: -0.04, max: 1}}});
 }
 
 function draw_extents(sessions) {
