@@ -7,12 +7,12 @@
 #include <csignal>
 
 #include "base/crash_point.h"
+#include "base/http/tcp_port.h"
 #include "base/log.h"
 #include "base/time_format.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/limits/connection_limits.h"
-#include "daemon/host/system/tcp_port.h"
 #include "daemon/upgrade.h"
 
 namespace gpumem {
@@ -109,7 +109,7 @@ std::string status_line(const std::vector<core::DeviceView>& devices) {
 
 void add_port(const std::string& listen, std::vector<UniqueFd>& sockets) {
   if (listen.empty()) return;
-  auto port = host::listen_on_tcp(listen);
+  auto port = http::listen_on_tcp(listen);
   if (!port) return spdlog::error("metrics are not served on {}: {}", listen, port.error().message);
   spdlog::info("metrics on http://{}/metrics, for whoever reaches it", port->where);
   sockets.push_back(std::move(port->fd));

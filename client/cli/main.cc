@@ -15,6 +15,7 @@
 #include "client/cli/system/system.h"
 #include "client/cli/top/top.h"
 #include "client/cli/views/text.h"
+#include "client/cli/web/web.h"
 #include "client/process/runtime_folder.h"
 #include "cuda/library.h"
 
@@ -173,6 +174,7 @@ void add_commands(CLI::App& app, Arguments& arguments, const SplitLine& line, in
   add_check(app, arguments, status);
   add_system_command(app, arguments.runtime_dir, status);
   add_top_command(app, arguments.runtime_dir, status);
+  add_web_command(app, arguments.runtime_dir, status);
 }
 
 // Help that was asked for, or what is wrong. Answers the exit status.

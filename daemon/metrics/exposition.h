@@ -7,12 +7,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/http/http_server.h"
 #include "base/mutex.h"
 
 namespace gpumem::metrics {
 
-/// A text that many read and nobody changes; none: there is none any more.
-using Text = std::shared_ptr<const std::string>;
+using http::Text;
 
 /// The text of the metrics, shared by all who ask while it is fresh. It is made on a thread of its own, so
 /// that a core that is busy holds up neither connections nor their timeouts.

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "base/http/http_server.h"
 #include "base/unique_fd.h"
 #include "daemon/core/broker/executor.h"
 #include "daemon/metrics/exposition.h"
-#include "daemon/metrics/http_server.h"
 #include "daemon/metrics/sampler.h"
 
 namespace gpumem::metrics {
@@ -33,7 +33,7 @@ class Metrics {
 
  private:
   Sampler sampler_;
-  HttpServer server_;
+  http::HttpServer server_;
   Exposition exposition_;  ///< the first to go: it calls the server
 };
 

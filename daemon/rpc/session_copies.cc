@@ -14,6 +14,11 @@ v1::SessionMemory memory_of(const core::MemoryView& view, const std::optional<Cl
   memory.set_held(view.charges.held().count);
   memory.set_returning(view.charges[core::Charge::kReturning].count);
   memory.set_quarantined(view.charges[core::Charge::kQuarantined].count);
+  for (const auto& [size, count] : view.extents) {
+    v1::ExtentCount& extents = *memory.add_extents();
+    extents.set_size(size.count);
+    extents.set_count(count);
+  }
   memory.set_told(figures.has_value());
   if (!figures) return memory;
   memory.set_reserved(figures->reserved);

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The rooms that each room may include, besides itself. A room with rooms inside stands for what lies in it directly.
 ALLOWED = {
     "base": set(),
+    "base/http": {"base"},
     "include": {"base"},
     "proto": {"base"},
     "proto/lane": {"base"},
@@ -30,12 +31,12 @@ ALLOWED = {
     "daemon/lane": {"base", "proto/lane", "daemon/core"},
     "daemon/pods": {"base", "daemon/core"},
     "daemon/rpc": {"base", "shm", "proto", "proto/generated", "daemon/core"},
-    "daemon/metrics": {"base", "daemon/core"},
+    "daemon/metrics": {"base", "base/http", "daemon/core"},
     # A program of its own: it knows the broker by its wire contract.
     "daemon/kubernetes": {"base", "proto", "proto/generated"},
     "daemon/history": {"base", "proto", "proto/generated"},
     # main wires the parts; of sim it knows only how to make a machine folder.
-    "daemon": {"base", "cuda", "sim/machine", "daemon/core", "daemon/pods", "daemon/host", "daemon/lane",
+    "daemon": {"base", "base/http", "cuda", "sim/machine", "daemon/core", "daemon/pods", "daemon/host", "daemon/lane",
                "daemon/rpc", "daemon/metrics"},
     # Neither driver nor broker: only its two ports.
     "client/allocator": {"base", "include", "client/process"},
@@ -53,18 +54,19 @@ INSIDE = {
         "words": "", "ledger": "words", "memory": "words", "arbiter": "words ledger",
         "sessions": "words ledger memory arbiter", "reclaim": "words arbiter sessions",
         "lending": "words memory sessions reclaim", "broker": "words sessions reclaim lending"}),
-    "daemon/host": ({"base", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"}, {
+    "daemon/host": ({"base", "base/http", "shm", "proto", "proto/lane", "proto/generated", "cuda", "daemon/core", "daemon/pods"}, {
         "system": "", "limits": "", "state": "system limits", "config": "system state", "driver": "system limits state",
         "sockets": "system limits state", "lanes": "system limits driver sockets",
         "loop": "system limits state driver sockets lanes"}),
     "client": ({"base", "shm", "cuda", "proto", "proto/lane", "include"}, {
         "process": "", "lane": "process", "session": "process lane", "slice": "process lane session allocator"}),
     # The only part of the client that speaks gRPC.
-    "client/cli": ({"base", "shm", "cuda", "proto", "proto/lane", "proto/generated", "include", "client"}, {
+    "client/cli": ({"base", "base/http", "shm", "cuda", "proto", "proto/lane", "proto/generated", "include", "client"}, {
         "views": "", "monitor": "",
         "explain": "views monitor check commands", "system": "views monitor check commands", "check": "views monitor", "commands": "views monitor check",
         "run": "views monitor check commands run/program run/line", "regions": "views monitor check commands",
-        "top": "views monitor commands", "": "views commands check explain regions run run/program system top"}),
+        "top": "views monitor commands", "web": "views monitor commands top",
+        "": "views commands check explain regions run run/program system top web"}),
     "client/cli/run": ({"base", "cuda", "proto", "proto/generated", "include", "client", "client/shim", "client/cli/views",
                         "client/cli/monitor"}, {
         "program": "", "line": "program"}),

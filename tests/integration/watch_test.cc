@@ -61,6 +61,19 @@ struct Watch : BrokerTest {
   }
 };
 
+TEST_F(Watch, TellsTheExtentsOfASessionBySize) {
+  auto client = client_with(mebibytes(42));
+  TestViewer viewer(connect());
+  EXPECT_TRUE(viewer.reads([](const v1::Sample& sample) {
+    std::uint64_t bytes = 0;
+    for (const v1::SessionInfo& session : sample.sessions())
+      for (const v1::SessionMemory& memory : session.memory())
+        for (const v1::ExtentCount& extents : memory.extents()) bytes += extents.size() * extents.count();
+    return bytes == mebibytes(42).count;
+  }));
+  EXPECT_EQ(client->leave(), 0);
+}
+
 TEST_F(Watch, BeginsWithAllThatTheListingsShow) {
   auto client = client_with(mebibytes(12));
   TestViewer viewer(connect());

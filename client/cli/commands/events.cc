@@ -252,10 +252,12 @@ int run_events(const EventsOptions& options) {
 std::string event_line(const v1::Event& event, const Layout& layout) {
   std::string line = event.time() + "  " + padded(event.kind(), 11) + "  " + who(event) + "  ";
   if (!event.device().empty()) line += layout.device(event.device()) + "  ";
-  line += what(event);
-  if (!event.words().empty())
-    line += ": " + escape_non_ascii(with_device_names(event.words(), layout.devices));
-  return printable(line) + "\n";
+  return printable(line + event_words(event, layout.devices)) + "\n";
+}
+
+std::string event_words(const v1::Event& event, const std::vector<std::string>& devices) {
+  const std::string& more = event.words();
+  return what(event) + (more.empty() ? "" : ": " + escape_non_ascii(with_device_names(more, devices)));
 }
 
 std::string event_json_line(const v1::Event& event) {

@@ -131,6 +131,8 @@ Json claims_json(const v1::ListClaimsResponse& claims);
 
 /// An event in one line of words: time, subject, effect.
 std::string event_line(const v1::Event& event, const Layout& layout = {});
+/// The effect alone. `devices`  UUIDs, by their places.
+std::string event_words(const v1::Event& event, const std::vector<std::string>& devices);
 
 /// An event in one line of JSON, for programs. A field that the event does not have is null.
 std::string event_json_line(const v1::Event& event);

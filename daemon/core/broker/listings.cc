@@ -332,10 +332,13 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
         if (slice.device == i) shared.charged = shared.charged.minus(slice.charged);
       if (!(shared.charged + shared.imported + shared.fabric + shared.declared).is_zero())
         view.shared.push_back(shared);
-      const Charges& charges = session.holding(i).charges;
+      const Holding& holding = session.holding(i);
       const bool has_slice =
           std::ranges::any_of(view.slices, [i](const SliceView& one) { return one.device == i; });
-      if (has_slice || !charges.total().is_zero()) view.memory.push_back({i, charges});
+      if (!has_slice && holding.charges.total().is_zero()) continue;
+      MemoryView& memory = view.memory.emplace_back(MemoryView{i, holding.charges, {}});
+      for (const auto& [power, count] : holding.extents)
+        memory.extents.emplace_back(Bytes{std::uint64_t{1} << power}, count);
     }
     slices += 1 + session.slices.size();
     if (slices > most_slices) break;

@@ -88,7 +88,9 @@ Grant Leases::offer(const Assembly& assembly) {
 
 Lease& Leases::put(std::unique_ptr<Lease> made) {
   Lease& lease = *made;
-  state_.session(lease.session).leases.push_back(lease);
+  Session& session = state_.session(lease.session);
+  session.leases.push_back(lease);
+  session.holdings[lease.device].count_extent(lease, 1);
   leases_.emplace(lease.id, std::move(made));
   return lease;
 }
@@ -216,6 +218,7 @@ void Leases::freed(LeaseId id, TimePoint now, std::vector<SessionId>& freed_of) 
   state_.ledger.release(session.leaf, lease.device, size, lease.state);
   Holding& holding = session.holdings[lease.device];
   holding.remove(lease);
+  holding.count_extent(lease, -1);
   holding.freed += size;
   state_.outbox.touch(session.id);
   // A closed slice may still have leases on their way back.

@@ -245,8 +245,10 @@ void Leases::pass(Lease& lease, Session& successor) {
   Holding& from = before.holdings[lease.device];
   Holding& to = successor.holdings[lease.device];
   from.remove(lease);
+  from.count_extent(lease, -1);
   if (&before != &successor) from.freed += size;
   to.add(lease);
+  to.count_extent(lease, 1);
   if (before.leaf !=
       successor.leaf) {  // of another job, or the successor maps a region, or a reload has separated the two
     Charges moved;

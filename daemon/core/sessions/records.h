@@ -1,8 +1,10 @@
 #pragma once
+#include <bit>
 #include <boost/container/flat_map.hpp>
 #include <boost/container/flat_set.hpp>
 #include <boost/container/small_vector.hpp>
 #include <boost/intrusive/list.hpp>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
@@ -76,12 +78,21 @@ struct Holding {
   Charges fabric;      ///< of the charges, and never of `unproved`: given out by fabric handles
   Bytes freed;         ///< total of its leases that became free
   Bytes freed_before;  ///< of `freed`: when the latest observation began
+  /// How many leases there are, by the power of two that the size of the extent has reached.
+  boost::container::small_flat_map<std::uint8_t, std::uint32_t, 2> extents;
 
   Bytes held() const { return charges.held(); }
   /// Counts the lease in its present state.
   void add(const Lease& lease) { change(lease, std::plus<>{}); }
   /// Undoes add().
   void remove(const Lease& lease) { change(lease, std::minus<>{}); }
+  /// A lease came (1) or went (-1).
+  void count_extent(const Lease& lease, int change) {
+    const auto power = static_cast<std::uint8_t>(std::bit_width(lease.extent.size.count) - 1);
+    std::uint32_t& count = extents[power];
+    count += static_cast<std::uint32_t>(change);
+    if (count == 0) extents.erase(power);
+  }
   /// What the end of its process brings back.
   Bytes leaving() const { return charges.total() - charges[Charge::kReturning] - fabric.total(); }
 

@@ -171,6 +171,8 @@ struct WaitingPage {
 struct MemoryView {
   DeviceIndex device = 0;
   Charges charges;
+  /// Its extents, by the power of two that their size has reached, the smallest first.
+  std::vector<std::pair<Bytes, std::uint64_t>> extents;
 };
 
 struct SessionView {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/http/tcp_port.h"
 #include "base/printable.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/host/config/toml_reader.h"
-#include "daemon/host/system/tcp_port.h"
 #include "daemon/pods/prepared_claims.h"
 
 namespace gpumem::host {
@@ -74,7 +74,7 @@ void read_metrics(TomlReader& reader, const toml::table& table, Config& config) 
                {"group", reader.name(metrics.group)}});
   if (reader.error() || metrics.listen.empty()) return;
   const auto& at = table.get("listen")->source();
-  const auto address = parse_tcp_address(metrics.listen);
+  const auto address = http::parse_tcp_address(metrics.listen);
   if (!address) return reader.fail(at, "listen: " + address.error().message);
   if (!address->is_loopback && !is_public)
     reader.fail(at, "listen: '" + metrics.listen +

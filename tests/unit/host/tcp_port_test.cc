@@ -1,10 +1,10 @@
 // Ports of this machine, and who reaches them.
-#include "daemon/host/system/tcp_port.h"
+#include "base/http/tcp_port.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace gpumem::host {
+namespace gpumem::http {
 namespace {
 
 using testing::HasSubstr;
@@ -57,4 +57,4 @@ TEST(TcpPort, SaysWhichOneTheKernelChose) {
 }
 
 }  // namespace
-}  // namespace gpumem::host
+}  // namespace gpumem::http

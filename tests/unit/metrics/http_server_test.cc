@@ -1,13 +1,15 @@
 // Good and bad scrapers: the server answers the good ones, and bounds what bad ones cost.
-#include "daemon/metrics/http_server.h"
+#include "base/http/http_server.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <cstring>
+#include <future>
 
 #include "daemon/core/words/refusals.h"
+#include "daemon/metrics/scrapes.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/metrics/http_client.h"
@@ -15,6 +17,8 @@
 namespace gpumem::metrics {
 namespace {
 
+using http::HttpLimits;
+using http::HttpServer;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using test::read_to_end;
@@ -26,10 +30,11 @@ constexpr HttpLimits kPatient{.request = hours(1), .idle = hours(1), .response =
 struct HttpServerTest : testing::Test {
   explicit HttpServerTest(HttpLimits limits = kPatient, std::size_t size = 0)
       : text(body + std::string(size, 'x')) {
-    HttpServer::Options options;
-    options.sockets.push_back(listen());
+    Scrapes scrapes;
+    scrapes.sockets.push_back(listen());
+    scrapes.text = [this](const Exposition::Then& then) { then(std::make_shared<const std::string>(text)); };
+    HttpServer::Options options = serving(std::move(scrapes));
     options.limits = limits;
-    options.text = [this](const Exposition::Then& then) { then(std::make_shared<const std::string>(text)); };
     server = std::make_unique<HttpServer>(std::move(options));
     server->start();
   }
@@ -196,6 +201,47 @@ TEST_F(WithLongText, ServesAScraperWhileOthersDoNotRead) {
   EXPECT_GT(scrape().size(), text.size());
 }
 
+// A stream that says its text again and again.
+struct WithStream : HttpServerTest {
+  WithStream() {
+    server.reset();
+    std::filesystem::remove(path());
+    HttpServer::Options options;
+    options.sockets.push_back(listen());
+    options.limits = kPatient;
+    options.handle = [this](const http::Request&, const HttpServer::Respond& respond) {
+      respond(
+          {.stream = [this](std::shared_ptr<http::Stream> opened) { begun.set_value(std::move(opened)); }});
+    };
+    server = std::make_unique<HttpServer>(std::move(options));
+    server->start();
+    reader = connect();
+    send_all(reader.get(), test::kScrape);
+    read_until(reader.get(), "\r\n\r\n");
+    stream = begun.get_future().get();
+  }
+  UniqueFd reader;
+  std::promise<std::shared_ptr<http::Stream>> begun;
+  std::shared_ptr<http::Stream> stream;
+};
+
+TEST_F(WithStream, SendsPieceByPieceUntilItsReaderLeaves) {
+  for (const char* piece : {"one", "two"}) {
+    stream->send(std::make_shared<const std::string>(piece));
+    EXPECT_EQ(read_until(reader.get(), piece), piece);
+  }
+  EXPECT_FALSE(stream->is_over());
+  reader.reset();
+  EXPECT_TRUE(test::eventually([&] { return stream->is_over(); }));
+}
+
+TEST_F(WithStream, CutsOffAReaderThatDoesNotRead) {
+  const auto piece = std::make_shared<const std::string>(1 << 20, 'x');
+  for (std::size_t i = 0; i < 2 * http::Stream::kMostQueued; ++i) stream->send(piece);
+  EXPECT_TRUE(test::eventually([&] { return stream->is_over(); }));
+  EXPECT_TRUE(test::eventually([&] { return piece.use_count() == 1; })) << "nothing is kept for it";
+}
+
 TEST(HttpServerWithoutDescriptors, RefusesConnectionsThatTakeAReservedDescriptor) {
   const test::TemporaryFolder folder;
   const std::string path = (folder / "socket").string();
@@ -205,11 +251,11 @@ TEST(HttpServerWithoutDescriptors, RefusesConnectionsThatTakeAReservedDescriptor
   std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
   ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::listen(socket.get(), 16), 0);
-  HttpServer::Options options;
-  options.sockets.push_back(std::move(socket));
-  options.text = [](const Exposition::Then& then) { then(nullptr); };
-  options.is_reserved = [](int) { return true; };
-  HttpServer server(std::move(options));
+  Scrapes scrapes;
+  scrapes.sockets.push_back(std::move(socket));
+  scrapes.text = [](const Exposition::Then& then) { then(nullptr); };
+  scrapes.is_reserved = [](int) { return true; };
+  HttpServer server(serving(std::move(scrapes)));
   server.start();
   EXPECT_TRUE(test::is_closed_soon(test::connect_to(path).get()));
 }

@@ -7,7 +7,7 @@
 #include "base/unique_fd.h"
 #include "gpumem/result.h"
 
-namespace gpumem::host {
+namespace gpumem::http {
 
 /// An address of this machine, and a port.
 struct TcpAddress {
@@ -28,4 +28,4 @@ struct TcpPort {
 /// Errors  as parse_tcp_address(); those of the system, which name the address: the port may be taken.
 Result<TcpPort> listen_on_tcp(const std::string& text);
 
-}  // namespace gpumem::host
+}  // namespace gpumem::http

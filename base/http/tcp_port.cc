@@ -1,4 +1,4 @@
-#include "daemon/host/system/tcp_port.h"
+#include "base/http/tcp_port.h"
 
 #include <arpa/inet.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-namespace gpumem::host {
+namespace gpumem::http {
 namespace {
 
 Error wrong(const std::string& text, const std::string& why) {
@@ -82,4 +82,4 @@ Result<TcpPort> listen_on_tcp(const std::string& text) {
   return TcpPort{std::move(socket), std::move(listens)};
 }
 
-}  // namespace gpumem::host
+}  // namespace gpumem::http

@@ -1,0 +1,77 @@
+#include "client/cli/web/accounts.h"
+
+#include <vector>
+
+#include "base/printable.h"
+#include "client/cli/monitor/history_client.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/views/names.h"
+
+namespace gpumem::cli::web {
+namespace {
+
+using Amounts = std::vector<std::pair<const char*, double>>;
+
+/// Rows under construction; `devices`  UUIDs, by their places.
+class Rows {
+ public:
+  explicit Rows(std::vector<std::string> devices) : devices_(std::move(devices)) {}
+
+  void add(const std::string& tenant, const std::string& device, double charged, double kept,
+           double waiting) {
+    if (tenant.empty()) return;  // all of the device
+    list_.push_back({{"tenant", escape_non_ascii(tenant_text(tenant))},
+                     {"device", escape_non_ascii(device_name(device, devices_))},
+                     {"charged", charged},
+                     {"kept", kept},
+                     {"waiting", waiting}});
+  }
+  Json json() { return {{"rows", std::move(list_)}}; }
+
+ private:
+  const std::vector<std::string> devices_;
+  Json list_ = Json::array();
+};
+
+std::string text(const nlohmann::json& row, const char* name) {
+  const auto found = row.find(name);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+double number(const nlohmann::json& row, const char* name) {
+  const auto found = row.find(name);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+Result<Json> from_history(std::int64_t since, Rows rows) {
+  const auto answer =
+      ask_history(history_socket(), "GET", "/v1/usage?since=" + std::to_string(since) + "&by=tenant,device");
+  if (!answer) return answer.error();
+  const auto list = answer->find("rows");
+  if (list == answer->end() || !list->is_array()) return rows.json();
+  for (const nlohmann::json& row : *list)
+    if (row.is_object())
+      rows.add(
+          text(row, "tenant"), text(row, "device"),
+          number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside"),
+          number(row, "kept"), number(row, "waiting"));
+  return rows.json();
+}
+
+}  // namespace
+
+Result<Json> accounts_json(const std::filesystem::path& runtime_folder, std::optional<std::int64_t> since) {
+  const auto monitor = Monitor::connect(runtime_folder);
+  const auto status = monitor ? monitor->status() : Result<v1::GetStatusResponse>(monitor.error());
+  Rows rows(status ? uuids_of(*status) : std::vector<std::string>());
+  if (since) return from_history(*since, std::move(rows));
+  if (!status) return status.error();
+  const auto accounts = monitor->accounts();
+  if (!accounts) return accounts.error();
+  for (const v1::Account& one : accounts->accounts())
+    rows.add(one.tenant(), one.device(), one.lent() + one.returning() + one.reserved() + one.outside(),
+             one.kept(), one.waiting());
+  return rows.json();
+}
+
+}  // namespace gpumem::cli::web

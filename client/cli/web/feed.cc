@@ -1,0 +1,157 @@
+#include "client/cli/web/feed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "client/cli/views/text.h"
+#include "client/cli/web/sample_json.h"
+
+namespace gpumem::cli::web {
+namespace {
+
+top::Moment moment() { return {top::Picture::Clock::now(), std::chrono::system_clock::now()}; }
+
+http::Text message_text(const char* kind, const Json& message) {
+  return std::make_shared<const std::string>(
+      std::string("event: ") + kind +
+      "\ndata: " + message.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n\n");
+}
+
+Json problem_json(const std::string& problem) { return {{"words", printable(problem)}}; }
+
+}  // namespace
+
+Feed::Feed(std::filesystem::path runtime_folder, Json hello)
+    : runtime_folder_(std::move(runtime_folder)),
+      hello_(std::move(hello)),
+      samples_([this](const std::stop_token& stop) { follow_samples(stop); }),
+      events_thread_([this](const std::stop_token& stop) { follow_events(stop); }) {}
+
+Feed::~Feed() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+}
+
+bool Feed::has_room() {
+  const MutexLock lock(mutex_);
+  forget_closed();
+  return pages_.size() < kMostPages;
+}
+
+void Feed::add(std::shared_ptr<http::Stream> page) {
+  const MutexLock lock(mutex_);
+  const std::vector<std::string> devices = picture_.device_uuids();
+  Json hello = hello_;
+  hello["timeline"] = timeline_.json();
+  hello["events"] = Json::array();
+  for (const v1::Event& event : events_) hello["events"].push_back(event_json(event, devices));
+  page->send(message_text("hello", hello));
+  if (!problem_.empty())
+    page->send(message_text("problem", problem_json(problem_)));
+  else if (!picture_.is_empty())
+    page->send(message_text("sample", sample_json(picture_, moment())));
+  pages_.push_back(std::move(page));
+}
+
+void Feed::follow_samples(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    auto monitor = Monitor::connect(runtime_folder_);
+    const Result<void> watched =
+        monitor ? monitor->watch([this](v1::Sample sample) { return take(std::move(sample)); }, stop)
+                : Result<void>(monitor.error());
+    note(watched ? "the broker has ended the samples" : watched.error().message);
+    pause();
+  }
+}
+
+void Feed::follow_events(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    v1::WatchEventsRequest request;
+    request.set_follow(true);
+    {
+      const MutexLock lock(mutex_);
+      request.set_since(events_since());
+    }
+    auto monitor = Monitor::connect(runtime_folder_);
+    if (monitor)
+      static_cast<void>(monitor->watch_events(
+          request, [this](const v1::Event& event) { return take(event); }, stop));
+    pause();
+  }
+}
+
+std::string Feed::events_since() {
+  constexpr std::chrono::hours kBefore{1};
+  repeats_ = at_last_time_;
+  return last_time_.empty() ? to_rfc3339(std::chrono::system_clock::now() - kBefore, Precision::kMicroseconds)
+                            : last_time_;
+}
+
+bool Feed::take(v1::Sample sample) {
+  const MutexLock lock(mutex_);
+  const top::Moment now = moment();
+  picture_.apply(sample, now.steady);
+  timeline_.add(point_of(picture_, now));
+  problem_.clear();
+  forget_closed();
+  if (!pages_.empty()) {
+    Json message = sample_json(picture_, now);
+    message["events"] = take_news();
+    send("sample", message);
+  }
+  news_ = 0;
+  return !stopping_;
+}
+
+bool Feed::take(const v1::Event& event) {
+  const MutexLock lock(mutex_);
+  if (event.time() != last_time_) {
+    last_time_ = event.time();
+    at_last_time_ = repeats_ = 0;
+  }
+  if (repeats_ > 0) {
+    --repeats_;
+    return !stopping_;
+  }
+  ++at_last_time_;
+  events_.push_back(event);
+  if (events_.size() > kMostEvents) events_.pop_front();
+  news_ = std::min(news_ + 1, events_.size());
+  return !stopping_;
+}
+
+Json Feed::take_news() {
+  const std::vector<std::string> devices = picture_.device_uuids();
+  Json list = Json::array();
+  for (auto event = events_.end() - static_cast<std::ptrdiff_t>(news_); event != events_.end(); ++event)
+    list.push_back(event_json(*event, devices));
+  return list;
+}
+
+void Feed::note(const std::string& problem) {
+  const MutexLock lock(mutex_);
+  problem_ = problem;
+  send("problem", problem_json(problem));
+}
+
+void Feed::pause() {
+  constexpr std::chrono::seconds kPause{1};
+  const auto next = std::chrono::steady_clock::now() + kPause;
+  const MutexLock lock(mutex_);
+  while (!stopping_ && std::chrono::steady_clock::now() < next) wake_.wait_until(mutex_, next);
+}
+
+void Feed::send(const char* kind, const Json& message) {
+  const http::Text text = message_text(kind, message);
+  for (const auto& page : pages_) page->send(text);
+}
+
+void Feed::forget_closed() {
+  std::erase_if(pages_, [](const auto& page) { return page->is_over(); });
+}
+
+}  // namespace gpumem::cli::web

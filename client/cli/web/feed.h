@@ -1,0 +1,68 @@
+#pragma once
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/http/http_server.h"
+#include "base/mutex.h"
+#include "client/cli/monitor/monitor.h"
+#include "client/cli/top/picture.h"
+#include "client/cli/web/timeline.h"
+
+namespace gpumem::cli::web {
+
+/// Follows the broker's samples and events, also those of the next broker. Sends them to every open page, as
+/// server-sent events of three kinds:
+///   hello    what is known when the page opens: the last hour
+///   sample   each second: sample_json(), with the events since the sample before
+///   problem  why no samples come at present
+/// Threads  any.
+class Feed {
+ public:
+  static constexpr std::size_t kMostPages = 8;
+  static constexpr std::size_t kMostEvents = 500;
+
+  /// `hello`  what every page is told first.
+  Feed(std::filesystem::path runtime_folder, Json hello);
+  ~Feed();
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  /// Whether another page may be added.
+  bool has_room();
+  void add(std::shared_ptr<http::Stream> page);
+
+ private:
+  void follow_samples(const std::stop_token& stop);
+  void follow_events(const std::stop_token& stop);
+  bool take(v1::Sample sample);
+  bool take(const v1::Event& event);
+  void note(const std::string& problem);
+  std::string events_since() GPUMEM_REQUIRES(mutex_);
+  void pause();
+  void send(const char* kind, const Json& message) GPUMEM_REQUIRES(mutex_);
+  void forget_closed() GPUMEM_REQUIRES(mutex_);
+  Json take_news() GPUMEM_REQUIRES(mutex_);
+
+  const std::filesystem::path runtime_folder_;
+  const Json hello_;
+  Mutex mutex_;
+  Condition wake_;
+  top::Picture picture_ GPUMEM_GUARDED_BY(mutex_);
+  Timeline timeline_ GPUMEM_GUARDED_BY(mutex_);
+  std::deque<v1::Event> events_ GPUMEM_GUARDED_BY(mutex_);
+  std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;          ///< the last events_, which were not sent yet
+  std::string last_time_ GPUMEM_GUARDED_BY(mutex_);         ///< of the last event
+  std::size_t at_last_time_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< events of that time
+  std::size_t repeats_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the events of that time that a new stream repeats
+  std::string problem_ GPUMEM_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
+  bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
+  std::jthread samples_;
+  std::jthread events_thread_;
+};
+
+}  // namespace gpumem::cli::web
