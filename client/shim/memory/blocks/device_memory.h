@@ -102,7 +102,10 @@ class DeviceMemory {
     auto answer = ask_usable(ask, Attempt{.is_probe = may_wait});
     if (answer) return answer;
     const auto wait = wait_after(answer.error(), bytes);
-    if (wait.count() == 0) return may_wait && answer.error().denial ? ask_usable(ask, Attempt{}) : answer;
+    if (wait.count() == 0) {
+      if (may_wait && answer.error().denial) answer = ask_usable(ask, Attempt{});
+      return answer;
+    }
     const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
