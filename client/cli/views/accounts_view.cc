@@ -31,16 +31,17 @@ constexpr std::array<const char*, 6> kAmountNames{"lent",    "returning", "reser
                                                   "outside", "kept",      "waiting"};
 constexpr std::array<const char*, 3> kCountNames{"denied", "ended", "peak"};
 
-// The columns of the history's rows that are no amounts, with their titles.
+// The columns of the history's rows that are no amounts, with their titles. `least`  as Table::Column.
 struct HistoryColumn {
   const char* name;
   const char* title;
+  std::size_t least = 0;
 };
 constexpr std::array<HistoryColumn, 6> kHistoryColumns{{{"day", "DAY"},
-                                                        {"tenant", "TENANT"},
-                                                        {"namespace", "NAMESPACE"},
-                                                        {"pod", "POD"},
-                                                        {"uid", "USER"},
+                                                        {"tenant", "TENANT", 12},
+                                                        {"namespace", "NAMESPACE", 8},
+                                                        {"pod", "POD", 8},
+                                                        {"uid", "USER", 8},
                                                         {"device", "DEVICE"}}};
 
 std::vector<HistoryColumn> columns_of(const nlohmann::json& answer) {
@@ -75,16 +76,16 @@ std::string closed_text(const nlohmann::json& answer, const std::string& list, c
   constexpr auto kRight = Table::Align::kRight;
   const bool is_jobs = list == "jobs";
   Table table({{.title = "ENDED"},
-               {.title = "LASTED", .align = kRight},
-               {.title = "TENANT"},
+               {.title = "LASTED", .align = kRight, .rank = 3},
+               {.title = "TENANT", .rank = 1, .least = 12},
                {.title = is_jobs ? "JOB" : "SESSION", .align = kRight},
-               {.title = "PID", .align = kRight, .usual = "0"},
-               {.title = is_jobs ? "NAME" : "COMMAND", .least = 12},
+               {.title = "PID", .align = kRight, .usual = "0", .rank = 6},
+               {.title = is_jobs ? "NAME" : "COMMAND", .least = 8},
                {.title = "GIB-HOURS", .align = kRight},
-               {.title = "PEAK", .align = kRight},
-               {.title = "WAITED", .align = kRight, .usual = "0ms"},
-               {.title = "DENIED", .align = kRight, .usual = "0"},
-               {.title = "WHY", .rank = 1}});
+               {.title = "PEAK", .align = kRight, .rank = 2},
+               {.title = "WAITED", .align = kRight, .usual = "0ms", .rank = 5},
+               {.title = "DENIED", .align = kRight, .usual = "0", .rank = 4},
+               {.title = "WHY", .usual = "-", .rank = 7}});
   for (const nlohmann::json& row : answer[list]) {
     const auto ended = parse_rfc3339(text_in(row, "ended"));
     table.add({text_in(row, "ended"), age_text(text_in(row, "began"), ended.value_or(WallTime())),
@@ -122,9 +123,9 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
   Table table({{.title = "TENANT", .least = 20},
                {.title = "DEVICE"},
                {.title = "GIB-HOURS", .align = kRight},
-               {.title = "UNUSED", .align = kRight, .usual = "0.00"},
-               {.title = "WAITED FOR", .align = kRight, .usual = "0.00"},
-               {.title = "FOR", .align = kRight}});
+               {.title = "UNUSED", .align = kRight, .usual = "0.00", .rank = 3},
+               {.title = "WAITED FOR", .align = kRight, .usual = "0.00", .rank = 1},
+               {.title = "FOR", .align = kRight, .rank = 2}});
   for (const v1::Account& account : accounts.accounts())
     table.add({name_of(account), layout.device(account.device()), gib_hours(charged(account)),
                gib_hours(account.kept()), gib_hours(account.waiting()), age_text(account.since(), now)});
@@ -168,13 +169,13 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   const auto names = columns_of(answer);
   std::vector<Table::Column> columns;
   columns.reserve(names.size());
-  for (const HistoryColumn& one : names) columns.push_back({.title = one.title});
+  for (const HistoryColumn& one : names) columns.push_back({.title = one.title, .least = one.least});
   columns.insert(columns.end(), {{.title = "GIB-HOURS", .align = kRight},
-                                 {.title = "UNUSED", .align = kRight, .usual = "0.00"},
-                                 {.title = "WAITED FOR", .align = kRight, .usual = "0.00"},
-                                 {.title = "DENIED", .align = kRight, .usual = "0"},
-                                 {.title = "ENDED", .align = kRight, .usual = "0"},
-                                 {.title = "PEAK", .align = kRight, .usual = "0B"}});
+                                 {.title = "UNUSED", .align = kRight, .usual = "0.00", .rank = 5},
+                                 {.title = "WAITED FOR", .align = kRight, .usual = "0.00", .rank = 3},
+                                 {.title = "DENIED", .align = kRight, .usual = "0", .rank = 2},
+                                 {.title = "ENDED", .align = kRight, .usual = "0", .rank = 4},
+                                 {.title = "PEAK", .align = kRight, .usual = "0B", .rank = 1}});
   Table table(std::move(columns));
   for (const nlohmann::json& row : rows) {
     std::vector<std::string> cells;
