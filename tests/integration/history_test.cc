@@ -101,6 +101,8 @@ TEST_F(History, ShowsUsersTheirOwnAndForgetsThemForAdministrators) {
   EXPECT_EQ(rows(kBob).count("uid:10002"), 1U);
   EXPECT_EQ(rows(kBob).size(), 1U);
   EXPECT_EQ(rows(kCat).size(), 0U);
+  EXPECT_EQ(gpumem({"account", "--since", "2d"}, kCat).output,
+            "nothing that you may see is recorded of that time\n");
   for (const char* option : {"--csv", "--long"}) {
     const std::string table = gpumem({"account", "--by", "day,tenant", option}, kBob).output;
     EXPECT_NE(table.find("10002"), std::string::npos) << table;

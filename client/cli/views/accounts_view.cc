@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -62,6 +65,9 @@ std::string history_cell(const nlohmann::json& row, const std::string& name, con
   return printable(text);
 }
 
+// Administrators see all rows, other users some of them.
+const char* seen() { return ::geteuid() == 0 ? "" : "that you may see "; }
+
 // The name of the list of an answer about jobs or sessions; null: it is about sums.
 const char* closed_list_of(const nlohmann::json& answer) {
   for (const char* name : {"jobs", "sessions"})
@@ -72,7 +78,7 @@ const char* closed_list_of(const nlohmann::json& answer) {
 std::string text_in(const nlohmann::json& row, const char* name) { return row.value(name, std::string()); }
 
 std::string closed_text(const nlohmann::json& answer, const std::string& list, const Layout& layout) {
-  if (answer[list].empty()) return "no " + list + " ended in that time\n";
+  if (answer[list].empty()) return "no " + list + " " + seen() + "ended in that time\n";
   constexpr auto kRight = Table::Align::kRight;
   const bool is_jobs = list == "jobs";
   Table table({{.title = "ENDED"},
@@ -164,7 +170,7 @@ std::string accounts_csv(const v1::ListAccountsResponse& accounts) {
 std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   if (const char* const list = closed_list_of(answer)) return closed_text(answer, list, layout);
   const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
-  if (rows.empty()) return "nothing is recorded of that time\n";
+  if (rows.empty()) return std::string("nothing ") + seen() + "is recorded of that time\n";
   constexpr auto kRight = Table::Align::kRight;
   const auto names = columns_of(answer);
   std::vector<Table::Column> columns;
