@@ -167,6 +167,26 @@ std::string accounts_csv(const v1::ListAccountsResponse& accounts) {
   return csv;
 }
 
+void sort_by_place(nlohmann::json& answer, std::vector<std::string> by, const Layout& layout) {
+  const auto rows = answer.find("rows");
+  if (rows == answer.end() || !rows->is_array()) return;
+  if (by.empty()) by = {"tenant", "device"};
+  const auto place = [&](const nlohmann::json& device) {
+    return std::ranges::find(layout.devices, device.is_string() ? device.get<std::string>() : "") -
+           layout.devices.begin();
+  };
+  std::ranges::stable_sort(rows->get_ref<nlohmann::json::array_t&>(), [&](const nlohmann::json& a,
+                                                                          const nlohmann::json& b) {
+    for (const std::string& name : by) {
+      const std::string key = name == "user" ? "uid" : name;
+      const nlohmann::json first = a.value(key, nlohmann::json()), second = b.value(key, nlohmann::json());
+      if (name == "device" && place(first) != place(second)) return place(first) < place(second);
+      if (first != second) return first < second;
+    }
+    return false;
+  });
+}
+
 std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   if (const char* const list = closed_list_of(answer)) return closed_text(answer, list, layout);
   const nlohmann::json rows = answer.value("rows", nlohmann::json::array());

@@ -212,6 +212,28 @@ TEST_F(Busy, PsOfOneUserIsSortedByWhatIsCharged) {
   EXPECT_EQ(total[0]["waiting"], 0);
 }
 
+// The second device has the first UUID.
+TEST(Devices, AreSortedByTheirPlaces) {
+  const Layout layout{.devices = {"GPU-b", "GPU-a"}};
+  Json answer{{"rows", Json::array()}};
+  for (const char* day : {"2030-01-02", "2030-01-03"})
+    for (const char* device : {"GPU-a", "GPU-b", "GPU-gone"})
+      answer["rows"].push_back({{"day", day}, {"device", device}});
+  nlohmann::json by_day = answer, by_device = answer;
+  sort_by_place(by_day, {"day", "device"}, layout);
+  EXPECT_EQ(by_day["rows"][0]["device"], "GPU-b");
+  EXPECT_EQ(by_day["rows"][1]["device"], "GPU-a");
+  EXPECT_EQ(by_day["rows"][2]["device"], "GPU-gone");
+  EXPECT_EQ(by_day["rows"][3]["day"], "2030-01-03");
+  sort_by_place(by_device, {"device", "day"}, layout);
+  EXPECT_EQ(by_device["rows"][1]["device"], "GPU-b");
+  EXPECT_EQ(by_device["rows"][1]["day"], "2030-01-03");
+  v1::ListSessionsResponse sessions;
+  for (const char* device : {"GPU-a", "GPU-b"}) sessions.add_sessions()->add_slices()->set_device(device);
+  const std::string total = sessions_text(sessions, {}, {}, layout, true);
+  EXPECT_LT(total.rfind("gpu0"), total.rfind("gpu1")) << total;
+}
+
 TEST(Names, OfUsersStandBesideTheirTenants) {
   const std::string own = "uid:" + std::to_string(::getuid());
   EXPECT_EQ(tenant_text(own), user_name(::getuid()) + " (" + own + ")");
