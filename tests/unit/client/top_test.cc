@@ -272,6 +272,16 @@ TEST_F(Rows, KeepTheSelectionWhenTheOrderChanges) {
   EXPECT_TRUE(view.first <= view.selected && view.selected < view.first + kRoom) << "it is on the screen";
 }
 
+TEST_F(Rows, SayThatNoneHasTheWordsOfASearch) {
+  press("/4007");
+  EXPECT_EQ(controller.view().prompt, "search: 4007_");
+  press("x");
+  EXPECT_EQ(controller.view().prompt, "search: 4007x_  no row has this");
+  press({Input::Key::kEnter});
+  EXPECT_EQ(controller.view().message, "no row has '4007x'");
+  EXPECT_EQ(selected().pid, 4007);
+}
+
 TEST_F(Rows, FoldWhatIsBelowThem) {
   press({Input::Key::kHome});
   press(" ");
