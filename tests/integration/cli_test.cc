@@ -1,4 +1,9 @@
 // The `gpumem` command against a real broker, for people and for programs.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {
@@ -218,6 +223,43 @@ TEST_F(Cli, WatchingNeedsAnIntervalThatIsMoreThanNothing) {
         << outcome.output;
   }
   EXPECT_EQ(gpumem({"reconcile", "--watch", "1e300"}).status, 2);
+}
+
+TEST_F(Cli, WatchesGoOnWhenTheBrokerIsBack) {
+  const auto one = client_with(mebibytes(8), kAnn);
+  struct Watch {
+    UniqueFd said{::memfd_create("said", MFD_CLOEXEC)};
+    std::unique_ptr<Child> child{};
+    std::string text() const {
+      std::string text(static_cast<std::size_t>(::lseek(said.get(), 0, SEEK_END)), '\0');
+      const ssize_t count = ::pread(said.get(), text.data(), text.size(), 0);
+      return text.substr(0, static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    }
+  };
+  const std::string waits = "gpumem: waiting for the broker: ";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"status"}, {"ps"}, {"why", "uid:10001"}}) {
+    Watch watch;
+    std::vector<std::string> arguments = words;
+    arguments.insert(arguments.end(), {"--watch", "0.05"});
+    watch.child =
+        std::make_unique<Child>(ChildOptions{.program = cli_program(),
+                                             .arguments = std::move(arguments),
+                                             .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
+                                             .output = watch.said.get()});
+    ASSERT_TRUE(eventually([&] { return !watch.text().empty(); }));
+    broker_.kill();
+    ASSERT_TRUE(eventually([&] { return watch.text().find(waits) != std::string::npos; })) << words[0];
+    broker_.start_again();
+    const auto shown_again = [&] {
+      const std::string text = watch.text();
+      return text.find('\n', text.find(waits)) + 1 < text.size();
+    };
+    EXPECT_TRUE(eventually(shown_again)) << words[0] << " says: " << watch.text();
+    EXPECT_EQ(watch.text().find(waits), watch.text().rfind(waits)) << "it is said once";
+    watch.child->signal(SIGINT);
+    watch.child->wait();
+  }
 }
 
 TEST_F(Cli, WrongUsageEndsWithTwo) {

@@ -101,13 +101,17 @@ TEST_F(History, ShowsUsersTheirOwnAndForgetsThemForAdministrators) {
   EXPECT_EQ(rows(kBob).count("uid:10002"), 1U);
   EXPECT_EQ(rows(kBob).size(), 1U);
   EXPECT_EQ(rows(kCat).size(), 0U);
+  EXPECT_EQ(gpumem({"account", "--since", "2d"}, kCat).output,
+            "nothing that you may see is recorded of that time\n");
   for (const char* option : {"--csv", "--long"}) {
     const std::string table = gpumem({"account", "--by", "day,tenant", option}, kBob).output;
     EXPECT_NE(table.find("10002"), std::string::npos) << table;
     EXPECT_EQ(table.find("10001"), std::string::npos) << table;
   }
   EXPECT_EQ(gpumem({"account", "--forget", "10002"}, kBob).status, 1);
+  EXPECT_EQ(gpumem({"account", "--forget", "nobody at all"}).status, 2);
   EXPECT_EQ(gpumem({"account", "--forget", "10002"}).status, 0);
+  EXPECT_EQ(gpumem({"account", "--forget", "10002"}).output, "user 10002 has no history\n");
   const auto is_old = [](const auto& row) { return row.first.starts_with("uid:10002 until "); };
   EXPECT_EQ(std::ranges::count_if(rows(), is_old), 1) << "an administrator sees it";
   EXPECT_EQ(std::ranges::count_if(rows(kBob), is_old), 0);

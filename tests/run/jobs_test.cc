@@ -207,6 +207,22 @@ TEST_F(JobsOnTwoDevices, GoWhereThereIsRoom) {
   }
 }
 
+struct JobsWithLittleReserved : Jobs {
+  JobsWithLittleReserved() : Jobs("1x24GiB", "[default]\nreserve = \"8GiB\"\n") {}
+};
+
+TEST_F(JobsWithLittleReserved, SayHowMuchIsReserved) {
+  const std::vector<std::string> options{"--limit", "12GiB", "--wait", "30s"};
+  const std::vector<std::string> words{"borrow", "driver", text(gibibytes(8)), "stay-asked"};
+  auto first = begin_job(options, words);
+  EXPECT_TRUE(first.has_said("gpumem run: reserved 8GiB of gpu0, not 12GiB: "));
+  auto second = begin_job(options, words);
+  EXPECT_TRUE(second.has_said("gpumem run: waiting for 8GiB of gpu0, first"));
+  first.tell("quit\n");
+  second.tell("quit\n");
+  EXPECT_TRUE(second.has_said("gpumem run: reserved 8GiB of gpu0, not 12GiB: "));
+}
+
 TEST_F(JobsOnTwoDevices, WaitInTheShorterLine) {
   const std::vector<std::string> words{"borrow", "driver", text(gibibytes(1)), "stay-asked"};
   std::vector<RunningCli> holders;

@@ -78,6 +78,15 @@ TEST_F(Run, RefusesAWaitThatNoProcessCouldStartWith) {
   EXPECT_EQ(variable("GPUMEM_WAIT", {"--wait", "90s"}, {{"GPUMEM_WAIT", "abc"}}), "90s");
 }
 
+TEST_F(Run, RefusesANameThatNoProcessCouldStartWith) {
+  const std::string bad = "a\033[31m";
+  const Outcome outcome = run_shell("echo started", {}, {{"GPUMEM_NAME", bad}});
+  EXPECT_EQ(outcome.status, 125);
+  EXPECT_EQ(outcome.output, "gpumem run: GPUMEM_NAME: the label is longer than 128 bytes or not printable\n");
+  EXPECT_EQ(variable("GPUMEM_NAME", {"--name", "a"}, {{"GPUMEM_NAME", bad}}), "a");
+  EXPECT_EQ(run_shell("echo started", {"--name", bad}).status, 125);
+}
+
 TEST_F(Run, SaysThatALimitAboveTheTenantsIsTheTenants) {
   const std::string words = "--limit 1GiB: the limit is 224MiB, which is all that the tenant may have";
   EXPECT_TRUE(says(run_shell("true", {"--limit", "1GiB"}).output, words));

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -72,6 +74,21 @@ constexpr std::array<Listing, 5> kListings{{
      true},
 }};
 
+constexpr double kRetrySeconds = 1;  // at most, while the broker does not answer
+
+// Of a broker that is being restarted, or that refuses too many questions a second.
+bool may_pass(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded ||
+         error.code == Code::kResourceExhausted;
+}
+
+void await_next(const ShowOptions& options, std::chrono::duration<double> time) {
+  if (options.interrupt != nullptr)
+    static_cast<void>(options.interrupt->wait(time));
+  else
+    std::this_thread::sleep_for(time);
+}
+
 }  // namespace
 
 Layout layout_for(const v1::GetStatusResponse& status, bool is_long) {
@@ -109,15 +126,29 @@ void clear_screen() {
 std::span<const Listing> listings() { return kListings; }
 
 int run_listing(const Listing& listing, const ListingOptions& options) {
+  return show({options.runtime_folder, options.watch_seconds},
+              [&](const Monitor& monitor) { return listing.show(monitor, options.style); });
+}
+
+int show(const ShowOptions& options, const std::function<Result<std::string>(const Monitor&)>& text_of) {
+  const auto is_over = [&] { return options.interrupt != nullptr && options.interrupt->happened(); };
   auto monitor = Monitor::connect(options.runtime_folder);
-  if (!monitor) return report(monitor.error());
+  bool has_shown = false, is_away = false;
   for (;;) {
-    auto shown = listing.show(*monitor, options.style);
-    if (!shown) return report(shown.error());
-    if (options.watch_seconds) clear_screen();
-    std::cout << *shown << std::flush;
+    if (is_away) monitor = Monitor::connect(options.runtime_folder);
+    const Result<std::string> text = monitor ? text_of(*monitor) : monitor.error();
+    if (is_over()) return 0;
+    if (!text && (!has_shown || !may_pass(text.error()))) return report(text.error());
+    if (!text && !is_away) std::cerr << "gpumem: waiting for the broker: " << text.error().message << "\n";
+    is_away = !text;
+    has_shown = true;
+    if (text) {
+      if (options.watch_seconds) clear_screen();
+      std::cout << *text << std::flush;
+    }
     if (!options.watch_seconds || !std::cout) return std::cout ? 0 : 1;
-    std::this_thread::sleep_for(std::chrono::duration<double>(*options.watch_seconds));
+    const double seconds = is_away ? std::min(*options.watch_seconds, kRetrySeconds) : *options.watch_seconds;
+    await_next(options, std::chrono::duration<double>(seconds));
   }
 }
 

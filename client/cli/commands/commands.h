@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -53,6 +54,8 @@ struct Listing {
 
 std::span<const Listing> listings();
 
+class Interrupt;
+
 /// Clears the terminal, if standard output is one.
 void clear_screen();
 
@@ -61,6 +64,17 @@ struct ListingOptions {
   Style style;
   std::optional<double> watch_seconds;  ///< show again and again, this far apart
 };
+
+struct ShowOptions {
+  std::filesystem::path runtime_folder;
+  std::optional<double> watch_seconds;   ///< show again and again, this far apart
+  const Interrupt* interrupt = nullptr;  ///< ends it with status 0; null: signals end the program
+};
+
+/// Prints what `text_of` makes of the broker's answers, once or again and again. A broker that goes away
+/// after the first time is waited for, and standard error says so once each time. Other errors are reported
+/// and end it. Returns the command's exit status.   Blocks.
+int show(const ShowOptions& options, const std::function<Result<std::string>(const Monitor&)>& text_of);
 
 /// Runs `listing` and prints it, or its error. Answers the command's exit status.
 int run_listing(const Listing& listing, const ListingOptions& options);

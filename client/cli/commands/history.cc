@@ -35,15 +35,21 @@ std::string target_of(const HistoryChoice& choice) {
   return "/v1/usage" + query;
 }
 
+void print_table(const HistoryOptions& options, nlohmann::json answer) {
+  const auto monitor = Monitor::connect(options.runtime_folder);
+  const bool is_long = options.flags.is_long;
+  const Layout layout = monitor ? layout_for(*monitor, is_long) : Layout::of_output(is_long);
+  sort_by_place(answer, options.choice.by, layout);
+  std::cout << history_text(answer, layout);
+}
+
 void print_answer(const HistoryOptions& options, const nlohmann::json& answer) {
   if (options.csv) {
     std::cout << history_csv(answer);
   } else if (options.flags.json) {
     std::cout << answer.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
-    const auto monitor = Monitor::connect(options.runtime_folder);
-    const bool is_long = options.flags.is_long;
-    std::cout << history_text(answer, monitor ? layout_for(*monitor, is_long) : Layout::of_output(is_long));
+    print_table(options, answer);
   }
   std::cout << std::flush;
   if (const auto problem = answer.find("problem"); problem != answer.end() && problem->is_string())
@@ -73,11 +79,16 @@ void add_history_options(CLI::App& command, HistoryChoice& choice) {
       ->delimiter(',')
       ->check(CLI::IsMember({"tenant", "user", "device", "day", "namespace", "pod", "job", "session"}))
       ->type_name("COLUMNS");
-  add_number(command, "--forget",
-             [&choice](std::uint64_t uid) { choice.forget = static_cast<std::uint32_t>(uid); },
-             "Take the history of this user's number from it, before another person gets the number",
-             {0, std::numeric_limits<std::uint32_t>::max()})
-      ->type_name("UID")
+  command
+      .add_option_function<std::string>(
+          "--forget",
+          [&choice](const std::string& text) {
+            choice.forget = find_user(text);
+            if (!choice.forget) throw CLI::ValidationError("--forget", "there is no user '" + text + "'");
+          },
+          "Take the history of this user, a name or a number, from the number before another person gets it")
+      ->type_name("USER")
+      ->check(refuse_unprintable)
       ->excludes("--since")
       ->excludes("--until")
       ->excludes("--by");
@@ -92,9 +103,12 @@ int run_history(const HistoryOptions& options) {
       ask_history(history_socket(), options.choice.forget ? "POST" : "GET", target_of(options.choice));
   if (!answer) return report(answer.error());
   if (options.choice.forget) {
-    std::cout << "user " << *options.choice.forget
-              << " has no history any more: " << answer->value("forgotten", std::int64_t{0})
-              << " tenants and devices\n";
+    const auto forgotten = answer->value("forgotten", std::int64_t{0});
+    std::cout << "user " << user_name(*options.choice.forget);
+    if (forgotten == 0)
+      std::cout << " has no history\n";
+    else
+      std::cout << " has no history any more: " << forgotten << " tenants and devices\n";
   } else {
     print_answer(options, *answer);
   }

@@ -250,26 +250,23 @@ Json denial_json(const v1::Event& denial) {
 
 int run_why(const WhyOptions& options) {
   const Interrupt interrupt;
-  auto monitor = Monitor::connect(options.runtime_folder);
-  if (!monitor) return report(monitor.error());
-  const v1::ExplainRequest request = request_about(*monitor, options.subject);
-  const Layout layout = layout_for(*monitor, options.flags.is_long);
-  do {
-    auto explained = monitor->explain(request);
-    if (interrupt.happened()) return 0;
-    if (!explained) return report(explained.error());
+  std::optional<v1::ExplainRequest> request;
+  Layout layout;
+  const auto text_of = [&](const Monitor& monitor) -> Result<std::string> {
+    if (!request) {
+      request = request_about(monitor, options.subject);
+      layout = layout_for(monitor, options.flags.is_long);
+    }
+    auto explained = monitor.explain(*request);
+    if (!explained) return explained.error();
     const WallTime now = std::chrono::system_clock::now();
     const auto denials = explained->waiting().empty()
-                             ? last_denials(*monitor, explained->tenant(), now, interrupt.token())
+                             ? last_denials(monitor, explained->tenant(), now, interrupt.token())
                              : std::vector<v1::Event>();
-    if (interrupt.happened()) return 0;
-    const std::string text = options.flags.json ? json_text(why_json(*explained, denials))
-                                                : why_text(*explained, denials, now, layout);
-    if (options.watch_seconds) clear_screen();
-    std::cout << text << std::flush;
-  } while (options.watch_seconds && std::cout &&
-           interrupt.wait(std::chrono::duration<double>(*options.watch_seconds)));
-  return std::cout ? 0 : 1;
+    return options.flags.json ? json_text(why_json(*explained, denials))
+                              : why_text(*explained, denials, now, layout);
+  };
+  return show({options.runtime_folder, options.watch_seconds, &interrupt}, text_of);
 }
 
 // The broker tells of so many.

@@ -15,6 +15,7 @@
 #include "client/cli/run/program/command_line.h"
 #include "client/cli/run/program/run_environment.h"
 #include "client/cli/run/program/signals.h"
+#include "client/process/environment.h"
 #include "client/process/runtime_folder.h"
 #include "gpumem/session.h"
 
@@ -68,6 +69,13 @@ Result<void> check_wait(const ShimSettings& settings) {
   if (settings.wait || text == nullptr || *text == '\0') return {};
   const auto wait = parse_duration(text);
   return wait ? Result<void>() : wait.error().in("GPUMEM_WAIT");
+}
+
+// Refuses a GPUMEM_NAME likewise.
+Result<void> check_name(const ShimSettings& settings) {
+  if (!settings.name.empty()) return {};
+  const auto label = client::label_of_environment();
+  return label ? Result<void>() : label.error();
 }
 
 std::string label_of(const RunOptions& options) {
@@ -177,6 +185,7 @@ int run_program(RunOptions options) {
   const auto outer = outer_limit(options);
   if (!outer) return refuse(progress, outer.error());
   if (auto possible = check_wait(options.settings); !possible) return refuse(progress, possible.error());
+  if (auto possible = check_name(options.settings); !possible) return refuse(progress, possible.error());
   AnswerInTime<Setup> asked([options] { return find_setup(options); }, signals);
   Result<Setup>& setup = asked.answer();
   if (!setup) {

@@ -92,21 +92,25 @@ void Controller::handle_typing(const Input& input, const std::vector<Row>& rows)
   if (input.key == Key::kEscape || input.key == Key::kEnter) {
     mode_ = Mode::kRows;
     view_.prompt.clear();
+    if (!is_filter && input.key == Key::kEnter) find_next(rows, view_.selected);
     return;
   }
   type(mode_, typed_);
   if (is_filter) return;
   searched_ = typed_;
-  find_next(rows, view_.selected);
+  if (!find_next(rows, view_.selected)) view_.prompt += "  no row has this";
 }
 
-void Controller::find_next(const std::vector<Row>& rows, std::size_t from) {
-  if (searched_.empty()) return;
+bool Controller::find_next(const std::vector<Row>& rows, std::size_t from) {
+  if (searched_.empty()) return true;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::size_t at = (from + i) % rows.size();
-    if (matches(rows[at], searched_)) return move_to(at, rows);
+    if (!matches(rows[at], searched_)) continue;
+    move_to(at, rows);
+    return true;
   }
   say("no row has '" + searched_ + "'");
+  return false;
 }
 
 void Controller::move_to(std::size_t row, const std::vector<Row>& rows) {

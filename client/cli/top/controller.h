@@ -42,7 +42,8 @@ class Controller {
   void move_to(std::size_t row, const std::vector<Row>& rows);
   void move(const Input& input, const std::vector<Row>& rows, std::size_t room);
   void fold(const std::vector<Row>& rows);
-  void find_next(const std::vector<Row>& rows, std::size_t from);
+  /// Selects the first row from `from` on that has the words. False: none has them, and a message says so.
+  bool find_next(const std::vector<Row>& rows, std::size_t from);
 
   View view_;
   Mode mode_ = Mode::kRows;

@@ -63,6 +63,17 @@ std::uint64_t charged_of(const v1::SessionInfo& session) {
   return charged;
 }
 
+// What requests of the session wait for. Those for slices are in its figures already, reservations are not.
+void add_requests(const Picture& picture, std::uint64_t session, Row& row) {
+  std::uint64_t asked = 0;
+  for (const v1::Denial& denial : picture.waiting()) {
+    if (denial.session() != session) continue;
+    asked += denial.asked();
+    row.waits = std::max(row.waits.value_or(milliseconds(0)), milliseconds(denial.waited_ms()));
+  }
+  row.waiting = std::max(row.waiting, asked);
+}
+
 Row row_of(const Picture::Session& session, const Source& source) {
   const v1::SessionInfo& info = session.info;
   const Picture& picture = source.picture;
@@ -85,10 +96,8 @@ Row row_of(const Picture::Session& session, const Source& source) {
   for (const v1::SharedMemory& shared : info.shared()) row.in_use += shared.charged() + shared.imported();
   const auto asked = picture.asked().find(info.id());
   if (asked != picture.asked().end()) row.asked = asked->second.bytes;
+  add_requests(picture, info.id(), row);
   row.requests = row.waiting != 0 ? 1 : 0;
-  for (const v1::Denial& denial : picture.waiting())
-    if (denial.session() == info.id())
-      row.waits = std::max(row.waits.value_or(milliseconds(0)), milliseconds(denial.waited_ms()));
   return row;
 }
 
@@ -114,6 +123,10 @@ void add_jobs(const Picture& picture, const Moment& now, Nodes& nodes) {
       node.row.charged += usage.charged();
       node.row.requests += usage.waiting();
     }
+    // The reservation is asked for by the owner, which stands beside the job.
+    const auto owner = picture.sessions().find(job.owner());
+    if (owner != picture.sessions().end() && owner->second.info.job() != id)
+      add_requests(picture, job.owner(), node.row);
     node.above = tenant_key(job.tenant());
   }
 }

@@ -29,9 +29,11 @@ bool shows_unicode() {
 
 int run_top(const TopArguments& arguments, const std::string& runtime_dir) {
   constexpr std::size_t kWidth = 120;  // of output that is no terminal
+  constexpr std::size_t kMostWidth = 400;
   const bool is_unicode = shows_unicode();
   const Layout layout = Layout::of_output(false);
-  const std::size_t width = layout.columns == Layout::kUnbounded ? kWidth : layout.columns;
+  const std::size_t width =
+      layout.columns == Layout::kUnbounded ? kWidth : std::min(layout.columns, kMostWidth);
   if (!arguments.hosts.empty()) return top::run_hosts(arguments.hosts, width, arguments.is_once);
   top::Options options{.runtime_folder = client::runtime_folder(runtime_dir),
                        .is_once = arguments.is_once,

@@ -1,3 +1,6 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -31,16 +34,17 @@ constexpr std::array<const char*, 6> kAmountNames{"lent",    "returning", "reser
                                                   "outside", "kept",      "waiting"};
 constexpr std::array<const char*, 3> kCountNames{"denied", "ended", "peak"};
 
-// The columns of the history's rows that are no amounts, with their titles.
+// The columns of the history's rows that are no amounts, with their titles. `least`  as Table::Column.
 struct HistoryColumn {
   const char* name;
   const char* title;
+  std::size_t least = 0;
 };
 constexpr std::array<HistoryColumn, 6> kHistoryColumns{{{"day", "DAY"},
-                                                        {"tenant", "TENANT"},
-                                                        {"namespace", "NAMESPACE"},
-                                                        {"pod", "POD"},
-                                                        {"uid", "USER"},
+                                                        {"tenant", "TENANT", 12},
+                                                        {"namespace", "NAMESPACE", 8},
+                                                        {"pod", "POD", 8},
+                                                        {"uid", "USER", 8},
                                                         {"device", "DEVICE"}}};
 
 std::vector<HistoryColumn> columns_of(const nlohmann::json& answer) {
@@ -61,6 +65,9 @@ std::string history_cell(const nlohmann::json& row, const std::string& name, con
   return printable(text);
 }
 
+// Administrators see all rows, other users some of them.
+const char* seen() { return ::geteuid() == 0 ? "" : "that you may see "; }
+
 // The name of the list of an answer about jobs or sessions; null: it is about sums.
 const char* closed_list_of(const nlohmann::json& answer) {
   for (const char* name : {"jobs", "sessions"})
@@ -71,20 +78,20 @@ const char* closed_list_of(const nlohmann::json& answer) {
 std::string text_in(const nlohmann::json& row, const char* name) { return row.value(name, std::string()); }
 
 std::string closed_text(const nlohmann::json& answer, const std::string& list, const Layout& layout) {
-  if (answer[list].empty()) return "no " + list + " ended in that time\n";
+  if (answer[list].empty()) return "no " + list + " " + seen() + "ended in that time\n";
   constexpr auto kRight = Table::Align::kRight;
   const bool is_jobs = list == "jobs";
   Table table({{.title = "ENDED"},
-               {.title = "LASTED", .align = kRight},
-               {.title = "TENANT"},
+               {.title = "LASTED", .align = kRight, .rank = 3},
+               {.title = "TENANT", .rank = 1, .least = 12},
                {.title = is_jobs ? "JOB" : "SESSION", .align = kRight},
-               {.title = "PID", .align = kRight, .usual = "0"},
-               {.title = is_jobs ? "NAME" : "COMMAND", .least = 12},
+               {.title = "PID", .align = kRight, .usual = "0", .rank = 6},
+               {.title = is_jobs ? "NAME" : "COMMAND", .least = 8},
                {.title = "GIB-HOURS", .align = kRight},
-               {.title = "PEAK", .align = kRight},
-               {.title = "WAITED", .align = kRight, .usual = "0ms"},
-               {.title = "DENIED", .align = kRight, .usual = "0"},
-               {.title = "WHY", .rank = 1}});
+               {.title = "PEAK", .align = kRight, .rank = 2},
+               {.title = "WAITED", .align = kRight, .usual = "0ms", .rank = 5},
+               {.title = "DENIED", .align = kRight, .usual = "0", .rank = 4},
+               {.title = "WHY", .usual = "-", .rank = 7}});
   for (const nlohmann::json& row : answer[list]) {
     const auto ended = parse_rfc3339(text_in(row, "ended"));
     table.add({text_in(row, "ended"), age_text(text_in(row, "began"), ended.value_or(WallTime())),
@@ -122,9 +129,9 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
   Table table({{.title = "TENANT", .least = 20},
                {.title = "DEVICE"},
                {.title = "GIB-HOURS", .align = kRight},
-               {.title = "UNUSED", .align = kRight, .usual = "0.00"},
-               {.title = "WAITED FOR", .align = kRight, .usual = "0.00"},
-               {.title = "FOR", .align = kRight}});
+               {.title = "UNUSED", .align = kRight, .usual = "0.00", .rank = 3},
+               {.title = "WAITED FOR", .align = kRight, .usual = "0.00", .rank = 1},
+               {.title = "FOR", .align = kRight, .rank = 2}});
   for (const v1::Account& account : accounts.accounts())
     table.add({name_of(account), layout.device(account.device()), gib_hours(charged(account)),
                gib_hours(account.kept()), gib_hours(account.waiting()), age_text(account.since(), now)});
@@ -160,21 +167,41 @@ std::string accounts_csv(const v1::ListAccountsResponse& accounts) {
   return csv;
 }
 
+void sort_by_place(nlohmann::json& answer, std::vector<std::string> by, const Layout& layout) {
+  const auto rows = answer.find("rows");
+  if (rows == answer.end() || !rows->is_array()) return;
+  if (by.empty()) by = {"tenant", "device"};
+  const auto place = [&](const nlohmann::json& device) {
+    return std::ranges::find(layout.devices, device.is_string() ? device.get<std::string>() : "") -
+           layout.devices.begin();
+  };
+  std::ranges::stable_sort(rows->get_ref<nlohmann::json::array_t&>(), [&](const nlohmann::json& a,
+                                                                          const nlohmann::json& b) {
+    for (const std::string& name : by) {
+      const std::string key = name == "user" ? "uid" : name;
+      const nlohmann::json first = a.value(key, nlohmann::json()), second = b.value(key, nlohmann::json());
+      if (name == "device" && place(first) != place(second)) return place(first) < place(second);
+      if (first != second) return first < second;
+    }
+    return false;
+  });
+}
+
 std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   if (const char* const list = closed_list_of(answer)) return closed_text(answer, list, layout);
   const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
-  if (rows.empty()) return "nothing is recorded of that time\n";
+  if (rows.empty()) return std::string("nothing ") + seen() + "is recorded of that time\n";
   constexpr auto kRight = Table::Align::kRight;
   const auto names = columns_of(answer);
   std::vector<Table::Column> columns;
   columns.reserve(names.size());
-  for (const HistoryColumn& one : names) columns.push_back({.title = one.title});
+  for (const HistoryColumn& one : names) columns.push_back({.title = one.title, .least = one.least});
   columns.insert(columns.end(), {{.title = "GIB-HOURS", .align = kRight},
-                                 {.title = "UNUSED", .align = kRight, .usual = "0.00"},
-                                 {.title = "WAITED FOR", .align = kRight, .usual = "0.00"},
-                                 {.title = "DENIED", .align = kRight, .usual = "0"},
-                                 {.title = "ENDED", .align = kRight, .usual = "0"},
-                                 {.title = "PEAK", .align = kRight, .usual = "0B"}});
+                                 {.title = "UNUSED", .align = kRight, .usual = "0.00", .rank = 5},
+                                 {.title = "WAITED FOR", .align = kRight, .usual = "0.00", .rank = 3},
+                                 {.title = "DENIED", .align = kRight, .usual = "0", .rank = 2},
+                                 {.title = "ENDED", .align = kRight, .usual = "0", .rank = 4},
+                                 {.title = "PEAK", .align = kRight, .usual = "0B", .rank = 1}});
   Table table(std::move(columns));
   for (const nlohmann::json& row : rows) {
     std::vector<std::string> cells;

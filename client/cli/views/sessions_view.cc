@@ -205,8 +205,11 @@ std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now
     for (const auto& [device, counts] : counted[session.id()])
       table.add(session, {.label = regions_text(counts), .device = device, .waiting = "0B"});
   }
-  if (total)
-    for (const auto& [device, sum] : sums_of(sessions)) table.add_total(device, sum);
+  if (!total) return table.text();
+  std::map<std::string, SessionsSum> sums = sums_of(sessions);
+  for (const std::string& device : layout.devices)
+    if (const auto sum = sums.extract(device)) table.add_total(device, sum.mapped());
+  for (const auto& [device, sum] : sums) table.add_total(device, sum);
   return table.text();
 }
 

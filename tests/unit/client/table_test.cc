@@ -76,11 +76,12 @@ struct Busy : testing::Test {
     }
     return list;
   }
-  static testing::AssertionResult fits(const std::string& text, std::size_t lines) {
+  static testing::AssertionResult fits(const std::string& text, std::size_t lines, std::size_t columns = 80) {
     std::istringstream stream(text);
     std::size_t count = 0;
     for (std::string line; std::getline(stream, line); ++count)
-      if (line.size() > 80) return testing::AssertionFailure() << "longer than 80: " << line;
+      if (line.size() > columns)
+        return testing::AssertionFailure() << "longer than " << columns << ": " << line;
     if (count == lines) return testing::AssertionSuccess();
     return testing::AssertionFailure() << count << " lines: " << text;
   }
@@ -163,6 +164,42 @@ TEST_F(Busy, StatusFits) {
             "gpu1    73.24GiB  68.35GiB         2MiB   4.88GiB      513MiB     4GiB\n");
 }
 
+// Of the accounts, of rows by every column, and of jobs.
+TEST_F(Busy, AccountsFit) {
+  v1::ListAccountsResponse accounts;
+  Json rows = Json::array(), jobs = Json::array();
+  for (int i = 0; i < 3; ++i) {
+    const std::string tenant = "the-whole-vision-lab-" + std::to_string(i);
+    v1::Account& account = *accounts.add_accounts();
+    account.set_tenant(tenant);
+    account.set_device(kDevices[1]);
+    account.set_since("2030-01-02T11:00:00Z");
+    account.set_lent(1e15);
+    account.set_kept(1e15);
+    account.set_waiting(1e15);
+    rows.push_back({{"day", "2030-01-02"}, {"tenant", tenant}, {"uid", 1'999'990'000 + i}});
+    rows.back().update({{"device", kDevices[1]}, {"lent", 1e15}, {"kept", 1e15}, {"waiting", 1e15}});
+    rows.back().update({{"denied", 12}, {"ended", 3}, {"peak", 81'559 * kMiB}});
+    jobs.push_back(
+        {{"began", "2030-01-02T11:00:00Z"}, {"ended", "2030-01-02T12:00:00Z"}, {"pid", 4'000'000}});
+    jobs.back().update({{"tenant", tenant}, {"job", 1'893'585'600 + i}, {"name", "a-training-of-days"}});
+    jobs.back().update({{"charged", 1e15}, {"peak", 81'559 * kMiB}, {"waited", 75}, {"denied", 12}});
+    jobs.back().update({{"words", "it did not give memory back"}});
+  }
+  const Json by_column{{"rows", rows}}, by_job{{"jobs", jobs}};
+  for (const std::size_t columns : {60U, 80U}) {
+    const Layout narrow{.columns = columns, .devices = kDevices};
+    for (const std::string& text : {accounts_text(accounts, noon, narrow), history_text(by_column, narrow),
+                                    history_text(by_job, narrow)})
+      EXPECT_TRUE(fits(text, 4, columns));
+  }
+  EXPECT_THAT(history_text(by_column, layout),
+              testing::StartsWith(
+                  "DAY         TENANT               USER        DEVICE  GIB-HOURS  DENIED      PEAK\n"));
+  EXPECT_THAT(history_text(by_column, {.devices = kDevices}),
+              HasSubstr("  258.70      258.70      12      3  79.64GiB\n"));
+}
+
 TEST_F(Busy, PsOfOneUserIsSortedByWhatIsCharged) {
   v1::ListSessionsResponse list = sessions();
   choose(list, {.user = 1'999'990'003, .sort = "charged"});
@@ -173,6 +210,28 @@ TEST_F(Busy, PsOfOneUserIsSortedByWhatIsCharged) {
   ASSERT_EQ(total.size(), 2U);
   EXPECT_EQ(total[0]["device"], kDevices[0]);
   EXPECT_EQ(total[0]["waiting"], 0);
+}
+
+// The second device has the first UUID.
+TEST(Devices, AreSortedByTheirPlaces) {
+  const Layout layout{.devices = {"GPU-b", "GPU-a"}};
+  Json answer{{"rows", Json::array()}};
+  for (const char* day : {"2030-01-02", "2030-01-03"})
+    for (const char* device : {"GPU-a", "GPU-b", "GPU-gone"})
+      answer["rows"].push_back({{"day", day}, {"device", device}});
+  nlohmann::json by_day = answer, by_device = answer;
+  sort_by_place(by_day, {"day", "device"}, layout);
+  EXPECT_EQ(by_day["rows"][0]["device"], "GPU-b");
+  EXPECT_EQ(by_day["rows"][1]["device"], "GPU-a");
+  EXPECT_EQ(by_day["rows"][2]["device"], "GPU-gone");
+  EXPECT_EQ(by_day["rows"][3]["day"], "2030-01-03");
+  sort_by_place(by_device, {"device", "day"}, layout);
+  EXPECT_EQ(by_device["rows"][1]["device"], "GPU-b");
+  EXPECT_EQ(by_device["rows"][1]["day"], "2030-01-03");
+  v1::ListSessionsResponse sessions;
+  for (const char* device : {"GPU-a", "GPU-b"}) sessions.add_sessions()->add_slices()->set_device(device);
+  const std::string total = sessions_text(sessions, {}, {}, layout, true);
+  EXPECT_LT(total.rfind("gpu0"), total.rfind("gpu1")) << total;
 }
 
 TEST(Names, OfUsersStandBesideTheirTenants) {

@@ -163,6 +163,29 @@ TEST(TopScreen, ShowsAllRowsWhereItHasNoHeight) {
   EXPECT_NE(text.find(" 4200 "), std::string::npos);
 }
 
+// Of the size that numbers have where /run is a tmpfs.
+TEST(TopScreen, ShowsJobsWithTheirWholeNumbersAndWhatTheirReservationsWaitFor) {
+  v1::Sample sample = busy_sample();
+  v1::JobInfo& job = *sample.mutable_jobs(0);
+  job.set_id(1'795'915'234);
+  job.set_owner(1);
+  v1::Denial& waiting = *sample.add_waiting();
+  waiting.set_session(1);
+  waiting.set_asked(12 * kGiB);
+  waiting.set_waited_ms(200'000);
+  Picture picture;
+  picture.apply(sample, kNow.steady);
+  const std::string text = drawn(picture, {.width = 80, .is_ascii = true});
+  const auto line_of = [&](const std::string& words) {
+    const auto at = text.find(words);
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_TRUE(line_of("job 1795915234 fit").ends_with(" 12G 3m")) << text;
+  EXPECT_TRUE(line_of("      1    4001 ").ends_with(" 12G 3m")) << text;
+  EXPECT_TRUE(line_of("uid:2000000002 ").ends_with(" 12G 3m")) << text;
+  EXPECT_TRUE(line_of("lab ").ends_with(" 16G 3m")) << text;
+}
+
 TEST(TopSizes, AreShort) {
   EXPECT_EQ(short_size(0), "0");
   EXPECT_EQ(short_size(1023), "1.0K");
@@ -247,6 +270,16 @@ TEST_F(Rows, KeepTheSelectionWhenTheOrderChanges) {
   EXPECT_EQ(selected().pid, 4007);
   const View& view = controller.view();
   EXPECT_TRUE(view.first <= view.selected && view.selected < view.first + kRoom) << "it is on the screen";
+}
+
+TEST_F(Rows, SayThatNoneHasTheWordsOfASearch) {
+  press("/4007");
+  EXPECT_EQ(controller.view().prompt, "search: 4007_");
+  press("x");
+  EXPECT_EQ(controller.view().prompt, "search: 4007x_  no row has this");
+  press({Input::Key::kEnter});
+  EXPECT_EQ(controller.view().message, "no row has '4007x'");
+  EXPECT_EQ(selected().pid, 4007);
 }
 
 TEST_F(Rows, FoldWhatIsBelowThem) {

@@ -41,7 +41,8 @@ class JobReservation {
   void tell(const Result<v1::ExplainResponse>& explained);
   void show(const v1::Denial& denial);
   void draw();
-  std::string amount_text() const { return to_string(options_.bytes) + " of " + options_.name; }
+  std::string shortfall_text() const;
+  std::string amount_text(std::uint64_t bytes) const { return size_text(bytes) + " of " + options_.name; }
 
   Session& session_;
   const JobReservationOptions& options_;
@@ -52,14 +53,37 @@ class JobReservation {
   std::mutex mutex_;
   std::condition_variable_any never_;  // nobody tells: the threads wait for their pauses, or to be stopped
   std::optional<Result<void>> answer_;
+  std::string shortfall_;
   std::string state_, obstacle_;  // to be shown; empty: nothing is known yet
 };
 
 void JobReservation::reserve(const std::stop_token& stop) {
   auto reserved = session_.reserve_for_job(options_.device, options_.bytes, options_.wait, stop);
+  std::string shortfall = reserved ? shortfall_text() : "";
   const std::scoped_lock lock(mutex_);
   answer_ = std::move(reserved);
+  shortfall_ = std::move(shortfall);
   ::eventfd_write(news_.get(), 1);
+}
+
+// Says that less than what was asked for is reserved, and why. Empty: all of it is, or the broker does not
+// say.
+std::string JobReservation::shortfall_text() const {
+  const auto monitor = Monitor::connect(options_.runtime_folder);
+  const auto jobs = monitor ? monitor->jobs() : Result<v1::ListJobsResponse>(monitor.error());
+  if (!jobs) return {};
+  const auto job = std::ranges::find(jobs->jobs(), session_.id(), &v1::JobInfo::owner);
+  if (job == jobs->jobs().end()) return {};
+  const auto usage = std::ranges::find(job->devices(), options_.device, &v1::JobUsage::device);
+  if (usage == job->devices().end() || usage->charged() >= options_.bytes.count) return {};
+  const std::string text =
+      "reserved " + amount_text(usage->charged()) + ", not " + size_text(options_.bytes.count) + ": ";
+  const auto tenant = usage_of(*monitor, session_.tenant(), options_.device);
+  if (tenant && tenant->outside() != 0 && usage->charged() + tenant->outside() <= tenant->limit() &&
+      options_.bytes.count + tenant->outside() > tenant->limit())
+    return text + "contexts and declared memory have " + size_text(tenant->outside()) +
+           " of the tenant's limit of " + size_text(tenant->limit());
+  return text + "the tenant's quota allows no more";
 }
 
 // A refusal (a user has so many explanations a second) only means that the line on the terminal says less.
@@ -83,14 +107,14 @@ void JobReservation::ask_why(const std::stop_token& stop) {
 
 void JobReservation::tell(const Result<v1::ExplainResponse>& explained) {
   const std::scoped_lock lock(mutex_);
-  if (!explained && state_.empty()) state_ = "waiting for " + amount_text();
+  if (!explained && state_.empty()) state_ = "waiting for " + amount_text(options_.bytes.count);
   if (explained && explained->waiting_size() > 0) show(explained->waiting(0));
   ::eventfd_write(news_.get(), 1);
 }
 
 void JobReservation::show(const v1::Denial& denial) {
   const std::uint64_t ahead = denial.waiters_ahead();
-  state_ = "waiting for " + amount_text() +
+  state_ = "waiting for " + amount_text(denial.asked()) +
            (ahead == 0 ? ", first in the line" : ", " + std::to_string(ahead) + " ahead");
   obstacle_ = ": " + obstacle_words(denial);
 }
@@ -118,8 +142,12 @@ Result<std::optional<int>> JobReservation::run() {
     eventfd_t count = 0;
     static_cast<void>(::eventfd_read(news_.get(), &count));
     const std::scoped_lock lock(mutex_);
-    if (answer_) return *answer_ ? Result<std::optional<int>>(std::nullopt) : answer_->error();
-    draw();
+    if (!answer_) {
+      draw();
+      continue;
+    }
+    if (!shortfall_.empty()) progress_.say(shortfall_);
+    return *answer_ ? Result<std::optional<int>>(std::nullopt) : answer_->error();
   }
 }
 

@@ -21,8 +21,9 @@ struct JobReservationOptions {
 };
 
 /// Reserves `bytes` for the job that `session` owns, or as much of them as its tenant can have. Waits in the
-/// broker's queue, and says so. Returns the signal that has ended the waiting; none: the memory is reserved.
-/// Errors  as Session::reserve_for_job; kResourceExhausted, too: no thread.   Blocks.
+/// broker's queue, and says so. Says also how much is reserved, and why, if it is less. Returns the signal
+/// that has ended the waiting; none: the memory is reserved. Errors  as Session::reserve_for_job;
+/// kResourceExhausted, too: no thread.   Blocks.
 Result<std::optional<int>> reserve_for_job(Session& session, const JobReservationOptions& options,
                                            const Signals& signals, Progress& progress);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/printable.h"
 #include "base/time_format.h"
 
 namespace gpumem::cli {
@@ -50,10 +51,10 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
 }
 
 void add_name(CLI::App& command, std::string& name) {
-  constexpr std::size_t kLongest = 128;
   command.add_option("--name", name, "What `gpumem ps` shows for it")
       ->check([](const std::string& text) {
-        return text.size() <= kLongest ? std::string() : std::string("longer than 128 bytes");
+        const auto right = check_label(text);
+        return right ? std::string() : right.error().message;
       })
       ->type_name("NAME");
 }
