@@ -218,8 +218,7 @@ TEST_F(JobsWithLittleReserved, SayHowMuchIsReserved) {
   EXPECT_TRUE(first.has_said("gpumem run: reserved 8GiB of gpu0, not 12GiB: "));
   auto second = begin_job(options, words);
   EXPECT_TRUE(second.has_said("gpumem run: waiting for 8GiB of gpu0, first"));
-  first.tell("quit\n");
-  second.tell("quit\n");
+  first.tell("take\nquit\n");
   EXPECT_TRUE(second.has_said("gpumem run: reserved 8GiB of gpu0, not 12GiB: "));
 }
 

@@ -46,7 +46,7 @@ class UsageMeters {
     TimePoint since{};  ///< `sums` are up to here
     TimePoint began{};
     std::optional<Checkpoint::Account> recorded;
-    bool is_unwritten = false;  ///< it has changed since `recorded`
+    bool is_unwritten = false;  ///< `levels` differ from those of `recorded`
   };
   struct Account {
     TenantId tenant;                           ///< none: gone, or all of the device

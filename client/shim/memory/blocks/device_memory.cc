@@ -335,7 +335,8 @@ CUresult DeviceMemory::make_context(const char* call, const std::function<CUresu
 
 CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseconds wait) {
   const client::WaitNotice notice(waits_told_, wait_text({}, wait));
-  const auto ask = [](const Slices& of, std::chrono::nanoseconds patience) -> Result<void, GrowError> {
+  const auto ask = [](const Slices& of, const Attempt& attempt) -> Result<void, GrowError> {
+    const std::chrono::nanoseconds patience = attempt.wait;
     const auto index = of.connection().device_index(of.engine().properties().device);
     if (!index) return GrowError(index.error());
     client::Lane& lane = of.connection().lane();
@@ -343,7 +344,7 @@ CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseco
     return lane.announce_context({static_cast<std::uint64_t>(patience.count()), *index},
                                  {answer, {}, answer + patience});
   };
-  const auto announced = ask_usable(ask, wait);
+  const auto announced = ask_usable(ask, Attempt{.wait = wait});
   if (announced || is_away(announced.error())) return CUDA_SUCCESS;
   waits_.timed_out({}, WaitPolicy::Clock::now());
   return refuse(call, {}, announced.error());
