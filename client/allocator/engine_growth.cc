@@ -75,7 +75,8 @@ Result<Address, GrowError> Engine::satisfy(Need need, const Finish& finish) {
       if (last_look) refused = end_of_wait(waiter, std::move(*refused));
       if (!may_grow || last_look) continue;
       request = request_for(need, waiter, deadline);
-      request.is_probe = need.is_probe || !last_resort;
+      const bool is_last = need.wait.count() > 0 ? waiter.waits : last_resort;
+      request.is_probe = need.is_probe || !is_last;
       backing = backing_;
       if (request.min_bytes.is_zero()) {  // another growth was enough
         arena_.queue().end_turn(waiter);

@@ -43,7 +43,7 @@ CUresult Process::refuse(const std::string& why) {
 
 void Process::connect_by_system() {
   const auto settings = Settings::from_environment();
-  if (settings && !is_left_to_driver() && borrow_by(*settings)) return;
+  if (settings && !is_left_to_driver() && borrow_by(*settings, kSystemPatience)) return;
   client::SilentBrokers::of_process().forget();
   state_.store(State::kForwarded, std::memory_order_release);
 }

@@ -92,6 +92,8 @@ class Process : public client::OfProcess {
     kRefused,  ///< cuInit has failed: nothing is allocated, not of the driver's own memory either
   };
   static constexpr std::chrono::milliseconds kUsualPatience{1000};  ///< as of SessionOptions
+  /// How long a process waits in system mode for the broker's greeting, before it is left to the driver.
+  static constexpr std::chrono::milliseconds kSystemPatience{500};
   Process() = default;
   CUresult connect() GPUMEM_REQUIRES(mutex_);
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
