@@ -156,11 +156,11 @@ TEST_F(UsageTest, CountsWhatStaysAsItIsOverARestart) {
   machine.now += 1000s;
   const std::array uses{Use::kReserved, Use::kOutside, Use::kWaiting, Use::kKept};
   std::array<double, uses.size()> before{};
-  for (std::size_t i = 0; i < uses.size(); ++i) before[i] = used(i == 3 ? "team" : "bob", uses[i]);
+  for (std::size_t i = 0; i < uses.size(); ++i) before[i] = used(i == 3 ? "ann" : "bob", uses[i]);
   machine.restart(policy_of_usage());
   for (std::size_t i = 0; i < uses.size(); ++i) {
     EXPECT_GT(before[i], 1000) << i;
-    EXPECT_NEAR(used(i == 3 ? "team" : "bob", uses[i]), before[i], 1e-6) << i;
+    EXPECT_NEAR(used(i == 3 ? "ann" : "bob", uses[i]), before[i], 1e-6) << i;
   }
 }
 
