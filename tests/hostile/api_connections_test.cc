@@ -1,4 +1,5 @@
 // Connections of gRPC that do nothing: they take nobody's place.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <csignal>
@@ -86,21 +87,28 @@ TEST_F(FewDescriptorsForApi, AreFreeAgainWhenTheConnectionsAreGone) {
   }));
 }
 
+// The broker has begun to speak. Waits for it.
+bool is_answered(int socket) {
+  pollfd waiting{socket, POLLIN, 0};
+  return ::poll(&waiting, 1, 10'000) > 0 && (waiting.revents & POLLIN) != 0;
+}
+
 // Connections that end leave events in the loop's queue, which must not cut those that come at that moment.
 // Each of those that end has an answer of gRPC under way.
 TEST_F(FewDescriptorsForApi, AreNotCutWhenOthersClose) {
   constexpr std::string_view kPing("\0\0\x08\6\0\0\0\0\0 a ping ", 17);
   for (int round = 0; round < 100; ++round) {
     auto closing = idle(8, true);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (const UniqueFd& one : closing) ASSERT_TRUE(is_answered(one.get()));
     for (const UniqueFd& one : closing)
       static_cast<void>(::send(one.get(), kPing.data(), kPing.size(), MSG_NOSIGNAL));
-    std::this_thread::sleep_for(std::chrono::microseconds(8 * round));
+    std::this_thread::sleep_for(std::chrono::microseconds(8 * round));  // at each moment of the answer
     ::kill(broker_.pid(), SIGSTOP);
     closing.clear();
     const auto coming = idle(8, false, kIdler + 1);
     ::kill(broker_.pid(), SIGCONT);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (const UniqueFd& one : idle(1, true))
+      EXPECT_TRUE(is_answered(one.get()));  // it has taken all of them in
     ASSERT_EQ(cut(coming), 0) << round;
   }
 }
