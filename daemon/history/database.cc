@@ -32,11 +32,12 @@ Result<bool> Statement::step() {
   return error;
 }
 
-Result<void> Statement::finish() {
+Result<void> Statement::for_each(const std::function<Result<void>()>& take) {
   for (;;) {
     const auto row = step();
     if (!row) return row.error();
     if (!*row) break;
+    if (auto taken = take(); !taken) return taken;
   }
   sqlite3_reset(statement_.get());
   return {};

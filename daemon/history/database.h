@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,8 +29,11 @@ class Statement {
   }
   /// Goes to the next row; false: there is none.
   Result<bool> step();
-  /// Runs to its end.
-  Result<void> finish();
+  /// Runs to its end; `take` takes each row, or ends it with an error.
+  Result<void> for_each(const std::function<Result<void>()>& take);
+  Result<void> finish() {
+    return for_each([] { return Result<void>(); });
+  }
 
   std::int64_t integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
   double real(int column) const { return sqlite3_column_double(statement_.get(), column); }

@@ -46,13 +46,12 @@ Result<Json> events(const std::filesystem::path& file, const Question& question,
     rows->with(std::string_view(viewer.tenant), question.since * kMicros, question.until * kMicros, after);
     Json list = Json::array();
     std::int64_t last = after;
-    for (;;) {
-      const auto row = rows->step();
-      if (!row) return row.error();
-      if (!*row) break;
+    const auto read = rows->for_each([&]() -> Result<void> {
       last = rows->integer(0);
       list.push_back(shown(rows->text(1), viewer));
-    }
+      return {};
+    });
+    if (!read) return read.error();
     const bool is_full = list.size() == kMostRows;
     return Json{{"events", std::move(list)}, {"after", is_full ? Json(last) : Json()}};
   });
@@ -68,15 +67,9 @@ Result<Json> closed(const std::filesystem::path& file, const Question& question,
         " ORDER BY time,id LIMIT " + std::to_string(kMostRows + 1));
     if (!rows) return rows.error();
     rows->with(question.since, question.until);
-    Json list = Json::array();
-    for (;;) {
-      const auto row = rows->step();
-      if (!row) return row.error();
-      if (!*row) break;
-      if (list.size() == kMostRows) return too_many_rows();
-      list.push_back(closed_row(*rows));
-    }
-    return Json{{what == Over::kJobs ? "jobs" : "sessions", std::move(list)}};
+    auto list = list_of(*rows, closed_row);
+    if (!list) return list.error();
+    return Json{{what == Over::kJobs ? "jobs" : "sessions", std::move(*list)}};
   });
 }
 

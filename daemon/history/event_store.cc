@@ -40,13 +40,12 @@ Result<void> share(Database& database, const std::string& table, std::int64_t mo
   if (!counts) return counts.error();
   std::vector<std::pair<std::string, std::int64_t>> tenants;
   std::vector<std::int64_t> rows;
-  for (;;) {
-    const auto row = counts->step();
-    if (!row) return row.error();
-    if (!*row) break;
+  const auto read = counts->for_each([&]() -> Result<void> {
     tenants.emplace_back(counts->text(0), counts->integer(1));
     rows.push_back(counts->integer(1));
-  }
+    return {};
+  });
+  if (!read) return read;
   const std::int64_t level = level_of(rows, most);
   auto drop = database.prepare("DELETE FROM " + table + " WHERE tenant=?1 AND id<=(SELECT id FROM " + table +
                                " WHERE tenant=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)");

@@ -50,29 +50,7 @@ std::vector<Part> parts_of(const Resolution& fine, const Question& question) {
   return parts;
 }
 
-const char* column_of(By by) {
-  switch (by) {
-    case By::kTenant: return "tenant";
-    case By::kUser: return "uid";
-    case By::kDevice: return "device";
-    case By::kDay: return "time/86400*86400";
-    case By::kNamespace: return "substr(tenant,5,instr(tenant,'/')-5)";
-    case By::kPod: return "substr(tenant,5)";
-  }
-  return "";
-}
-
-const char* name_of(By by) {
-  switch (by) {
-    case By::kTenant: return "tenant";
-    case By::kUser: return "uid";
-    case By::kDevice: return "device";
-    case By::kDay: return "day";
-    case By::kNamespace: return "namespace";
-    case By::kPod: return "pod";
-  }
-  return "";
-}
+const Column& column_of(By by) { return *std::ranges::find(kSumColumns, by, &Column::by); }
 
 bool has(const Question& question, By by) { return std::ranges::count(question.by, by) != 0; }
 
@@ -86,7 +64,7 @@ std::string scope_of(const Question& question, const Viewer& viewer) {
 
 std::string sql_of(const Question& question, const Viewer& viewer, const std::vector<Part>& parts) {
   std::string columns, from;
-  for (const By by : question.by) columns += std::string(columns.empty() ? "" : ",") + column_of(by);
+  for (const By by : question.by) columns += std::string(columns.empty() ? "" : ",") + column_of(by).sql;
   for (const Part& part : parts)
     from += std::string(from.empty() ? "" : " UNION ALL ") + "SELECT * FROM " + part.resolution->table +
             " WHERE time>=" + std::to_string(part.since) + " AND time<" + std::to_string(part.until);
@@ -109,7 +87,7 @@ Json row_of(const Question& question, const Statement& row) {
   Json json;
   int column = 0;
   for (const By by : question.by) {
-    json[name_of(by)] = value_of(by, row, column);
+    json[column_of(by).field] = value_of(by, row, column);
     ++column;
   }
   for (const char* name : kAmountNames) json[name] = row.real(column++);
@@ -122,14 +100,7 @@ Result<Json> rows_of(Database& database, const Question& question, const Viewer&
   auto rows = database.prepare(sql);
   if (!rows) return rows.error();
   rows->with(std::string_view(viewer.tenant));
-  Json list = Json::array();
-  for (;;) {
-    const auto row = rows->step();
-    if (!row) return row.error();
-    if (!*row) return list;
-    if (list.size() == kMostRows) return too_many_rows();
-    list.push_back(row_of(question, *rows));
-  }
+  return list_of(*rows, [&](const Statement& row) { return row_of(question, row); });
 }
 
 Result<Json> ends_of(Database& database, const Question& question, const Viewer& viewer) {
@@ -138,18 +109,10 @@ Result<Json> ends_of(Database& database, const Question& question, const Viewer&
                        own_rows_for(viewer) + " ORDER BY time DESC LIMIT " + std::to_string(kMostEnds));
   if (!rows) return rows.error();
   rows->with(question.since, question.until);
-  Json list = Json::array();
-  for (;;) {
-    const auto row = rows->step();
-    if (!row) return row.error();
-    if (!*row) return list;
-    list.push_back({{"time", date_of(rows->integer(0))},
-                    {"tenant", rows->text(1)},
-                    {"device", rows->text(2)},
-                    {"session", rows->integer(3)},
-                    {"pid", rows->integer(4)},
-                    {"words", rows->text(5)}});
-  }
+  return list_of(*rows, [](const Statement& row) -> Json {
+    return {{"time", date_of(row.integer(0))}, {"tenant", row.text(1)}, {"device", row.text(2)},
+            {"session", row.integer(3)},       {"pid", row.integer(4)}, {"words", row.text(5)}};
+  });
 }
 
 Error explained(const Error& error) {
@@ -181,9 +144,16 @@ std::string date_of(std::int64_t seconds) {
                     Precision::kSeconds);
 }
 
-Error too_many_rows() {
-  return {Code::kResourceExhausted,
-          "more than " + std::to_string(kMostRows) + " rows: ask for a shorter time, or by fewer columns"};
+Result<Json> list_of(Statement& rows, const std::function<Json(const Statement& row)>& shown) {
+  Json list = Json::array();
+  const auto read = rows.for_each([&]() -> Result<void> {
+    if (list.size() == kMostRows)
+      return Error{Code::kResourceExhausted, "more than " + std::to_string(kMostRows) +
+                                                 " rows: ask for a shorter time, or by fewer columns"};
+    list.push_back(shown(rows));
+    return {};
+  });
+  return read ? Result<Json>(std::move(list)) : read.error();
 }
 
 Result<Json> answer_from(const std::filesystem::path& file,

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,19 @@ using Json = nlohmann::json;
 
 /// The columns that rows are summed up by. The last two have pods of Kubernetes alone.
 enum class By { kTenant, kUser, kDevice, kDay, kNamespace, kPod };
+struct Column {
+  By by;
+  const char* word;   ///< of a request
+  const char* field;  ///< of the answer's rows
+  const char* sql;
+};
+inline constexpr std::array<Column, 6> kSumColumns{
+    {{By::kTenant, "tenant", "tenant", "tenant"},
+     {By::kUser, "user", "uid", "uid"},
+     {By::kDevice, "device", "device", "device"},
+     {By::kDay, "day", "day", "time/86400*86400"},
+     {By::kNamespace, "namespace", "namespace", "substr(tenant,5,instr(tenant,'/')-5)"},
+     {By::kPod, "pod", "pod", "substr(tenant,5)"}}};
 
 struct Question {
   std::int64_t since = 0;  ///< seconds since 1970
@@ -45,6 +59,7 @@ Result<std::int64_t> forget(const std::filesystem::path& file, std::uint32_t uid
 Result<Json> answer_from(const std::filesystem::path& file,
                          const std::function<Result<Json>(Database& database)>& answer);
 std::string date_of(std::int64_t seconds);
-Error too_many_rows();
+/// What `shown` makes of each row.   Errors  kResourceExhausted: more than kMostRows; as Statement's.
+Result<Json> list_of(Statement& rows, const std::function<Json(const Statement& row)>& shown);
 
 }  // namespace gpumem::history

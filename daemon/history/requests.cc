@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <limits>
-#include <map>
 
 #include "daemon/history/event_report.h"
 
@@ -46,16 +45,14 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 Result<std::vector<By>> columns_of(const std::string& text) {
-  const std::map<std::string, By> names{{"tenant", By::kTenant},       {"user", By::kUser},
-                                        {"device", By::kDevice},       {"day", By::kDay},
-                                        {"namespace", By::kNamespace}, {"pod", By::kPod}};
   std::vector<By> columns;
   for (const std::string& name : split(text, ',')) {
-    const auto known = names.find(name);
-    if (known == names.end()) return wrong(name);
-    if (std::ranges::count(columns, known->second) != 0)
+    const auto* const known =
+        std::ranges::find_if(kSumColumns, [&](const Column& one) { return name == one.word; });
+    if (known == kSumColumns.end()) return wrong(name);
+    if (std::ranges::count(columns, known->by) != 0)
       return Error{Code::kInvalidArgument, "'" + name + "' is named twice"};
-    columns.push_back(known->second);
+    columns.push_back(known->by);
   }
   if (columns.empty()) return wrong("by=");
   return columns;

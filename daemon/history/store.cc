@@ -147,15 +147,13 @@ Result<void> Store::load() {
   }
   auto rows = database_.prepare("SELECT * FROM counter");
   if (!rows) return rows.error();
-  for (;;) {
-    const auto row = rows->step();
-    if (!row) return row.error();
-    if (!*row) return {};
+  return rows->for_each([&]() -> Result<void> {
     Counter& counter = counters_[{rows->text(0), rows->text(1)}];
     counter.boot = rows->text(2);
     counter.seen = std::chrono::nanoseconds(rows->integer(3));
     for (std::size_t i = 0; i < kAmounts; ++i) counter.amounts[i] = rows->real(static_cast<int>(4 + i));
-  }
+    return {};
+  });
 }
 
 std::optional<Store::Row> Store::take(const Account& account, const Sample& sample,

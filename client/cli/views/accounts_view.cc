@@ -13,10 +13,6 @@ namespace {
 
 constexpr double kGiBHour = double{1 << 30} * 3600;
 
-double charged(const v1::Account& account) {
-  return account.lent() + account.returning() + account.reserved() + account.outside();
-}
-
 std::string fixed(double value, int decimals) {
   std::array<char, 512> text{};  // of the largest, too
   const auto end =
@@ -123,6 +119,14 @@ std::string closed_csv(const nlohmann::json& answer, const std::string& list) {
 
 }  // namespace
 
+double account_charge(const v1::Account& account) {
+  return account.lent() + account.returning() + account.reserved() + account.outside();
+}
+
+double account_charge(const nlohmann::json& row) {
+  return number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside");
+}
+
 std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now, const Layout& layout) {
   if (accounts.accounts().empty()) return "no accounts\n";
   constexpr auto kRight = Table::Align::kRight;
@@ -133,7 +137,7 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
                {.title = "WAITED FOR", .align = kRight, .usual = "0.00", .rank = 1},
                {.title = "FOR", .align = kRight, .rank = 2}});
   for (const v1::Account& account : accounts.accounts())
-    table.add({name_of(account), layout.device(account.device()), gib_hours(charged(account)),
+    table.add({name_of(account), layout.device(account.device()), gib_hours(account_charge(account)),
                gib_hours(account.kept()), gib_hours(account.waiting()), age_text(account.since(), now)});
   return table.text(layout);
 }
@@ -207,12 +211,10 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
     std::vector<std::string> cells;
     cells.reserve(names.size());
     for (const HistoryColumn& one : names) cells.push_back(history_cell(row, one.name, layout));
-    const double charged =
-        number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside");
     cells.insert(cells.end(),
-                 {gib_hours(charged), gib_hours(number(row, "kept")), gib_hours(number(row, "waiting")),
-                  fixed(number(row, "denied"), 0), fixed(number(row, "ended"), 0),
-                  size_text(row.value("peak", std::uint64_t{0}))});
+                 {gib_hours(account_charge(row)), gib_hours(number(row, "kept")),
+                  gib_hours(number(row, "waiting")), fixed(number(row, "denied"), 0),
+                  fixed(number(row, "ended"), 0), size_text(row.value("peak", std::uint64_t{0}))});
     table.add(std::move(cells));
   }
   return table.text(layout);

@@ -101,6 +101,9 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
 Json accounts_json(const v1::ListAccountsResponse& accounts);
 /// Comma-separated values of RFC 4180 but for its line breaks, with a line of names.
 std::string accounts_csv(const v1::ListAccountsResponse& accounts);
+/// What the account, or a row of an answer of gpumem-history, was charged: bytes times seconds, of all kinds.
+double account_charge(const v1::Account& account);
+double account_charge(const nlohmann::json& row);
 /// Sorts the rows of an answer of gpumem-history by the columns that it was asked for, devices by their
 /// places in `layout`. `by`  empty: tenant and device.
 void sort_by_place(nlohmann::json& answer, std::vector<std::string> by, const Layout& layout);

@@ -6,6 +6,7 @@
 #include "client/cli/monitor/history_client.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/names.h"
+#include "client/cli/views/views.h"
 
 namespace gpumem::cli::web {
 namespace {
@@ -51,10 +52,8 @@ Result<Json> from_history(std::int64_t since, Rows rows) {
   if (list == answer->end() || !list->is_array()) return rows.json();
   for (const nlohmann::json& row : *list)
     if (row.is_object())
-      rows.add(
-          text(row, "tenant"), text(row, "device"),
-          number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside"),
-          number(row, "kept"), number(row, "waiting"));
+      rows.add(text(row, "tenant"), text(row, "device"), account_charge(row), number(row, "kept"),
+               number(row, "waiting"));
   return rows.json();
 }
 
@@ -69,8 +68,7 @@ Result<Json> accounts_json(const std::filesystem::path& runtime_folder, std::opt
   const auto accounts = monitor->accounts();
   if (!accounts) return accounts.error();
   for (const v1::Account& one : accounts->accounts())
-    rows.add(one.tenant(), one.device(), one.lent() + one.returning() + one.reserved() + one.outside(),
-             one.kept(), one.waiting());
+    rows.add(one.tenant(), one.device(), account_charge(one), one.kept(), one.waiting());
   return rows.json();
 }
 

@@ -14,11 +14,10 @@
 
 namespace gpumem::cli::web {
 
-/// Follows the broker's samples and events, also those of the next broker. Sends them to every open page, as
-/// server-sent events of three kinds:
-///   hello    what is known when the page opens: the last hour
-///   sample   each second: sample_json(), with the events since the sample before
-///   problem  why no samples come at present
+/// Follows the broker's samples and events, also those of the next broker, and sends them to every open page.
+/// A page is sent three kinds of server-sent events. `hello` is what is known when the page opens: the last
+/// hour. `sample` comes each second: sample_json(), with the events since the sample before. `problem` says
+/// why no samples come at present.
 /// Threads  any.
 class Feed {
  public:
