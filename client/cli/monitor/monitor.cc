@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "base/device_name.h"
@@ -212,6 +214,22 @@ Result<std::string> first_visible(const v1::GetStatusResponse& status, const std
     begin = end + 1;
   }
   return find_device(status, "0");
+}
+
+void keep_watching(const std::filesystem::path& runtime_folder, const std::stop_token& stop,
+                   const std::function<Result<void>(const Monitor& monitor)>& watch,
+                   const std::function<void(const Result<void>& watched)>& ended) {
+  constexpr std::chrono::seconds kPause{1};
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  while (!stop.stop_requested()) {
+    const auto monitor = Monitor::connect(runtime_folder);
+    const Result<void> watched = monitor ? watch(*monitor) : Result<void>(monitor.error());
+    if (stop.stop_requested()) return;
+    ended(watched);
+    std::unique_lock lock(mutex);
+    wake.wait_for(lock, stop, kPause, [] { return false; });  // until `stop` at most
+  }
 }
 
 }  // namespace gpumem::cli

@@ -2,7 +2,6 @@
 
 #include <sys/eventfd.h>
 
-#include <chrono>
 #include <utility>
 
 namespace gpumem::cli::top {
@@ -48,18 +47,14 @@ void Follower::note(std::string problem) {
 }
 
 void Follower::work(const std::stop_token& stop) {
-  constexpr std::chrono::seconds kPause{1};
-  while (!stop.stop_requested()) {
-    auto monitor = Monitor::connect(runtime_folder_);
-    const Result<void> watched =
-        monitor ? monitor->watch([this](v1::Sample sample) { return keep(std::move(sample)); }, stop)
-                : Result<void>(monitor.error());
-    if (stop.stop_requested()) return;
-    if (!watched) note(watched.error().message);
-    const auto next = std::chrono::steady_clock::now() + kPause;
-    const MutexLock lock(mutex_);
-    while (!stopping_ && std::chrono::steady_clock::now() < next) taken_.wait_until(mutex_, next);
-  }
+  keep_watching(
+      runtime_folder_, stop,
+      [&](const Monitor& monitor) {
+        return monitor.watch([this](v1::Sample sample) { return keep(std::move(sample)); }, stop);
+      },
+      [this](const Result<void>& watched) {
+        if (!watched) note(watched.error().message);
+      });
 }
 
 }  // namespace gpumem::cli::top

@@ -28,14 +28,6 @@ Feed::Feed(std::filesystem::path runtime_folder, Json hello)
       samples_([this](const std::stop_token& stop) { follow_samples(stop); }),
       events_thread_([this](const std::stop_token& stop) { follow_events(stop); }) {}
 
-Feed::~Feed() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-}
-
 bool Feed::has_room() {
   const MutexLock lock(mutex_);
   forget_closed();
@@ -58,30 +50,26 @@ void Feed::add(std::shared_ptr<http::Stream> page) {
 }
 
 void Feed::follow_samples(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    auto monitor = Monitor::connect(runtime_folder_);
-    const Result<void> watched =
-        monitor ? monitor->watch([this](v1::Sample sample) { return take(std::move(sample)); }, stop)
-                : Result<void>(monitor.error());
+  const auto watch = [&](const Monitor& monitor) {
+    return monitor.watch([this](v1::Sample sample) { return take(std::move(sample)), true; }, stop);
+  };
+  keep_watching(runtime_folder_, stop, watch, [this](const Result<void>& watched) {
     note(watched ? "the broker has ended the samples" : watched.error().message);
-    pause();
-  }
+  });
 }
 
 void Feed::follow_events(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
+  const auto watch = [&](const Monitor& monitor) {
     v1::WatchEventsRequest request;
     request.set_follow(true);
     {
       const MutexLock lock(mutex_);
       request.set_since(events_since());
     }
-    auto monitor = Monitor::connect(runtime_folder_);
-    if (monitor)
-      static_cast<void>(monitor->watch_events(
-          request, [this](const v1::Event& event) { return take(event); }, stop));
-    pause();
-  }
+    return monitor.watch_events(
+        request, [this](const v1::Event& event) { return take(event), true; }, stop);
+  };
+  keep_watching(runtime_folder_, stop, watch, [](const Result<void>&) {});
 }
 
 std::string Feed::events_since() {
@@ -91,7 +79,7 @@ std::string Feed::events_since() {
                             : last_time_;
 }
 
-bool Feed::take(v1::Sample sample) {
+void Feed::take(v1::Sample sample) {
   const MutexLock lock(mutex_);
   const top::Moment now = moment();
   picture_.apply(sample, now.steady);
@@ -104,10 +92,9 @@ bool Feed::take(v1::Sample sample) {
     send("sample", message);
   }
   news_ = 0;
-  return !stopping_;
 }
 
-bool Feed::take(const v1::Event& event) {
+void Feed::take(const v1::Event& event) {
   const MutexLock lock(mutex_);
   if (event.time() != last_time_) {
     last_time_ = event.time();
@@ -115,13 +102,12 @@ bool Feed::take(const v1::Event& event) {
   }
   if (repeats_ > 0) {
     --repeats_;
-    return !stopping_;
+    return;
   }
   ++at_last_time_;
   events_.push_back(event);
   if (events_.size() > kMostEvents) events_.pop_front();
   news_ = std::min(news_ + 1, events_.size());
-  return !stopping_;
 }
 
 Json Feed::take_news() {
@@ -136,13 +122,6 @@ void Feed::note(const std::string& problem) {
   const MutexLock lock(mutex_);
   problem_ = problem;
   send("problem", problem_json(problem));
-}
-
-void Feed::pause() {
-  constexpr std::chrono::seconds kPause{1};
-  const auto next = std::chrono::steady_clock::now() + kPause;
-  const MutexLock lock(mutex_);
-  while (!stopping_ && std::chrono::steady_clock::now() < next) wake_.wait_until(mutex_, next);
 }
 
 void Feed::send(const char* kind, const Json& message) {

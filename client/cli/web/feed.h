@@ -26,9 +26,6 @@ class Feed {
 
   /// `hello`  what every page is told first.
   Feed(std::filesystem::path runtime_folder, Json hello);
-  ~Feed();
-  Feed(const Feed&) = delete;
-  Feed& operator=(const Feed&) = delete;
 
   /// Whether another page may be added.
   bool has_room();
@@ -37,11 +34,10 @@ class Feed {
  private:
   void follow_samples(const std::stop_token& stop);
   void follow_events(const std::stop_token& stop);
-  bool take(v1::Sample sample);
-  bool take(const v1::Event& event);
+  void take(v1::Sample sample);
+  void take(const v1::Event& event);
   void note(const std::string& problem);
   std::string events_since() GPUMEM_REQUIRES(mutex_);
-  void pause();
   void send(const char* kind, const Json& message) GPUMEM_REQUIRES(mutex_);
   void forget_closed() GPUMEM_REQUIRES(mutex_);
   Json take_news() GPUMEM_REQUIRES(mutex_);
@@ -49,7 +45,6 @@ class Feed {
   const std::filesystem::path runtime_folder_;
   const Json hello_;
   Mutex mutex_;
-  Condition wake_;
   top::Picture picture_ GPUMEM_GUARDED_BY(mutex_);
   Timeline timeline_ GPUMEM_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ GPUMEM_GUARDED_BY(mutex_);
@@ -59,8 +54,7 @@ class Feed {
   std::size_t repeats_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the events of that time that a new stream repeats
   std::string problem_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
-  bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
-  std::jthread samples_;
+  std::jthread samples_;  // the threads end before what they use
   std::jthread events_thread_;
 };
 

@@ -55,14 +55,18 @@ CUresult Process::connect() {
   }
   const auto settings = Settings::from_environment();
   if (!settings) return refuse(settings.error().message);
-  const auto patience = settings->optional ? kUsualPatience : std::max(kUsualPatience, settings->wait);
-  client::Pace pace;
-  const auto borrows = [&] {
+  const auto begun = WaitPolicy::Clock::now();
+  auto borrows = borrow_by(*settings);
+  // Where there is no broker, that is known at once.
+  const bool is_awaited = WaitPolicy::Clock::now() - begun > kUsualPatience / 2;
+  if (!borrows && is_away(borrows.error()) && is_awaited && !settings->optional &&
+      settings->wait > kUsualPatience) {
+    client::Pace pace;
     const client::WaitNotice notice(
         pace, "waiting for the broker, which is being restarted or does not answer; at most " +
-                  span_text(patience));
-    return borrow_by(*settings, patience);
-  }();
+                  span_text(settings->wait));
+    borrows = ask_while_away(begun + settings->wait, [&] { return borrow_by(*settings); });
+  }
   if (!borrows && !settings->optional)
     return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
   if (!borrows) {
