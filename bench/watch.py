@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Processor time that viewers cost: the broker, its deciding thread, and `gpumem top` itself.
+"""What viewers cost: processor time of the broker, its deciding thread and `gpumem top` itself, and the time of another's growth.
 
-    bench/watch.py [--build build/release] [--sessions 2000] [--viewers 1] [--seconds 20]
+    bench/watch.py [--build build/release] [--sessions 2000] [--changes 200] [--viewers 1] [--seconds 20]
 
-Starts a broker on a simulated device, and opens the sessions from a few processes. Then it starts the viewers, each on a terminal
-of its own. More than 16 viewers need root, because a user has 16 at most. Prints percents of one processor over the seconds: with
-viewers, and before that without. The deciding thread is the one that has worked most while the sessions came.
+Starts a broker on a simulated device, and opens the sessions from a few processes. They grow and shrink, so many of them a second.
+Then it starts the viewers, each on a terminal of its own. More than 16 viewers need root, because a user has 16 at most. Prints
+percents of one processor over the seconds, and how long a growth of 2 MiB of another user takes (of the same user, unless root runs
+this) that asks every 5 ms: with viewers, and before and after that without. The deciding thread is the one that has worked most
+while the sessions came.
 """
 import argparse
 import json
 import os
 import pathlib
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,13 +28,35 @@ FIRST_USER = 10_001
 GROUP = 10_000
 PATIENCE_SECONDS = 120
 OPEN = """
-import sys, gpumem
+import sys, time, gpumem
+count, pause = int(sys.argv[1]), float(sys.argv[2])
 kept = []
-for i in range(int(sys.argv[1])):
+for i in range(count):
     session = gpumem.Session.connect(label=f"bench {i}", timeout=60)
     kept.append((session, session.open_slice(limit=64 << 20)))
 print("there", flush=True)
+due = time.monotonic()
+for i in range(sys.maxsize if pause else 0):
+    held = kept[i % count][1]
+    held.shrink(0) if i // count % 2 else held.grow(2 << 20)
+    due = max(due + pause, time.monotonic() - 1)
+    time.sleep(max(0, due - time.monotonic()))
 sys.stdin.read()
+"""
+GROW = """
+import sys, time, gpumem
+held = gpumem.Session.connect(label="growth").open_slice(limit=64 << 20)
+print("there", flush=True)
+for seconds in map(float, sys.stdin):
+    times, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        begun = time.perf_counter()
+        held.grow(2 << 20)
+        times.append(time.perf_counter() - begun)
+        held.shrink(0)
+        time.sleep(0.005)
+    times.sort()
+    print(*(round(1e6 * times[len(times) * part // 100]) for part in (50, 99)), flush=True)
 """
 
 
@@ -44,23 +69,27 @@ def threads(pid: int) -> dict[str, int]:
     return {task.name: ticks(f"{task}/stat") for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
 
 
-def measured(broker: int, deciding: str, viewers: list[int], seconds: float) -> dict[str, float]:
+def measured(broker: int, deciding: str, viewers: list[int], grower: subprocess.Popen, seconds: float) -> dict[str, float]:
     def now() -> tuple[int, int, int]:
         return ticks(f"/proc/{broker}/stat"), threads(broker)[deciding], sum(ticks(f"/proc/{pid}/stat") for pid in viewers)
 
     before = now()
-    time.sleep(seconds)
+    print(seconds, file=grower.stdin, flush=True)
+    times = [int(time) for time in grower.stdout.readline().split()]
     percents = [100 * (b - a) / os.sysconf("SC_CLK_TCK") / seconds for a, b in zip(before, now())]
-    return dict(zip(("broker_percent", "deciding_thread_percent", "viewers_percent"), (round(one, 2) for one in percents)))
+    return dict(zip(("broker_percent", "deciding_thread_percent", "viewers_percent", "growth_p50_us", "growth_p99_us"),
+                    [round(one, 2) for one in percents] + times))
 
 
-def open_sessions(count: int) -> list[subprocess.Popen]:
-    openers = [subprocess.Popen([sys.executable, "-c", OPEN, str(count // PROCESSES)], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
-    for opener in openers:
-        if opener.stdout is None or opener.stdout.readline() != "there\n":
+def started(program: str, *arguments: object, **options: int) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True, **options)
+
+
+def await_there(programs: list[subprocess.Popen]) -> None:
+    for program in programs:
+        if program.stdout.readline() != "there\n":
             sys.exit("sessions cannot be opened")
-    return openers
 
 
 def drained(terminal: int) -> None:
@@ -96,6 +125,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--sessions", type=int, default=2000)
+    parser.add_argument("--changes", type=float, default=200, help="a second, of all sessions")
     parser.add_argument("--viewers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()
@@ -114,18 +144,29 @@ def main() -> int:
         try:
             await_socket(broker, runtime / "api.sock")
             before = threads(broker.pid)
-            openers = open_sessions(options.sessions)
+            pause = PROCESSES / options.changes if options.changes else 0
+            openers = [started(OPEN, options.sessions // PROCESSES, pause) for _ in range(PROCESSES)]
+            await_there(openers)
             worked = {task: now - before.get(task, 0) for task, now in threads(broker.pid).items()}
             deciding = max(worked, key=lambda task: worked[task])
-            without = measured(broker.pid, deciding, [], options.seconds)
+            other = {"user": FIRST_USER - 1, "group": GROUP} if os.geteuid() == 0 else {}
+            grower = started(GROW, **other)
+            openers.append(grower)
+            await_there([grower])
+            of_broker = (broker.pid, deciding)
+            before_viewers = measured(*of_broker, [], grower, options.seconds)
             viewers = [start_viewer(build / "client/cli/gpumem", number) for number in range(options.viewers)]
             time.sleep(3)  # the first whole samples
-            with_viewers = measured(broker.pid, deciding, viewers, options.seconds)
-            print(json.dumps({"sessions": options.sessions, "viewers": options.viewers, "without": without,
-                              "with": with_viewers}, indent=2))
+            with_viewers = measured(*of_broker, viewers, grower, options.seconds)
+            while viewers:
+                os.kill(viewers.pop(), signal.SIGTERM)
+            time.sleep(3)
+            after_viewers = measured(*of_broker, [], grower, options.seconds)
+            print(json.dumps({"sessions": options.sessions, "changes": options.changes, "viewers": options.viewers,
+                              "before": before_viewers, "with": with_viewers, "after": after_viewers}, indent=2))
         finally:
             for pid in viewers:
-                os.kill(pid, 15)
+                os.kill(pid, signal.SIGTERM)
             for opener in openers:
                 opener.kill()
             broker.terminate()

@@ -163,17 +163,27 @@ TEST_F(FollowedEvents, ComeAsTheyHappenUntilInterrupted) {
   EXPECT_EQ(child_->wait(), 0);
 }
 
-TEST_F(FollowedEvents, EndWithTheBrokerAndDoNotHoldItUp) {
+TEST_F(FollowedEvents, GoOnWithTheNextBrokerAndAreToldOnce) {
   follow();
-  EXPECT_EQ(broker_.stop(), 0);
-  EXPECT_EQ(child_->wait(), 3);
-  EXPECT_TRUE(says("does not serve")) << read_file(file());
-}
-
-TEST_F(FollowedEvents, EndWhenTheBrokerIsKilled) {
-  follow();
-  broker_.kill();
-  EXPECT_EQ(child_->wait(), 3);
+  for (const bool is_killed : {false, true}) {
+    if (is_killed)
+      broker_.kill();
+    else
+      EXPECT_EQ(broker_.stop(), 0) << "a follower does not hold it up";
+    EXPECT_TRUE(says("waiting for the broker")) << read_file(file());
+    broker_.start_again();
+    const std::string size = is_killed ? "20MiB" : "12MiB";
+    auto client = client_with(mebibytes(is_killed ? 20 : 12));
+    EXPECT_TRUE(says(size + " granted")) << read_file(file());
+    client->leave();
+  }
+  child_->signal(SIGINT);
+  EXPECT_EQ(child_->wait(), 0);
+  std::istringstream lines(read_file(file()));
+  std::map<std::string, int> granted;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(" granted") != std::string::npos) ++granted[line];
+  for (const auto& [line, times] : granted) EXPECT_EQ(times, 1) << line;
 }
 
 // The streams themselves, without the command.

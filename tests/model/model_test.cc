@@ -134,7 +134,7 @@ void expect_agreement(const Shape& shape, std::uint64_t all_steps) {
 
 class Model : public testing::TestWithParam<Shape> {};
 
-TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) { expect_agreement(GetParam(), 300'000); }
+TEST_P(Model, AgreesWithTheReferenceAfterEveryRandomEvent) { expect_agreement(GetParam(), 150'000); }
 
 class LongModel : public Model {};
 

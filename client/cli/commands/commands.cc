@@ -76,12 +76,6 @@ constexpr std::array<Listing, 5> kListings{{
 
 constexpr double kRetrySeconds = 1;  // at most, while the broker does not answer
 
-// Of a broker that is being restarted, or that refuses too many questions a second.
-bool may_pass(const Error& error) {
-  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded ||
-         error.code == Code::kResourceExhausted;
-}
-
 void await_next(const ShowOptions& options, std::chrono::duration<double> time) {
   if (options.interrupt != nullptr)
     static_cast<void>(options.interrupt->wait(time));

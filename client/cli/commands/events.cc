@@ -12,6 +12,7 @@
 
 #include "base/printable.h"
 #include "base/time_format.h"
+#include "client/cli/monitor/event_cursor.h"
 #include "client/cli/monitor/history_client.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
@@ -63,14 +64,15 @@ std::set<std::string> with_members(const Result<Monitor>& monitor, const std::st
   return names;
 }
 
-/// Shows the events that gpumem-history has, which those of the broker follow.
+using Show = std::function<bool(const v1::Event& event)>;
+
+/// The events that gpumem-history has, which those of the broker follow.
 class Past {
  public:
-  using Show = std::function<bool(const v1::Event& event)>;
   explicit Past(const Wanted& wanted) : wanted_(wanted) {}
 
   /// False: `show` wants no more. Errors  as ask_history().
-  Result<bool> show(const Show& show) {
+  Result<bool> tell(const Show& show) const {
     for (std::optional<std::int64_t> after = 0; after;) {
       const auto answer = ask_history(history_socket(), "GET", target(*after));
       if (!answer) return answer.error();
@@ -82,10 +84,6 @@ class Past {
     }
     return true;
   }
-  /// The latest time of an event that was shown; empty: none was.
-  const std::string& time() const { return time_; }
-  /// Whether the event is one of those: the broker tells all of the latest time again.
-  bool has_shown(const v1::Event& event) { return event.time() == time_ && repeated_++ < at_time_; }
 
  private:
   std::string target(std::int64_t after) const {
@@ -97,20 +95,16 @@ class Past {
       target += "&until=" + seconds(wanted_.until + std::chrono::seconds(1));
     return target;
   }
-  bool take(const std::string& body, const Show& show) {
+  bool take(const std::string& body, const Show& show) const {
     google::protobuf::util::JsonParseOptions options;
     options.ignore_unknown_fields = true;
     v1::Event event;
     if (!google::protobuf::util::JsonStringToMessage(body, &event, options).ok() || !wanted_.has(event))
       return true;
-    if (std::exchange(time_, event.time()) != event.time()) at_time_ = 0;
-    ++at_time_;
     return show(event);
   }
 
   const Wanted& wanted_;
-  std::string time_;
-  std::size_t at_time_ = 0, repeated_ = 0;
 };
 
 // The history is that of the machine's broker.
@@ -128,6 +122,29 @@ void say_what_is_missing(const Error& error, const Wanted& wanted, WallTime now)
 void warn_of_unknown_tenant(const Monitor& monitor, const std::string& tenant) {
   if (tenant.empty() || unknown_tenants(monitor, {tenant}).empty()) return;
   std::cerr << "gpumem: no tenant '" << tenant << "' is known now; see `gpumem tenants`\n";
+}
+
+// Those of the broker. One that follows them goes on with the next broker.
+Result<void> watch(const std::filesystem::path& runtime_folder, v1::WatchEventsRequest& request,
+                   EventCursor& told, const Show& show, const std::stop_token& stop) {
+  Result<void> last;
+  bool is_away = false, is_over = false;
+  const auto watch_one = [&](const Monitor& monitor) {
+    is_away = false;
+    request.set_since(told.begin());
+    return monitor.watch_events(
+        request, [&](const v1::Event& event) { return !(is_over = !show(event)); }, stop);
+  };
+  keep_watching(runtime_folder, stop, watch_one, [&](const Result<void>& watched) {
+    last = watched;
+    if (is_over || !request.follow() || (!watched && !may_pass(watched.error()))) return false;
+    if (!std::exchange(is_away, true))
+      std::cerr << "gpumem: waiting for the broker"
+                << (watched ? "" : ": " + watched.error().message) << "\n";
+    last = {};
+    return true;
+  });
+  return last;
 }
 
 /// The words for each kind of event; `%` stands for the bytes.
@@ -221,11 +238,13 @@ int run_events(const EventsOptions& options) {
     return std::cout && !interrupt.happened();
   };
 
-  Past past(*wanted);
+  const bool from_now = !asks_history && options.follow;
+  EventCursor told(to_rfc3339(from_now ? now : wanted->since, Precision::kMicroseconds));
+  const auto show_new = [&](const v1::Event& event) { return !told.is_new(event) || show(event); };
   if (asks_history) {
     if (!tenant.empty()) wanted->tenants = with_members(monitor, tenant);
     Result<bool> shown = Error{Code::kNotFound, ""};
-    if (has_history(options)) shown = past.show(show);
+    if (has_history(options)) shown = Past(*wanted).tell(show_new);
     if (!shown) say_what_is_missing(shown.error(), *wanted, now);
     if (shown && (!*shown || !options.until.empty())) return std::cout ? 0 : 1;
     if (!monitor) return report(monitor.error());
@@ -233,17 +252,12 @@ int run_events(const EventsOptions& options) {
   v1::WatchEventsRequest request;
   request.set_follow(options.follow && options.until.empty());
   request.set_tenant(tenant);
-  if (!past.time().empty())
-    request.set_since(past.time());
-  else if (asks_history || !options.follow)
-    request.set_since(to_rfc3339(wanted->since, Precision::kMicroseconds));
   if (options.follow) warn_of_unknown_tenant(*monitor, tenant);
   const auto show_next = [&](const v1::Event& event) {
-    if (past.has_shown(event)) return true;
     const auto time = parse_rfc3339(event.time());
-    return (!time || *time < wanted->until) && show(event);
+    return (!time || *time < wanted->until) && show_new(event);
   };
-  const auto watched = monitor->watch_events(request, show_next, interrupt.token());
+  const Result<void> watched = watch(options.runtime_folder, request, told, show_next, interrupt.token());
   if (!watched && !interrupt.happened()) return report(watched.error());
   if (!options.follow && !any) warn_of_unknown_tenant(*monitor, tenant);
   return std::cout ? 0 : 1;

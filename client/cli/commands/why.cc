@@ -158,8 +158,8 @@ std::string waiting_text(const v1::Denial& denial, const Layout& layout) {
     text += " (at least " + size_text(denial.asked_min()) + ")";
   if (denial.context() != 0)
     text += " that the driver lacks for a context of about " + size_text(denial.context());
-  text += " on " + layout.device(denial.device()) + "\n  for " + span(denial.waited_ms()) + " of " +
-          span(denial.wait_limit_ms());
+  text += " on " + layout.device(denial.device()) + "\n  for " + span(denial.waited_ms());
+  if (denial.wait_limit_ms() != 0) text += " of " + span(denial.wait_limit_ms());
   text += denial.waiters_ahead() == 0 ? ", first in the line\n"
                                       : ", ahead of it: " + std::to_string(denial.waiters_ahead()) + "\n";
   text += "  why: " + obstacle_words(denial) + "\n";

@@ -216,17 +216,21 @@ Result<std::string> first_visible(const v1::GetStatusResponse& status, const std
   return find_device(status, "0");
 }
 
+bool may_pass(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kDeadlineExceeded ||
+         error.code == Code::kResourceExhausted;
+}
+
 void keep_watching(const std::filesystem::path& runtime_folder, const std::stop_token& stop,
                    const std::function<Result<void>(const Monitor& monitor)>& watch,
-                   const std::function<void(const Result<void>& watched)>& ended) {
+                   const std::function<bool(const Result<void>& watched)>& goes_on) {
   constexpr std::chrono::seconds kPause{1};
   std::mutex mutex;
   std::condition_variable_any wake;
   while (!stop.stop_requested()) {
     const auto monitor = Monitor::connect(runtime_folder);
     const Result<void> watched = monitor ? watch(*monitor) : Result<void>(monitor.error());
-    if (stop.stop_requested()) return;
-    ended(watched);
+    if (stop.stop_requested() || !goes_on(watched)) return;
     std::unique_lock lock(mutex);
     wake.wait_for(lock, stop, kPause, [] { return false; });  // until `stop` at most
   }

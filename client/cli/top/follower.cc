@@ -54,6 +54,7 @@ void Follower::work(const std::stop_token& stop) {
       },
       [this](const Result<void>& watched) {
         if (!watched) note(watched.error().message);
+        return true;
       });
 }
 

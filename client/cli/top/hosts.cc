@@ -85,7 +85,8 @@ bool show_all(const std::vector<std::string>& hosts, std::size_t width, bool cle
   std::string text;
   for (RemoteScreen& screen : screens) {
     bool is_done = false;
-    const std::string shown = screen.read(is_done);
+    std::string shown = screen.read(is_done);
+    std::erase(shown, '\r');  // of ssh's own messages
     text += "== " + screen.host() + " ==\n" + printable_lines(shown);
     if (!is_done) text += "(ssh, or gpumem there, has failed)\n";
     all_done = all_done && is_done;

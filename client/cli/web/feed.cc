@@ -10,6 +10,8 @@
 namespace gpumem::cli::web {
 namespace {
 
+constexpr std::chrono::hours kBefore{1};  // whose events are shown
+
 top::Moment moment() { return {top::Picture::Clock::now(), std::chrono::system_clock::now()}; }
 
 http::Text message_text(const char* kind, const Json& message) {
@@ -25,6 +27,7 @@ Json problem_json(const std::string& problem) { return {{"words", printable(prob
 Feed::Feed(std::filesystem::path runtime_folder, Json hello)
     : runtime_folder_(std::move(runtime_folder)),
       hello_(std::move(hello)),
+      told_(to_rfc3339(std::chrono::system_clock::now() - kBefore, Precision::kMicroseconds)),
       samples_([this](const std::stop_token& stop) { follow_samples(stop); }),
       events_thread_([this](const std::stop_token& stop) { follow_events(stop); }) {}
 
@@ -55,6 +58,7 @@ void Feed::follow_samples(const std::stop_token& stop) {
   };
   keep_watching(runtime_folder_, stop, watch, [this](const Result<void>& watched) {
     note(watched ? "the broker has ended the samples" : watched.error().message);
+    return true;
   });
 }
 
@@ -64,19 +68,12 @@ void Feed::follow_events(const std::stop_token& stop) {
     request.set_follow(true);
     {
       const MutexLock lock(mutex_);
-      request.set_since(events_since());
+      request.set_since(told_.begin());
     }
     return monitor.watch_events(
         request, [this](const v1::Event& event) { return take(event), true; }, stop);
   };
-  keep_watching(runtime_folder_, stop, watch, [](const Result<void>&) {});
-}
-
-std::string Feed::events_since() {
-  constexpr std::chrono::hours kBefore{1};
-  repeats_ = at_last_time_;
-  return last_time_.empty() ? to_rfc3339(std::chrono::system_clock::now() - kBefore, Precision::kMicroseconds)
-                            : last_time_;
+  keep_watching(runtime_folder_, stop, watch, [](const Result<void>&) { return true; });
 }
 
 void Feed::take(v1::Sample sample) {
@@ -96,15 +93,7 @@ void Feed::take(v1::Sample sample) {
 
 void Feed::take(const v1::Event& event) {
   const MutexLock lock(mutex_);
-  if (event.time() != last_time_) {
-    last_time_ = event.time();
-    at_last_time_ = repeats_ = 0;
-  }
-  if (repeats_ > 0) {
-    --repeats_;
-    return;
-  }
-  ++at_last_time_;
+  if (!told_.is_new(event)) return;
   events_.push_back(event);
   if (events_.size() > kMostEvents) events_.pop_front();
   news_ = std::min(news_ + 1, events_.size());

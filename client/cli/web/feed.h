@@ -8,6 +8,7 @@
 
 #include "base/http/http_server.h"
 #include "base/mutex.h"
+#include "client/cli/monitor/event_cursor.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/top/picture.h"
 #include "client/cli/web/timeline.h"
@@ -37,7 +38,6 @@ class Feed {
   void take(v1::Sample sample);
   void take(const v1::Event& event);
   void note(const std::string& problem);
-  std::string events_since() GPUMEM_REQUIRES(mutex_);
   void send(const char* kind, const Json& message) GPUMEM_REQUIRES(mutex_);
   void forget_closed() GPUMEM_REQUIRES(mutex_);
   Json take_news() GPUMEM_REQUIRES(mutex_);
@@ -49,9 +49,7 @@ class Feed {
   Timeline timeline_ GPUMEM_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ GPUMEM_GUARDED_BY(mutex_);
   std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;          ///< the last events_, which were not sent yet
-  std::string last_time_ GPUMEM_GUARDED_BY(mutex_);         ///< of the last event
-  std::size_t at_last_time_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< events of that time
-  std::size_t repeats_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the events of that time that a new stream repeats
+  EventCursor told_ GPUMEM_GUARDED_BY(mutex_);
   std::string problem_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
   std::jthread samples_;  // the threads end before what they use

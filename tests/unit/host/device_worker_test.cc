@@ -123,8 +123,10 @@ class DeviceWorkerTest : public testing::Test {
 TEST_F(DeviceWorkerTest, DoesHurriedJobsBetweenTheStepsOfALongJob) {
   run(creates(1, Turn::kInOrder, 20));
   run(creates(2, Turn::kInOrder, 1));
-  run(creates(3, Turn::kSoon, 1));
-  run(creates(4, Turn::kNow, 1));
+  std::vector<DriverJob> hurried;
+  hurried.push_back(creates(3, Turn::kSoon, 1));
+  hurried.push_back(creates(4, Turn::kNow, 1));
+  worker_->run(std::move(hurried));
   EXPECT_EQ(await(4), (std::vector<std::uint64_t>{4, 3, 1, 2}));
   EXPECT_EQ(failed(), 0u);
 }
