@@ -139,8 +139,8 @@ Result<void> watch(const std::filesystem::path& runtime_folder, v1::WatchEventsR
     last = watched;
     if (is_over || !request.follow() || (!watched && !may_pass(watched.error()))) return false;
     if (!std::exchange(is_away, true))
-      std::cerr << "gpumem: waiting for the broker"
-                << (watched ? "" : ": " + watched.error().message) << "\n";
+      std::cerr << "gpumem: waiting for the broker" << (watched ? "" : ": " + watched.error().message)
+                << "\n";
     last = {};
     return true;
   });

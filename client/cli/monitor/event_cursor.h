@@ -7,8 +7,8 @@
 
 namespace gpumem::cli {
 
-/// Joins streams of events without a gap and without telling one twice: a stream that begins at the time of the
-/// last event tells all of that time again.
+/// Joins streams of events without a gap and without telling one twice: a stream that begins at the time of
+/// the last event tells all of that time again.
 class EventCursor {
  public:
   /// `since`  RFC 3339: where the first stream begins; empty: with the next event.

@@ -48,7 +48,7 @@ class Feed {
   top::Picture picture_ GPUMEM_GUARDED_BY(mutex_);
   Timeline timeline_ GPUMEM_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ GPUMEM_GUARDED_BY(mutex_);
-  std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;          ///< the last events_, which were not sent yet
+  std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the last events_, which were not sent yet
   EventCursor told_ GPUMEM_GUARDED_BY(mutex_);
   std::string problem_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
