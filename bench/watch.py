@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What viewers cost: processor time of the broker, its deciding thread and `gpumem top` itself, and the time of another's growth.
+"""The cost of viewers: processor time of the broker, its deciding thread and `gpumem top`, and the time of a growth beside them.
 
     bench/watch.py [--build build/release] [--sessions 2000] [--changes 200] [--viewers 1] [--seconds 20]
 
-Starts a broker on a simulated device, and opens the sessions from a few processes. They grow and shrink, so many of them a second.
+Starts a broker on a simulated device, and opens the sessions from a few processes. They grow and shrink, `changes` times a second.
 Then it starts the viewers, each on a terminal of its own. More than 16 viewers need root, because a user has 16 at most. Prints
-percents of one processor over the seconds, and how long a growth of 2 MiB of another user takes (of the same user, unless root runs
-this) that asks every 5 ms: with viewers, and before and after that without. The deciding thread is the one that has worked most
-while the sessions came.
+percents of one processor over the seconds, with viewers, and before and after that without. The deciding thread is the one that has
+worked most while the sessions came. In each of the three, one more program asks for 2 MiB every 5 ms. It is another user's, if root
+runs this.
 """
 import argparse
 import json

@@ -124,7 +124,7 @@ void warn_of_unknown_tenant(const Monitor& monitor, const std::string& tenant) {
   std::cerr << "gpumem: no tenant '" << tenant << "' is known now; see `gpumem tenants`\n";
 }
 
-// Those of the broker. One that follows them goes on with the next broker.
+// Shows the broker's events. A command that follows them goes on with the next broker.
 Result<void> watch(const std::filesystem::path& runtime_folder, v1::WatchEventsRequest& request,
                    EventCursor& told, const Show& show, const std::stop_token& stop) {
   Result<void> last;

@@ -33,7 +33,7 @@ class EventCursor {
  private:
   std::string time_;
   std::size_t at_time_ = 0;  ///< events of that time
-  std::size_t repeats_ = 0;  ///< of these, what the stream will still repeat
+  std::size_t repeats_ = 0;  ///< the number of them that the stream will still repeat
 };
 
 }  // namespace gpumem::cli

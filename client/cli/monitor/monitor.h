@@ -126,8 +126,8 @@ Result<std::string> first_visible(const v1::GetStatusResponse& status, const std
 /// Whether the error is one of a broker that is being restarted, or that refuses too many questions a second.
 bool may_pass(const Error& error);
 
-/// Has `watch` ask the broker of the folder, and when that ends the next one, a second later, until `stop`,
-/// or until `goes_on`, which is told how each came to its end, says false.   Blocks.
+/// Calls `watch` with the broker of the folder, and again a second after it has ended, until `stop`.
+/// `goes_on` is told how it ended, and ends this by false.   Blocks.
 void keep_watching(const std::filesystem::path& runtime_folder, const std::stop_token& stop,
                    const std::function<Result<void>(const Monitor& monitor)>& watch,
                    const std::function<bool(const Result<void>& watched)>& goes_on);

@@ -10,7 +10,7 @@
 namespace gpumem::cli::web {
 namespace {
 
-constexpr std::chrono::hours kBefore{1};  // whose events are shown
+constexpr std::chrono::hours kBefore{1};  // a page shows the events of this time
 
 top::Moment moment() { return {top::Picture::Clock::now(), std::chrono::system_clock::now()}; }
 
