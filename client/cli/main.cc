@@ -27,8 +27,8 @@ constexpr int kUsageError = 2;
 constexpr const char* kFooter =
     "Exit status: 0 done; 1 failed, or the answer is no; 2 wrong usage; 3 no broker.\n"
     "Environment: GPUMEM_RUNTIME_DIR (the broker's runtime folder), GPUMEM_DRIVER_DIR (the folder of\n"
-    "libcuda.so.1, for `check`), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account`\n"
-    "and `events`).";
+    "libcuda.so.1), GPUMEM_HISTORY_SOCKET (gpumem-history's socket, for `account` and `events`),\n"
+    "COLUMNS (the width of tables), NO_COLOR.";
 
 /// What the command line says.
 struct Arguments {
@@ -59,6 +59,7 @@ int run_check(const Arguments& arguments) {
 }
 
 int run_listing(const Listing& listing, const Arguments& arguments) {
+  check_choice(arguments.history);
   if (arguments.history.is_made())
     return run_history(
         {client::runtime_folder(arguments.runtime_dir), arguments.history, arguments.flags, arguments.csv});
@@ -125,6 +126,7 @@ void add_events(CLI::App& app, Arguments& arguments, int& status) {
   command->add_flag("--no-follow", arguments.no_follow, "Show what is kept, and end");
   add_table_flags(*command, arguments.flags);
   command->callback([&] {
+    check_span(arguments.since, arguments.until);
     status = run_events({client::runtime_folder(arguments.runtime_dir), arguments.since, arguments.until,
                          arguments.tenant, !arguments.no_follow, arguments.flags});
   });

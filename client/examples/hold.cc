@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     if (slices.size() == amounts.size()) break;
     if (device.limit.is_zero()) continue;                         // this tenant may have nothing of it
     auto slice = session->open_slice({.device = device.device});  // addresses for the pool; no memory yet
+    if (!slice && slice.error().code == gpumem::Code::kNotFound) continue;  // CUDA_VISIBLE_DEVICES hides it
     if (!slice) return fail(slice.error());
 
     // Waits up to ten seconds for memory that others hold now.

@@ -20,9 +20,10 @@ Error no_administrator(const core::Caller& caller) {
   const std::string pod = caller.peer.contained ? " in pod " + caller.peer.pod +
                                                       ", which does not share the machine's PIDs (hostPID),"
                                                 : "";
-  return {Code::kPermissionDenied, "user " + std::to_string(caller.peer.uid) + pod +
-                                       " may not administer this broker: root may, and the members of the "
-                                       "group that is configured as admin_group (gpumemd.toml(5))"};
+  return {Code::kPermissionDenied,
+          "user " + std::to_string(caller.peer.uid) + pod +
+              " may not administer this broker: root may, and the members of the "
+              "group that is configured as admin_group in [broker] (gpumemd.toml(5))"};
 }
 
 // Runs `act` with the call on the core's thread. Finishes a call whose connection is gone.

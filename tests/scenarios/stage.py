@@ -132,7 +132,8 @@ class Stage:
     def restart(self) -> None:
         """Stops the broker, whose actors have left, and starts it again in the same folder."""
         self.broker.process.terminate()
-        self._watcher.wait()
+        log = self._work / "events.log"
+        until("all events of the broker are here", lambda: log.read_text().count("waiting for the broker") == self._started)
         self._said += self._watcher.said()
         self._ends.close()
         self._start()

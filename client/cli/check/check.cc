@@ -112,7 +112,8 @@ void check_loan(Session& session, Findings& findings) {
   const auto grown = slice->grow(slice->granularity(), {std::chrono::seconds(5)});
   if (!grown) {
     const bool full = grown.error().denial.has_value();  // the broker works; the memory is lent
-    findings.push_back({"loan", full ? State::kWarn : State::kFail, grown.error().message, ""});
+    findings.push_back({"loan", full ? State::kWarn : State::kFail, grown.error().message,
+                        full ? "gpumem top shows who holds the memory" : ""});
     return;
   }
   add(findings, "loan", slice->shrink({}), to_string(*grown) + " borrowed, mapped and given back");

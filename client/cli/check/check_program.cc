@@ -47,6 +47,7 @@ class ProgramLook {
   }
   void driver(const MappedDriver& drop_in, const std::vector<MappedDriver>& real);
   void bypass(const std::vector<MappedDriver>& real);
+  void borrows_by_library();
   void copies();
   void sessions(const Monitor& monitor, const std::filesystem::path& runtime_folder);
   std::string why_left(const std::filesystem::path& runtime_folder) const;
@@ -54,6 +55,7 @@ class ProgramLook {
 
   ProgramReport& report_;
   Variables variables_;
+  bool bypasses_ = false;  ///< real drivers alone are mapped
 };
 
 bool ProgramLook::process() {
@@ -142,10 +144,22 @@ void ProgramLook::driver(const MappedDriver& drop_in, const std::vector<MappedDr
 void ProgramLook::bypass(const std::vector<MappedDriver>& real) {
   const bool was_led = variables_["LD_LIBRARY_PATH"].find("gpumem/shim") != std::string::npos ||
                        variables_.contains("GPUMEM_JOB");
+  bypasses_ = true;
   add("drop_in_driver", State::kFail, "not mapped; the program uses " + paths_of(real) + " past the broker",
       was_led ? "it has a library path of its own: gpumem run --preload; or it opens the driver by an "
                 "absolute path: gpumem reserve"
               : "start it by gpumem run");
+}
+
+// A process with a session and without the drop-in driver is a client of the library.
+void ProgramLook::borrows_by_library() {
+  const auto found = std::ranges::find(report_.findings, "drop_in_driver", &Finding::name);
+  if (!bypasses_ || found == report_.findings.end()) return;
+  found->state = State::kOk;
+  found->found =
+      "not needed: the program borrows by the library; what it allocates by the driver itself bypasses the "
+      "broker";
+  found->mend.clear();
 }
 
 // One file that is loaded twice is in two namespaces: what is opened in the second is not led to the drop-in.
@@ -215,6 +229,7 @@ void ProgramLook::sessions(const Monitor& monitor, const std::filesystem::path& 
             (one.slices_size() == 1 ? " slice, " : " slices, ") + size_text(lent) + " lent, " +
             size_text(declared) + " charged besides";
   }
+  if (!text.empty()) borrows_by_library();
   if (!text.empty() && ended.empty()) return add("session", State::kOk, text);
   if (!ended.empty())
     return add("session", State::kWarn, (text.empty() ? "" : text + "; ") + ended,

@@ -120,7 +120,9 @@ void clear_screen() {
 std::span<const Listing> listings() { return kListings; }
 
 int run_listing(const Listing& listing, const ListingOptions& options) {
-  return show({options.runtime_folder, options.watch_seconds},
+  std::optional<Interrupt> interrupt;
+  if (options.watch_seconds) interrupt.emplace();
+  return show({options.runtime_folder, options.watch_seconds, interrupt ? &*interrupt : nullptr},
               [&](const Monitor& monitor) { return listing.show(monitor, options.style); });
 }
 

@@ -3,7 +3,6 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <array>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <set>
@@ -18,7 +17,6 @@
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"
-#include "proto/lane.h"
 
 namespace gpumem::cli {
 namespace {
@@ -47,7 +45,6 @@ Result<Wanted> wanted_of(const EventsOptions& options, WallTime now) {
     if (!instant) return instant.error();
     *time = *instant;
   }
-  if (wanted.since >= wanted.until) return Error{Code::kInvalidArgument, "--since is not before --until"};
   return wanted;
 }
 
@@ -69,12 +66,13 @@ using Show = std::function<bool(const v1::Event& event)>;
 /// The events that gpumem-history has, which those of the broker follow.
 class Past {
  public:
-  explicit Past(const Wanted& wanted) : wanted_(wanted) {}
+  Past(const std::filesystem::path& runtime_folder, const Wanted& wanted)
+      : runtime_folder_(runtime_folder), wanted_(wanted) {}
 
   /// False: `show` wants no more. Errors  as ask_history().
   Result<bool> tell(const Show& show) const {
     for (std::optional<std::int64_t> after = 0; after;) {
-      const auto answer = ask_history(history_socket(), "GET", target(*after));
+      const auto answer = ask_history(runtime_folder_, "GET", target(*after));
       if (!answer) return answer.error();
       const nlohmann::json events = answer->value("events", nlohmann::json::array());
       for (const nlohmann::json& one : events)
@@ -104,13 +102,9 @@ class Past {
     return show(event);
   }
 
+  const std::filesystem::path& runtime_folder_;
   const Wanted& wanted_;
 };
-
-// The history is that of the machine's broker.
-bool has_history(const EventsOptions& options) {
-  return options.runtime_folder == kDefaultRuntimeFolder || ::getenv("GPUMEM_HISTORY_SOCKET") != nullptr;
-}
 
 void say_what_is_missing(const Error& error, const Wanted& wanted, WallTime now) {
   const bool is_away = error.code == Code::kNotFound;
@@ -243,8 +237,7 @@ int run_events(const EventsOptions& options) {
   const auto show_new = [&](const v1::Event& event) { return !told.is_new(event) || show(event); };
   if (asks_history) {
     if (!tenant.empty()) wanted->tenants = with_members(monitor, tenant);
-    Result<bool> shown = Error{Code::kNotFound, ""};
-    if (has_history(options)) shown = Past(*wanted).tell(show_new);
+    const auto shown = Past(options.runtime_folder, *wanted).tell(show_new);
     if (!shown) say_what_is_missing(shown.error(), *wanted, now);
     if (shown && (!*shown || !options.until.empty())) return std::cout ? 0 : 1;
     if (!monitor) return report(monitor.error());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <set>
 #include <string_view>
 
 #include "client/cli/commands/commands.h"
@@ -67,6 +68,24 @@ void add_instant(CLI::App& command, const char* option, std::string& text, const
       ->type_name("TIME");
 }
 
+void check_span(const std::string& since, const std::string& until) {
+  const WallTime now = std::chrono::system_clock::now();
+  const auto begin = since.empty() ? Result<WallTime>(WallTime()) : instant_of(since, now);
+  const auto end = until.empty() ? Result<WallTime>(WallTime::max()) : instant_of(until, now);
+  if (begin && *begin > now) throw CLI::ValidationError("--since", "'" + since + "' lies in the future");
+  if (begin && end && *begin >= *end)
+    throw CLI::ValidationError("--since", "'" + since + "' is not before --until '" + until + "'");
+}
+
+void check_choice(const HistoryChoice& choice) {
+  check_span(choice.since, choice.until);
+  const auto is_alone = [](const std::string& one) { return one == "job" || one == "session"; };
+  if (choice.by.size() > 1 && std::ranges::any_of(choice.by, is_alone))
+    throw CLI::ValidationError("--by", "job and session go with no other column");
+  if (std::set(choice.by.begin(), choice.by.end()).size() != choice.by.size())
+    throw CLI::ValidationError("--by", "a column is named twice");
+}
+
 void add_history_options(CLI::App& command, HistoryChoice& choice) {
   add_instant(command, "--since", choice.since,
               "From the history: memory used since then (2026-11-01, monday, yesterday, 7d, RFC 3339)");
@@ -95,12 +114,12 @@ void add_history_options(CLI::App& command, HistoryChoice& choice) {
 }
 
 int run_history(const HistoryOptions& options) {
-  const auto& by = options.choice.by;
-  const auto is_alone = [](const std::string& one) { return one == "job" || one == "session"; };
-  if (by.size() > 1 && std::ranges::any_of(by, is_alone))
-    return report({Code::kInvalidArgument, "--by job and --by session go with no other column"});
   const auto answer =
-      ask_history(history_socket(), options.choice.forget ? "POST" : "GET", target_of(options.choice));
+      ask_history(options.runtime_folder, options.choice.forget ? "POST" : "GET", target_of(options.choice));
+  if (!answer && answer.error().code == Code::kNotFound && !options.choice.forget)
+    return report({Code::kNotFound, answer.error().message +
+                                        "; without --since, --until and --by, gpumem account shows what was "
+                                        "used since the machine started"});
   if (!answer) return report(answer.error());
   if (options.choice.forget) {
     const auto forgotten = answer->value("forgotten", std::int64_t{0});

@@ -29,6 +29,11 @@ struct HistoryOptions {
   bool csv = false;
 };
 
+/// Throws CLI::ValidationError if `since` is not before `until`, or lies in the future.
+void check_span(const std::string& since, const std::string& until);
+/// As check_span(), and for columns that do not go together.
+void check_choice(const HistoryChoice& choice);
+
 /// Adds an option whose text is an instant, as instant_of() takes it.
 void add_instant(CLI::App& command, const char* option, std::string& text, const char* about);
 

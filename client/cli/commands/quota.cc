@@ -83,10 +83,15 @@ Result<std::string> list(const std::filesystem::path& folder, const Arguments& a
     Lines& lines = *quotas->mutable_quotas();
     const auto is_other = [&](const v1::QuotaInfo& line) { return line.tenant() != tenant; };
     lines.erase(std::remove_if(lines.begin(), lines.end(), is_other), lines.end());
-    if (lines.empty())
-      return Error{Code::kNotFound, "tenant '" + tenant +
-                                        "' has no quota of its own; `gpumem quota show` lists those " +
-                                        "that have, and `gpumem why '" + tenant + "'` says what holds"};
+    if (lines.empty()) {
+      const auto monitor = Monitor::connect(folder);
+      const bool is_known = !monitor || unknown_tenants(*monitor, {tenant}).empty();
+      return Error{Code::kNotFound,
+                   "tenant '" + tenant +
+                       "' has no quota of its own; `gpumem quota show` lists those that have" +
+                       (is_known ? ", and `gpumem why '" + tenant + "'` says what holds"
+                                 : "; no tenant of this name is known now, see `gpumem tenants`")};
+    }
   }
   if (arguments.flags.json) return json_text(quotas_json(*quotas));
   auto monitor = Monitor::connect(folder);

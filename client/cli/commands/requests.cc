@@ -22,6 +22,8 @@
 namespace gpumem::cli {
 namespace {
 
+constexpr Bytes kLeast = mebibytes(2);  // the device's granularity
+
 // The broker may wait for its disk, and for name services.
 constexpr std::chrono::seconds kRequestTimeout{60};
 
@@ -58,8 +60,8 @@ Result<Target> find_target(const std::filesystem::path& folder, std::uint64_t nu
     if (one.pid() != 0) target.pids.push_back(static_cast<pid_t>(one.pid()));
   }
   if (!is_known)
-    return Error{Code::kNotFound,
-                 "there is no session or job " + std::to_string(number) + "; see `gpumem ps`"};
+    return Error{Code::kNotFound, "there is no session or job " + std::to_string(number) +
+                                      "; see `gpumem ps` and `gpumem job list`"};
   if (is_job)
     target.request.set_job(number);
   else
@@ -135,7 +137,9 @@ void add_ask(CLI::App& app, const std::string& runtime_dir, int& status) {
           [request](const std::string& text) {
             const auto bytes = parse_bytes(text);
             if (!bytes) throw CLI::ValidationError("BYTES", bytes.error().message);
-            if (bytes->is_zero()) throw CLI::ValidationError("BYTES", "0 bytes are nothing to ask for");
+            if (*bytes < kLeast)
+              throw CLI::ValidationError("BYTES", to_string(*bytes) + " is less than " + to_string(kLeast) +
+                                                      ", the least that can be given back");
             request->set_bytes(bytes->count);
           },
           "How much: 2GiB")

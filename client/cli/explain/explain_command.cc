@@ -92,8 +92,8 @@ const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id) 
 }
 
 Error no_such(const std::string& subject) {
-  return {Code::kNotFound,
-          "there is no device, process or job " + subject + "; see `gpumem status` and `gpumem ps`"};
+  return {Code::kNotFound, "there is no device, process or job " + subject +
+                               "; see `gpumem status`, `gpumem ps` and `gpumem job list`"};
 }
 
 std::string name_of(pid_t pid) {

@@ -111,7 +111,7 @@ std::string why_nvidia_smi(const Program& program, const DeviceUse& use, const L
   const auto lent = static_cast<std::uint64_t>(use.sum.part("lent").bytes.value_or(0));
   if (!use.listed) {
     text += "The driver tells no memory of this process. ";
-  } else if (lent != 0 && *use.listed >= lent) {
+  } else if (const auto beside = use.context.value_or(0); lent != 0 && *use.listed >= lent + beside) {
     text +=
         "nvidia-smi lists " + size_text(*use.listed) + ", with the " + size_text(lent) + " that are lent. ";
   } else {

@@ -8,6 +8,9 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "client/process/runtime_folder.h"
+#include "proto/lane.h"
+
 namespace gpumem::cli {
 namespace {
 
@@ -62,13 +65,9 @@ class Exchange {
 
 Error connection_error(const std::filesystem::path& socket, const beast::error_code& error) {
   if (error == asio::error::connection_refused || error == boost::system::errc::no_such_file_or_directory)
-    return {Code::kNotFound,
-            "gpumem-history does not run here, at " + socket.string() +
-                ": install its package, or systemctl start gpumem-history; without --since, "
-                "--until and --by, gpumem account shows what was used since the machine started"};
-  if (error == asio::error::access_denied)
-    return {Code::kPermissionDenied, "this user may not connect to " + socket.string() +
-                                         ": become a member of the group gpumem (usermod -aG gpumem USER)"};
+    return {Code::kNotFound, "gpumem-history does not run here, at " + socket.string() +
+                                 ": install its package, or systemctl start gpumem-history"};
+  if (error == asio::error::access_denied) return client::connect_error(socket, EACCES);
   if (error == beast::error::timeout)
     return {Code::kDeadlineExceeded, "gpumem-history does not answer; see systemctl status gpumem-history"};
   if (error == http::error::end_of_stream || error == asio::error::connection_reset ||
@@ -87,16 +86,24 @@ Code code_of(unsigned status) {
   }
 }
 
-}  // namespace
-
-std::filesystem::path history_socket() {
+Result<std::filesystem::path> history_socket(const std::filesystem::path& runtime_folder) {
   const char* named = ::secure_getenv("GPUMEM_HISTORY_SOCKET");
-  return named != nullptr && *named != '\0' ? named : "/run/gpumem-history/history.sock";
+  if (named != nullptr && *named != '\0') return named;
+  if (runtime_folder == kDefaultRuntimeFolder) return "/run/gpumem-history/history.sock";
+  return Error{Code::kNotFound,
+               "gpumem-history is asked for the machine's own broker alone; for the one in " +
+                   runtime_folder.string() +
+                   ", GPUMEM_HISTORY_SOCKET names the socket of its gpumem-history"};
 }
 
-Result<nlohmann::json> ask_history(const std::filesystem::path& socket, const std::string& method,
+}  // namespace
+
+Result<nlohmann::json> ask_history(const std::filesystem::path& runtime_folder, const std::string& method,
                                    const std::string& target) {
   constexpr std::size_t kLongest = 107;  // sockaddr_un
+  const auto found = history_socket(runtime_folder);
+  if (!found) return found.error();
+  const std::filesystem::path& socket = *found;
   if (socket.string().size() > kLongest) return errno_error(ENAMETOOLONG, socket.string());
   asio::io_context loop;
   Exchange exchange(loop, method, target);

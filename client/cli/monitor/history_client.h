@@ -7,15 +7,12 @@
 
 namespace gpumem::cli {
 
-/// The socket of gpumem-history: the environment's GPUMEM_HISTORY_SOCKET, else
-/// /run/gpumem-history/history.sock.
-std::filesystem::path history_socket();
-
-/// Asks the history, by HTTP. `target`  a path with its query.
-/// Errors  kNotFound: the service does not run; says how to get it. kPermissionDenied, kInvalidArgument and
+/// Asks the history of the broker of `runtime_folder`, by HTTP: at the environment's GPUMEM_HISTORY_SOCKET,
+/// else, of the machine's broker, at /run/gpumem-history/history.sock. `target`  a path with its query.
+/// Errors  kNotFound: there is none; says how to get it. kPermissionDenied, kInvalidArgument and
 ///         kResourceExhausted: it refuses. kDeadlineExceeded, kInternal: it does not answer, or not well.
 ///         Blocks.
-Result<nlohmann::json> ask_history(const std::filesystem::path& socket, const std::string& method,
+Result<nlohmann::json> ask_history(const std::filesystem::path& runtime_folder, const std::string& method,
                                    const std::string& target);
 
 }  // namespace gpumem::cli

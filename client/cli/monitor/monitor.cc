@@ -202,8 +202,8 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
     ++matches;
   }
   if (matches == 1) return found;
-  return Error{Code::kNotFound, "the broker lends " +
-                                    std::string(matches == 0 ? "no device '" : "several devices '") + text +
+  if (matches > 1) return Error{Code::kNotFound, "several devices begin with '" + text + "':" + all};
+  return Error{Code::kNotFound, "the broker lends no device '" + text +
                                     (all.empty() ? "', nor any other" : "', but these:" + all)};
 }
 

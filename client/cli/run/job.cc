@@ -31,9 +31,9 @@ struct JobArguments {
   TableFlags flags;
 };
 
-int refuse_job(const std::string& words) {
-  std::cerr << kJobLabel << ": " << words << "\n";
-  return 1;
+int refuse_job(const Error& error) {
+  std::cerr << kJobLabel << ": " << error.message << "\n";
+  return error.code == Code::kUnavailable ? 3 : 1;
 }
 
 // ---- create ----
@@ -89,7 +89,7 @@ void Owner::detach() {
 int Owner::run() {
   const auto ended_by = begin();
   progress_.clear();
-  if (!ended_by) return refuse_job(ended_by.error().message);
+  if (!ended_by) return refuse_job(ended_by.error());
   if (*ended_by) die_by(**ended_by);
   detach();
   constexpr std::chrono::seconds kLook{10};
@@ -109,14 +109,14 @@ std::string read_line(int from) {
 }
 
 int create_job(const JobArguments& arguments, const std::filesystem::path& runtime_folder) {
-  if (auto possible = check_place(arguments.place); !possible) return refuse_job(possible.error().message);
+  if (auto possible = check_place(arguments.place); !possible) return refuse_job(possible.error());
   int ends[2] = {-1, -1};
-  if (::pipe2(ends, O_CLOEXEC) != 0) return refuse_job(errno_error(errno, "cannot make a pipe").message);
+  if (::pipe2(ends, O_CLOEXEC) != 0) return refuse_job(errno_error(errno, "cannot make a pipe"));
   UniqueFd tells(ends[0]);
   UniqueFd told(ends[1]);
   const pid_t self = ::getpid();
   const pid_t owner = ::fork();
-  if (owner < 0) return refuse_job(errno_error(errno, "cannot start a process").message);
+  if (owner < 0) return refuse_job(errno_error(errno, "cannot start a process"));
   if (owner == 0) {
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // as long as it waits

@@ -7,6 +7,7 @@
 #include "base/time_format.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/run/line/broker_session.h"
+#include "client/cli/run/line/place.h"
 #include "client/cli/run/line/reservation.h"
 #include "client/cli/run/line/terminations.h"
 #include "client/cli/run/line/waiting.h"
@@ -200,7 +201,8 @@ void add_bytes(CLI::App& reserve, std::optional<Bytes>& bytes) {
           [&bytes](const std::string& text) {
             const auto read = parse_bytes(text);
             if (!read) throw CLI::ValidationError(kName, read.error().message);
-            if (read->is_zero()) throw CLI::ValidationError(kName, "0 bytes are of no use");
+            if (auto enough = check_least_limit(*read, kName); !enough)
+              throw CLI::ValidationError(enough.error().message);
             bytes = *read;
           },
           "How much: 9GiB")

@@ -19,8 +19,8 @@ Line title_line(const Picture& picture, const View& view) {
   std::uint64_t waiting = 0;
   for (const v1::DeviceSample& device : picture.devices()) waiting += device.status().waiting();
   Line line{{"gpumem top", Tone::kTitle}};
-  line.push_back({"  " + picture.time().substr(0, 19) + "Z  " + std::to_string(picture.sessions().size()) +
-                  " sessions of " + std::to_string(users.size()) + " users"});
+  line.push_back({"  " + picture.time().substr(0, 19) + "Z  " +
+                  counted(picture.sessions().size(), "session") + " of " + counted(users.size(), "user")});
   if (waiting != 0) line.push_back({"  " + std::to_string(waiting) + " waiting", Tone::kAlarm});
   line.push_back(
       {std::string("  by ") + kSortNames[static_cast<std::size_t>(view.choice.sort)], Tone::kFaint});

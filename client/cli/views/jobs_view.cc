@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -49,12 +50,13 @@ std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout) {
                {.title = "RESERVED", .align = kRight, .usual = "0B", .rank = 2},
                {.title = "PEAK", .align = kRight, .rank = 6}});
   for (const v1::JobInfo& job : jobs.jobs()) {
-    bool is_shown = false;
+    const auto is_used = [](const v1::JobUsage& usage) {
+      return usage.charged() != 0 || usage.peak() != 0 || usage.waiting() != 0;
+    };
+    const bool uses_none = std::ranges::none_of(job.devices(), is_used);
     for (const v1::JobUsage& usage : job.devices()) {
-      const bool is_used = usage.charged() != 0 || usage.peak() != 0 || usage.waiting() != 0;
-      const bool is_last = &usage == &*job.devices().rbegin();
-      if (!is_used && (is_shown || !is_last)) continue;
-      is_shown = true;
+      const bool is_first = &usage == &*job.devices().begin();
+      if (!is_used(usage) && !(uses_none && is_first)) continue;
       table.add({std::to_string(job.id()), tenant_text(job.tenant()), escape_non_ascii(job.label()),
                  usage.waiting() != 0 ? "waits"
                  : job.owner() == 0   ? "ends"

@@ -100,7 +100,7 @@ std::vector<std::size_t> Table::chosen(const Layout& layout) const {
     return (columns_[i].least != 0 ? std::min(width, least_of(i)) : width) + kGap;
   };
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    const auto is_usual = [&](const auto& line) { return line[i] == columns_[i].usual; };
+    const auto is_usual = [&](const auto& line) { return line[i] == columns_[i].usual || line[i] == "-"; };
     if (!layout.is_long && !columns_[i].usual.empty() &&
         std::all_of(lines_.begin() + 1, lines_.end(), is_usual))
       continue;

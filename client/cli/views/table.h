@@ -29,7 +29,7 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
-    std::string usual{};    ///< a column where every cell is this is left out; empty: it never is
+    std::string usual{};    ///< a column where every cell is this, or empty, is left out; empty: it never is
     int rank = 0;           ///< where room lacks, the highest ranks are left out first; 0: never
     std::size_t least = 0;  ///< letters that its cells may be cut to, `+` shows where; 0: they are not cut
     bool alerts = false;    ///< cells that are not usual stand out

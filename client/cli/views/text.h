@@ -26,6 +26,11 @@ std::string csv_text(std::string_view text);
 /// An amount of bytes as the wire has it, for people.
 inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 
+/// `2 sessions`, `1 session`.
+inline std::string counted(std::size_t count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
 using WallTime = std::chrono::system_clock::time_point;
 
 /// The instant that `text` names, before `now`: RFC 3339, a date, today, yesterday, the last day of a name

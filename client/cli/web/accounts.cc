@@ -44,9 +44,9 @@ double number(const nlohmann::json& row, const char* name) {
   return found != row.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-Result<Json> from_history(std::int64_t since, Rows rows) {
+Result<Json> from_history(const std::filesystem::path& runtime_folder, std::int64_t since, Rows rows) {
   const auto answer =
-      ask_history(history_socket(), "GET", "/v1/usage?since=" + std::to_string(since) + "&by=tenant,device");
+      ask_history(runtime_folder, "GET", "/v1/usage?since=" + std::to_string(since) + "&by=tenant,device");
   if (!answer) return answer.error();
   const auto list = answer->find("rows");
   if (list == answer->end() || !list->is_array()) return rows.json();
@@ -63,7 +63,7 @@ Result<Json> accounts_json(const std::filesystem::path& runtime_folder, std::opt
   const auto monitor = Monitor::connect(runtime_folder);
   const auto status = monitor ? monitor->status() : Result<v1::GetStatusResponse>(monitor.error());
   Rows rows(status ? uuids_of(*status) : std::vector<std::string>());
-  if (since) return from_history(*since, std::move(rows));
+  if (since) return from_history(runtime_folder, *since, std::move(rows));
   if (!status) return status.error();
   const auto accounts = monitor->accounts();
   if (!accounts) return accounts.error();

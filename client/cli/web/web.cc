@@ -106,10 +106,10 @@ void tell(const Place& place, const std::string& token, const std::string& user)
     std::cout << "http://" << place.port << "/#token=" << token
               << "\nThe address has the only key to the page: keep it to yourself.\n";
   else
-    std::cout << "The page is at " << place.socket
-              << ". From your own machine:\n  ssh -N -L 8080:" << place.socket << " " << host_name()
-              << "\n  http://localhost:8080/\nFor a browser on this machine: gpumem web --listen "
-                 "127.0.0.1:0\n";
+    std::cout << "The page is at " << place.socket << ". From your own machine:\n  ssh -N -L 8080:"
+              << std::filesystem::absolute(place.socket).string() << " " << host_name()
+              << "\n  http://localhost:8080/\nFor a browser on this machine: gpumem web --listen 127.0.0.1:0"
+              << (::geteuid() == 0 ? " --as-administrator\n" : "\n");
   std::cout << rights_text(user) << " Ctrl-C ends it.\n" << std::flush;
 }
 

@@ -222,13 +222,19 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
       within = std::max(within, *kill - now + state_.policy.return_grace);
     return {within, "memory is on its way back"};
   }
-  const auto asked = asked_until(device, {});
+  auto asked = asked_until(device, {});
   const bool is_claim = state_.arbiter.is_claim(request.id, device);
+  const bool is_forced = is_claim && reclaim.escalation == Escalation::kEndSession;
+  if (const auto liable = is_forced ? reclaimer_.liable_until(device) : std::nullopt)
+    asked = std::max(asked.value_or(*liable), *liable);
   if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
     if (lack <= state_.missing(device))
       return {std::nullopt, "when processes past the broker free " + to_string(lack) +
                                 " of the device; see `gpumem reconcile`"};
-    const std::string when = "when others give back " + to_string(lack) + "; they are not asked to, since ";
+    std::string when = "when others give back " + to_string(lack);
+    if (has_emptied(device, request.tenant))
+      return {std::nullopt, when + "; programs were asked, and say that they have no more to give"};
+    when += "; they are not asked to, since ";
     const bool is_within_guarantee =
         request.is_reservation() && part.min_bytes <= state_.ledger.claimable(request.tenant, device);
     return {
@@ -240,12 +246,19 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
                       "tenant then")};
   }
   const TimePoint until = std::max(now, *asked);
-  const bool is_forced = is_claim && reclaim.escalation == Escalation::kEndSession;
   if (until == now && !is_forced)
     return {std::nullopt, "borrowers were asked to give memory back, and have not"};
   return {until - now + (is_forced ? reclaim.grace : Duration::zero()),
           is_forced ? "borrowers were asked to give memory back, and are ended if they do not"
                     : "borrowers were asked to give memory back"};
+}
+
+// Whether a session of another tenant has said that it has no more to give.
+bool Explainer::has_emptied(DeviceIndex device, TenantId tenant) const {
+  const TenantId owner = state_.tenants.owner_of(tenant);
+  return std::ranges::any_of(reclaimer_.emptied(device), [&](const auto& one) {
+    return !state_.tenants.is_below(state_.session(one.first).leaf, owner);
+  });
 }
 
 std::optional<TimePoint> Explainer::asked_until(DeviceIndex device, TenantId below) const {

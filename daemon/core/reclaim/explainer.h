@@ -65,6 +65,7 @@ class Explainer {
   Denial::Soonest soonest_memory(const Request& request, const Request::Part& part, TimePoint now) const;
   // The latest deadline of all sessions at or below `below` that are asked for memory. None: no session is.
   std::optional<TimePoint> asked_until(DeviceIndex device, TenantId below) const;
+  bool has_emptied(DeviceIndex device, TenantId tenant) const;
   Bytes room_of_slice(const Session& session, SliceId slice) const;
   TenantId asked_of(const Request& request, const Denial& denial) const;
   std::vector<Denial::Holder> holders(TenantId tenant, DeviceIndex device) const;

@@ -338,7 +338,9 @@ void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, Ti
         session.ended ? std::string(cause) + "; its lane is gone, so its process is waited for" : cause;
     if (!session.ended && !session.detached) state_.outbox.emit(RingDoorbell{session.id});
   } else if (request.total().is_zero()) {
-    state_.note(Event::Kind::kRelieved, session, now).device = device;
+    Event& event = state_.note(Event::Kind::kRelieved, session, now);
+    event.device = device;
+    if (devices_[device].spent.contains(session.id)) event.words = "it says that it has no more to give";
   }
 }
 

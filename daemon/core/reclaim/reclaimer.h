@@ -59,6 +59,10 @@ class Reclaimer {
   const std::set<SessionId>& asked_for_siblings(DeviceIndex device) const {
     return devices_[device].siblings;
   }
+  /// The sessions that said that they have no more to give, and until when they are not asked again.
+  const std::map<SessionId, TimePoint>& emptied(DeviceIndex device) const { return devices_[device].spent; }
+  /// When all that stay liable although they are not asked any more may be ended. None: nobody is.
+  std::optional<TimePoint> liable_until(DeviceIndex device) const;
   /// Memory on its way back, or held by a process that is being terminated. Of tenants at or below `of`;
   /// none: of all.
   Bytes coming(DeviceIndex device, TimePoint now, TenantId of = {}) const;

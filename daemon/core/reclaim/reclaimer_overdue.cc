@@ -210,6 +210,14 @@ std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceI
   return owes ? std::optional(found->second.liability->due) : std::nullopt;
 }
 
+std::optional<TimePoint> Reclaimer::liable_until(DeviceIndex device) const {
+  std::optional<TimePoint> until;
+  for (const SessionId id : devices_[device].liable)
+    if (const auto due = liable_until(state_.session(id), device))
+      until = std::max(until.value_or(*due), *due);
+  return until;
+}
+
 void Reclaimer::wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now) {
   for (const SessionId id : sessions) {
     if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);

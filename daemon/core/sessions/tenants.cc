@@ -210,6 +210,8 @@ std::vector<std::string> Tenants::changed_under(const Rules& rules) const {
       same = ledger_.quota(known->id, device) == rule.quotas[device];
     if (!same) changed.push_back(name);
   }
+  for (const auto& [name, id] : by_name_)
+    if (tenants_.at(id).configured && !rules.contains(name)) changed.push_back(name);
   return changed;
 }
 

@@ -121,7 +121,7 @@ std::string obstacle_in_words(const Denial& denial) {
   switch (denial.reason) {
     case Denial::Reason::kSliceLimit:
       return "the slice would pass its own limit of " + to_string(denial.slice_limit) +
-             "; open the slice with a higher limit";
+             "; open the slice with a higher limit, or start the program with a higher GPUMEM_LIMIT";
     case Denial::Reason::kTenantLimit:
       if (denial.asked_min > denial.limiting_limit) return excess_in_words(denial);
       if (denial.limit == Denial::Limit::kReserve)

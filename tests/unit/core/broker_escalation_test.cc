@@ -177,6 +177,10 @@ TEST_F(BrokerEscalation, EndsWhoSaysItHasNothingAllTheSame) {
   claim();
   machine->say_spent(large);
   machine->say_spent(small);
+  const auto waiting = machine->broker.explain_session(ann, false, machine->now).value().waiting;
+  ASSERT_EQ(waiting.size(), 1U);
+  EXPECT_TRUE(waiting[0].soonest.within) << waiting[0].soonest.why;
+  EXPECT_THAT(waiting[0].soonest.why, testing::HasSubstr("are ended if they do not"));
   machine->pass_in_steps(seconds(2));
   EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
 }

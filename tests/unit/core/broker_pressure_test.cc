@@ -99,6 +99,11 @@ TEST_F(BrokerPressure, PassesOnWhatASessionHasNotToTheNext) {
   EXPECT_EQ(machine.asked_of(other), mebibytes(16));
   machine.say_spent(other);
   EXPECT_EQ(machine.asked_of(other), Bytes{0});
+  const auto waiting = machine.broker.explain_session(ann, false, machine.now).value().waiting;
+  ASSERT_EQ(waiting.size(), 1U);
+  EXPECT_NE(waiting[0].soonest.why.find("were asked, and say that they have no more to give"),
+            std::string::npos)
+      << waiting[0].soonest.why;
   machine.pass_in_steps(seconds(10));
   EXPECT_EQ(machine.asked_of(bob), mebibytes(16)) << "a word holds for a while";
 }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "client/cli/monitor/monitor.h"
 
 namespace gpumem::cli {
 
-DeviceChoice::DeviceChoice(const std::vector<DeviceUsage>& devices, const std::optional<Amount>& limit) {
+DeviceChoice::DeviceChoice(const std::vector<DeviceUsage>& devices, const std::optional<Amount>& limit,
+                           bool is_in_job) {
   Bytes largest;
   for (const DeviceUsage& one : devices) {
     const Bytes bytes = std::min(limit ? limit->of(most_of(one)) : Bytes{1}, most_of(one));
@@ -16,8 +18,10 @@ DeviceChoice::DeviceChoice(const std::vector<DeviceUsage>& devices, const std::o
   }
   const bool is_absolute = !limit || limit->kind() == Amount::Kind::kAbsolute;
   if (is_absolute) std::erase_if(devices_, [&](const Device& one) { return one.bytes < largest; });
-  std::ranges::stable_sort(devices_, std::ranges::greater(),
-                           [](const Device& one) { return one.usage->available; });
+  // In a job, what it has reserved comes first.
+  std::ranges::stable_sort(devices_, std::ranges::greater(), [&](const Device& one) {
+    return std::pair(is_in_job && !one.usage->charged.is_zero(), one.usage->available);
+  });
 }
 
 std::vector<std::string> DeviceChoice::with_room() const {

@@ -18,7 +18,8 @@ inline Bytes most_of(const DeviceUsage& device) { return std::min(device.limit, 
 class DeviceChoice {
  public:
   /// `limit`  of the command. Devices of which it cannot have as much as of another one do not count.
-  DeviceChoice(const std::vector<DeviceUsage>& devices, const std::optional<Amount>& limit);
+  /// `is_in_job`  of another command: devices on which that job has memory come first.
+  DeviceChoice(const std::vector<DeviceUsage>& devices, const std::optional<Amount>& limit, bool is_in_job);
 
   /// UUIDs of the devices that have the limit available now, the one with the most first.
   std::vector<std::string> with_room() const;

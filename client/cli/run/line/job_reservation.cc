@@ -83,6 +83,9 @@ std::string JobReservation::shortfall_text() const {
       options_.bytes.count + tenant->outside() > tenant->limit())
     return text + "contexts and declared memory have " + size_text(tenant->outside()) +
            " of the tenant's limit of " + size_text(tenant->limit());
+  const std::uint64_t lacking = options_.bytes.count - usage->charged();
+  if (tenant && tenant->charged() + lacking <= tenant->limit())
+    return text + "the rest of the pool is guaranteed to other tenants";
   return text + "the tenant's quota allows no more";
 }
 

@@ -98,7 +98,7 @@ Result<void> Place::choose(std::optional<Bytes> outer, Progress& progress) {
                    (is_nested() ? "job" : "tenant") + " may have");
     }
   }
-  if (any && usage_.size() > 1) choice_.emplace(usage_, options_.limit);
+  if (any && usage_.size() > 1) choice_.emplace(usage_, options_.limit, is_nested());
   return {};
 }
 

@@ -51,7 +51,7 @@ std::vector<std::string> command_words(const CLI::App& command, const SplitLine&
 }
 
 void add_name(CLI::App& command, std::string& name) {
-  command.add_option("--name", name, "What `gpumem ps` shows for it")
+  command.add_option("--name", name, "What `gpumem ps` and `gpumem job list` show for it")
       ->check([](const std::string& text) {
         const auto right = check_label(text);
         return right ? std::string() : right.error().message;
