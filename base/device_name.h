@@ -1,10 +1,11 @@
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/number.h"
 
 namespace gpumem {
 
@@ -19,10 +20,7 @@ inline std::string device_name(std::size_t place) {
 inline std::optional<std::size_t> device_place(std::string_view name) {
   if (!name.starts_with(kDeviceNamePrefix)) return std::nullopt;
   name.remove_prefix(kDeviceNamePrefix.size());
-  std::size_t place = 0;
-  const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), place);
-  const bool is_whole = failed == std::errc() && rest == name.data() + name.size();
-  return is_whole ? std::optional(place) : std::nullopt;
+  return whole_number<std::size_t>(name);
 }
 
 }  // namespace gpumem

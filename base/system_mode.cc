@@ -1,9 +1,9 @@
 #include "base/system_mode.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/loader_cache.h"
+#include "base/number.h"
 #include "base/small_file.h"
 
 namespace gpumem::system_mode {
@@ -27,14 +27,6 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  return read.ec == std::errc() && read.ptr == text.data() + text.size() ? std::optional(value)
-                                                                         : std::nullopt;
-}
-
 /// The numbers of a line such as `Uid: real effective saved filesystem`.
 struct Ids {
   std::optional<uid_t> real, effective;
@@ -43,8 +35,8 @@ struct Ids {
 
 Ids ids_in(std::string_view line) {
   Ids ids;
-  ids.real = number<uid_t>(take_word(line));
-  ids.effective = number<uid_t>(take_word(line));
+  ids.real = whole_number<uid_t>(take_word(line));
+  ids.effective = whole_number<uid_t>(take_word(line));
   return ids;
 }
 
@@ -96,7 +88,7 @@ uid_t Rules::least_uid_in(std::string_view login_defs) {
   uid_t least = Rules{}.least_uid;
   while (!login_defs.empty()) {
     std::string_view line = take_line(login_defs);
-    if (take_word(line) == "UID_MIN") least = number<uid_t>(take_word(line)).value_or(least);
+    if (take_word(line) == "UID_MIN") least = whole_number<uid_t>(take_word(line)).value_or(least);
   }
   return least;
 }

@@ -2,9 +2,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <iostream>
 
+#include "base/number.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/history.h"
@@ -141,11 +141,8 @@ void add_check(CLI::App& app, Arguments& arguments, int& status) {
       ->add_option("--program", arguments.program,
                    "Look at a running program instead: whether it borrows, and what bypasses the broker")
       ->check([](const std::string& text) {
-        pid_t pid = 0;
-        const char* end = text.data() + text.size();
-        const auto [rest, failed] = std::from_chars(text.data(), end, pid);
-        const bool is_pid = failed == std::errc() && rest == end && pid > 0;
-        return is_pid ? std::string() : "'" + text + "' is not the number of a process";
+        return whole_number<pid_t>(text).value_or(0) > 0 ? std::string()
+                                                         : "'" + text + "' is not the number of a process";
       })
       ->type_name("PID");
   check->callback([&] { status = run_check(arguments); });

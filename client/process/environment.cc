@@ -1,9 +1,9 @@
 #include "client/process/environment.h"
 
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 
+#include "base/number.h"
 #include "base/printable.h"
 #include "base/time_format.h"
 #include "client/process/messages.h"
@@ -54,10 +54,8 @@ Result<Bytes> limit_of_environment() {
 
 Result<std::uint64_t> job_of_environment() {
   const std::string text = variable("GPUMEM_JOB");
-  std::uint64_t job = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, job);
-  if (text.empty() || (at == end && error == std::errc())) return job;
+  if (text.empty()) return std::uint64_t{0};
+  if (const auto job = whole_number<std::uint64_t>(text)) return *job;
   return Error{Code::kInvalidArgument, "GPUMEM_JOB: '" + to_printable(text) + "' is not the number of a job"};
 }
 

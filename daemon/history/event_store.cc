@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
+#include "base/number.h"
 #include "daemon/history/store.h"
 
 namespace gpumem::history {
@@ -71,11 +71,9 @@ Uids uids_of(const Sample& sample) {
 std::int64_t uid_of(const std::string& tenant, const Uids& uids) {
   if (const auto known = uids.find(tenant); known != uids.end()) return known->second;
   constexpr std::string_view kPrefix = "uid:";
-  std::uint32_t uid = 0;
-  const char* const end = tenant.data() + tenant.size();
   if (!tenant.starts_with(kPrefix)) return kNobody;
-  const auto [rest, failed] = std::from_chars(tenant.data() + kPrefix.size(), end, uid);
-  return failed == std::errc() && rest == end ? std::int64_t{uid} : kNobody;
+  const auto uid = whole_number<std::uint32_t>(std::string_view(tenant).substr(kPrefix.size()));
+  return uid ? std::int64_t{*uid} : kNobody;
 }
 
 const char* EventStore::tables() {

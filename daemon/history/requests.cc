@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 
+#include "base/number.h"
 #include "daemon/history/event_report.h"
 
 namespace gpumem::history {
@@ -27,11 +27,9 @@ Answer refused(const Error& error) { return {status_of(error.code), Json{{"error
 Error wrong(const std::string& part) { return {Code::kInvalidArgument, "'" + part + "' is not understood"}; }
 
 Result<std::int64_t> number_of(const std::string& text, std::int64_t most) {
-  std::int64_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc() || end != text.data() + text.size() || number < 0 || number > most)
-    return wrong(text);
-  return number;
+  const auto number = whole_number<std::int64_t>(text);
+  if (!number || *number < 0 || *number > most) return wrong(text);
+  return *number;
 }
 
 std::vector<std::string> split(const std::string& text, char at) {

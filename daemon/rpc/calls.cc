@@ -1,9 +1,9 @@
 #include "daemon/rpc/calls.h"
 
-#include <charconv>
 #include <string>
 #include <string_view>
 
+#include "base/number.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/rpc/convert.h"
 
@@ -67,11 +67,8 @@ void Unary::OnDone() {
 std::optional<int> connection_of(const grpc::CallbackServerContext& context) {
   constexpr std::string_view kPrefix = "fd:";
   const std::string peer = context.peer();
-  int number = 0;
   if (!peer.starts_with(kPrefix)) return std::nullopt;
-  const char* const end = peer.data() + peer.size();
-  const auto [read, error] = std::from_chars(peer.data() + kPrefix.size(), end, number);
-  return error == std::errc() && read == end ? std::optional(number) : std::nullopt;
+  return whole_number<int>(std::string_view(peer).substr(kPrefix.size()));
 }
 
 Result<core::Caller> caller_of(const core::Executor& executor, std::optional<int> connection) {

@@ -5,7 +5,6 @@
 
 #include "base/time_format.h"
 #include "daemon/core/words/events.h"
-#include "gpumem/v1/status.pb.h"
 
 namespace gpumem::rpc {
 namespace {
@@ -99,18 +98,6 @@ Result<core::HandleBytes> to_handle(std::string_view bytes) {
 
 grpc::Status to_status(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code), error.message};
-}
-
-grpc::Status to_status(const core::GrowFailure& failure) {
-  grpc::Status plain = to_status(failure.error);
-  if (!failure.denial) return plain;
-  v1::Denial denial = to_proto(*failure.denial);
-  denial.clear_other_tenants();
-  v1::Status rich;
-  rich.set_code(static_cast<int>(plain.error_code()));
-  rich.set_message(failure.error.message);
-  rich.add_details()->PackFrom(denial);
-  return {plain.error_code(), plain.error_message(), rich.SerializeAsString()};
 }
 
 v1::Denial to_proto(const core::Denial& denial) {

@@ -25,8 +25,6 @@ Result<core::Publish> to_request(const v1::PublishRequest& request);
 Result<core::HandleBytes> to_handle(std::string_view bytes);
 
 grpc::Status to_status(const Error& error);
-/// With the denial, if it is one, as an error detail: for the caller, so without other tenants' names.
-grpc::Status to_status(const core::GrowFailure& failure);
 v1::Denial to_proto(const core::Denial& denial);
 v1::DeviceStatus to_proto(const core::DeviceView& view, core::TimePoint now);
 v1::Account to_proto(const core::UsageView& view, const std::vector<std::string>& devices,

@@ -1,10 +1,10 @@
 #include "daemon/rpc/monitor_service.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <variant>
 
+#include "base/number.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/rpc/calls.h"
@@ -31,10 +31,9 @@ Error not_a_token() { return {Code::kInvalidArgument, "page_token: not one of a 
 // The id that a page ended with, which the next one goes on behind.
 template <class Id>
 Result<Id> id_of(const std::string& token) {
-  Id after;
-  const auto [end, wrong] = std::from_chars(token.data(), token.data() + token.size(), after.value);
-  if (!token.empty() && (wrong != std::errc() || end != token.data() + token.size())) return not_a_token();
-  return after;
+  if (token.empty()) return Id();
+  const auto after = whole_number<std::uint64_t>(token);
+  return after ? Result<Id>(Id{*after}) : not_a_token();
 }
 
 // The name that a page ended with, which may be empty.

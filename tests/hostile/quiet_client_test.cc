@@ -10,6 +10,7 @@
 
 #include "tests/hostile/crowd.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/resident.h"
 
 namespace gpumem::test {
 namespace {
@@ -89,6 +90,7 @@ struct QuietClient : BrokerTest {
     RecordProperty("seed", std::to_string(seed_));
     calls(milliseconds(500), [] {});  // connections are made, the stock of extents is as it will be
     const auto alone = calls(length / 4, [] {});
+    const std::uint64_t resident = resident_bytes(broker_.pid());
     Crowd crowd(
         {.runtime_folder = broker_.folder(),
          .accounts = {{test_user(10'002), "bob"}, {test_user(10'003), "cat"}, {test_user(10'004), "eve"}},
@@ -101,6 +103,9 @@ struct QuietClient : BrokerTest {
     for (int i = 0; i < kMoreRounds && crowd.acts().size() < kActs; ++i) calls(kRound, stir);
     crowd.end();
     report(alone, beside, crowd);
+    const std::uint64_t kib = resident_bytes(broker_.pid()) / 1024;
+    std::cout << "  the broker has " << kib << " KiB of memory, before " << resident / 1024 << std::endl;
+    RecordProperty("resident_grown_kib", std::to_string(kib - std::min(kib, resident / 1024)));
     EXPECT_TRUE(quiet_->child().running());
     EXPECT_TRUE(succeeded(quiet_->check("a", kPattern)));
     expect_quiet_client_alone();

@@ -24,13 +24,6 @@ class PastTheBroker : public Situation {
   }
 };
 
-TEST_F(PastTheBroker, WhoeverTakesMuchForLongIsEnded) {
-  const std::int64_t pid = come_and_take().pid;
-  world->pass(std::chrono::seconds(60));
-  EXPECT_FALSE(world->lives(pid));
-  EXPECT_THAT(signalled(), ElementsAre(pid));
-}
-
 TEST_F(PastTheBroker, DeclaringMemoryTakenPastTheBrokerDoesNotExcuseIt) {
   Process& ann = come_and_take();
   const std::int64_t pid = ann.pid;

@@ -86,20 +86,6 @@ TEST_F(ShimProcAddress, EveryNameVersionAndStreamIsTheDriversFunctionOrItsReplac
   });
 }
 
-TEST_F(ShimProcAddress, APerThreadStreamsFunctionIsAnother) {
-  with_both([](const Opened& shim, const Opened&) {
-    auto* const look_up = shim.get<LookUp>("cuGetProcAddress_v2");
-    for (const char* name :
-         {"cuMemcpyHtoDAsync", "cuMemsetD8Async", "cuStreamSynchronize", "cuMemAllocAsync"}) {
-      const Answer legacy = ask(look_up, name, CUDA_VERSION, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
-      const Answer own = ask(look_up, name, CUDA_VERSION, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-      EXPECT_NE(legacy.address, nullptr) << name;
-      EXPECT_NE(own.address, nullptr) << name;
-      EXPECT_NE(legacy.address, own.address) << name;
-    }
-  });
-}
-
 TEST_F(ShimProcAddress, TheLookUpOfThePerThreadStreamFindsThatStreamsFunctions) {
   with_both([](const Opened& shim, const Opened&) {
     auto* const look_up = shim.get<LookUp>("cuGetProcAddress_v2");
@@ -113,14 +99,6 @@ TEST_F(ShimProcAddress, TheLookUpOfThePerThreadStreamFindsThatStreamsFunctions) 
     void* found = nullptr;
     EXPECT_EQ(per_thread_v1("cuMemcpyHtoDAsync", &found, CUDA_VERSION, 0), CUDA_SUCCESS);
     EXPECT_EQ(found, own.address);
-  });
-}
-
-TEST_F(ShimProcAddress, ALookUpThatIsLookedUpIsTheShims) {
-  with_both([](const Opened& shim, const Opened&) {
-    auto* const look_up = shim.get<LookUp>("cuGetProcAddress_v2");
-    EXPECT_EQ(ask(look_up, "cuGetProcAddress", CUDA_VERSION, 0).address, shim.find("cuGetProcAddress_v2"));
-    EXPECT_EQ(ask(look_up, "cuGetProcAddress", 11030, 0).address, shim.find("cuGetProcAddress"));
   });
 }
 

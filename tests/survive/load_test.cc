@@ -9,13 +9,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/broker_process.h"
 #include "tests/support/eventually.h"
+#include "tests/support/resident.h"
 
 namespace gpumem::test {
 namespace {
@@ -171,12 +171,7 @@ class SteadyLoad : public testing::Test {
     EXPECT_EQ(broker_->used_of_driver(), broker_->device().pool());
   }
 
-  Size size() const {
-    std::ifstream figures("/proc/" + std::to_string(broker_->pid()) + "/statm");
-    std::uint64_t all = 0, resident = 0;
-    figures >> all >> resident;
-    return {resident * static_cast<std::uint64_t>(::getpagesize()), broker_->open_descriptors().size()};
-  }
+  Size size() const { return {resident_bytes(broker_->pid()), broker_->open_descriptors().size()}; }
 
   static void report(const std::string& name, std::uint64_t value) {
     RecordProperty(name, std::to_string(value));

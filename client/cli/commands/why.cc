@@ -1,7 +1,7 @@
+#include "base/number.h"
 #include "client/cli/commands/commands.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iostream>
 
 #include "client/cli/views/text.h"
@@ -13,10 +13,8 @@ namespace {
 
 v1::ExplainRequest request_about(const Monitor& monitor, const std::string& subject) {
   v1::ExplainRequest request;
-  std::uint64_t session = 0;
-  const auto [rest, failed] = std::from_chars(subject.data(), subject.data() + subject.size(), session);
-  if (failed == std::errc() && rest == subject.data() + subject.size())
-    request.set_session(session);
+  if (const auto session = whole_number<std::uint64_t>(subject))
+    request.set_session(*session);
   else
     request.set_tenant(find_tenant(monitor, subject));
   return request;

@@ -1,8 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 
+#include "base/number.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"
@@ -79,10 +79,8 @@ Result<std::string> explain_devices(const Monitor& monitor, const std::string& d
 }
 
 std::optional<std::int64_t> number_in(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = failed == std::errc() && rest == text.data() + text.size() && number > 0;
-  return is_number ? std::optional(number) : std::nullopt;
+  const auto number = whole_number<std::int64_t>(text);
+  return number && *number > 0 ? number : std::nullopt;
 }
 
 const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id) {

@@ -88,8 +88,9 @@ Code code_of(unsigned status) {
 
 Result<std::filesystem::path> history_socket(const std::filesystem::path& runtime_folder) {
   const char* named = ::secure_getenv("GPUMEM_HISTORY_SOCKET");
-  if (named != nullptr && *named != '\0') return named;
-  if (runtime_folder == kDefaultRuntimeFolder) return "/run/gpumem-history/history.sock";
+  if (named != nullptr && *named != '\0') return std::filesystem::path(named);
+  if (runtime_folder == kDefaultRuntimeFolder)
+    return std::filesystem::path("/run/gpumem-history/history.sock");
   return Error{Code::kNotFound,
                "gpumem-history is asked for the machine's own broker alone; for the one in " +
                    runtime_folder.string() +

@@ -4,7 +4,6 @@
 #include <sys/un.h>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "base/device_name.h"
+#include "base/number.h"
 #include "base/unique_fd.h"
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"
@@ -187,17 +187,13 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
   std::string all;
   std::string found;
   int matches = 0;
-  int place = -1;
-  const char* end = text.data() + text.size();
-  const char* const begin =
-      text.data() + (text.starts_with(kDeviceNamePrefix) ? kDeviceNamePrefix.size() : 0);
-  const auto [rest, failed] = std::from_chars(begin, end, place);
-  const bool is_place = failed == std::errc() && rest == end;
+  const auto place = whole_number<int>(
+      std::string_view(text).substr(text.starts_with(kDeviceNamePrefix) ? kDeviceNamePrefix.size() : 0));
   for (int i = 0; i < status.devices_size(); ++i) {
     const std::string& uuid = status.devices(i).uuid();
     const std::string& name = status.devices(i).name();
     all += "\n  " + device_name(static_cast<std::size_t>(i)) + ": " + uuid + (name.empty() ? "" : " " + name);
-    if (is_place ? i != place : text.empty() || !uuid.starts_with(text)) continue;
+    if (place ? i != *place : text.empty() || !uuid.starts_with(text)) continue;
     found = uuid;
     ++matches;
   }

@@ -3,9 +3,9 @@
 #include <pwd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
+#include "base/number.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {
@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::size_t kRoom = 16'384;  // bytes of an entry
 constexpr std::string_view kUserTenant = "uid:";
-
-std::optional<uid_t> number_in(std::string_view text) {
-  uid_t uid = 0;
-  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), uid);
-  const bool is_number = failed == std::errc() && rest == text.data() + text.size();
-  return is_number ? std::optional(uid) : std::nullopt;
-}
 
 std::string look_up(uid_t uid) {
   std::vector<char> room(kRoom);
@@ -38,7 +31,7 @@ std::string user_name(std::uint32_t uid) {
 }
 
 std::optional<uid_t> find_user(const std::string& text) {
-  if (const auto uid = number_in(text)) return uid;
+  if (const auto uid = whole_number<uid_t>(text)) return uid;
   std::vector<char> room(kRoom);
   passwd entry{};
   passwd* found = nullptr;
@@ -76,7 +69,7 @@ std::string tenant_of_user(const std::string& name) {
 
 std::string tenant_text(const std::string& tenant) {
   if (!tenant.starts_with(kUserTenant)) return tenant;
-  const auto uid = number_in(std::string_view(tenant).substr(kUserTenant.size()));
+  const auto uid = whole_number<uid_t>(std::string_view(tenant).substr(kUserTenant.size()));
   if (!uid) return tenant;
   const std::string name = user_name(*uid);
   return name == std::to_string(*uid) ? tenant : name + " (" + tenant + ")";

@@ -1,9 +1,9 @@
 #include "client/cli/web/site.h"
 
 #include <boost/asio/post.hpp>
-#include <charconv>
 #include <utility>
 
+#include "base/number.h"
 #include "client/cli/views/text.h"
 #include "client/cli/web/accounts.h"
 
@@ -24,11 +24,8 @@ bool read_since(std::string_view query, std::optional<std::int64_t>& since) {
   constexpr std::string_view kName = "since=";
   if (query.empty()) return true;
   if (!query.starts_with(kName)) return false;
-  std::int64_t seconds = 0;
-  const char* const end = query.data() + query.size();
-  const auto [rest, failed] = std::from_chars(query.data() + kName.size(), end, seconds);
-  since = seconds;
-  return failed == std::errc() && rest == end && seconds >= 0;
+  since = whole_number<std::int64_t>(std::string_view(query).substr(kName.size()));
+  return since && *since >= 0;
 }
 
 http::Answer accounts_answer(const std::filesystem::path& runtime_folder, std::optional<std::int64_t> since) {

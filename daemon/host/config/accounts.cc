@@ -3,23 +3,16 @@
 #include <grp.h>
 #include <pwd.h>
 
-#include <charconv>
 #include <map>
 #include <sstream>
 #include <utility>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/number.h"
 
 namespace gpumem::host {
 namespace {
-
-std::optional<std::uint32_t> as_number(const std::string& text) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 constexpr const char* kUser = "user";
 constexpr const char* kGroup = "group";
@@ -66,7 +59,7 @@ Accounts look_up(Config& config, const Config& before, const AccountLookup& look
   Accounts accounts;
   for_each_account(config, [&](const std::string& key, const char* kind, const std::string& name,
                                std::optional<std::uint32_t>& number) {
-    number = as_number(name);
+    number = whole_number<std::uint32_t>(name);
     if (name.empty() || number) return;
     Account account{key, std::string(kind) + " '" + name + "'", {}};
     number = (kind == kUser ? lookup.user : lookup.group)(name);
@@ -81,7 +74,7 @@ Accounts look_up(Config& config, const Config& before, const AccountLookup& look
 
 void look_up_reader(Config& config, const AccountLookup& lookup) {
   AccountsConfig& accounts = config.accounts;
-  accounts.uid = as_number(accounts.reader);
+  accounts.uid = whole_number<std::uint32_t>(accounts.reader);
   if (!accounts.uid && !accounts.reader.empty()) accounts.uid = lookup.user(accounts.reader);
 }
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <sstream>
@@ -11,6 +10,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "daemon/host/config/toml_reader.h"
 
 namespace gpumem::host {
@@ -71,9 +71,9 @@ void read_amount(TomlReader& reader, const toml::table& table, core::PodClaim& c
   const auto bytes = [&reader](Bytes& into) {
     return [&reader, &into](const toml::node& node) {
       const std::string text = node.value<std::string>().value_or("");
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into.count);
-      if (error != std::errc() || end != text.data() + text.size())
-        reader.fail(node.source(), "expected a number of bytes in quotes");
+      const auto count = whole_number<std::uint64_t>(text);
+      if (!count) reader.fail(node.source(), "expected a number of bytes in quotes");
+      into = {count.value_or(0)};
     };
   };
   reader.read(table, "[[claim.amount]]",

@@ -6,11 +6,11 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <sstream>
 
 #include "base/crash_point.h"
+#include "base/number.h"
 
 namespace gpumem::host {
 namespace {
@@ -22,14 +22,6 @@ constexpr std::string_view kLeasePrefix = "lease-";
 
 // The variables of sd_listen_fds(3) stay: the process may have threads that read them.
 constexpr int kLeaveEnvironment = 0;
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 void stay_in_this_program(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
@@ -57,7 +49,7 @@ void take_from_service_manager(PassedDescriptors& into) {
 void take_from_broker_before(PassedDescriptors& into) {
   const char* told = std::getenv(kVariable);
   if (told == nullptr) return;
-  const auto number = number_in<int>(told);
+  const auto number = whole_number<int>(told);
   ::unsetenv(kVariable);
   if (!number || *number < 3) return;
   const UniqueFd list(*number);
@@ -98,7 +90,8 @@ std::map<LeaseId, KeptDescriptor> PassedDescriptors::take_leases() {
   std::map<LeaseId, KeptDescriptor> leases;
   auto next = passed_.lower_bound(kLeasePrefix);
   while (next != passed_.end() && next->first.starts_with(kLeasePrefix)) {
-    const auto number = number_in<std::uint64_t>(std::string_view(next->first).substr(kLeasePrefix.size()));
+    const auto number =
+        whole_number<std::uint64_t>(std::string_view(next->first).substr(kLeasePrefix.size()));
     if (number) leases.emplace(LeaseId{*number}, std::move(next->second));
     next = passed_.erase(next);
   }

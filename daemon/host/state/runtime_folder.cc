@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/system_mode.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/state/folder_lock.h"
@@ -93,9 +93,7 @@ std::optional<PassedSocket> passed_socket(PassedDescriptors& passed, std::string
 
 Result<unsigned> resolve_socket_group(const std::string& group) {
   if (group.empty()) return static_cast<unsigned>(::getegid());
-  unsigned gid = 0;
-  const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), gid);
-  if (error == std::errc() && end == group.data() + group.size()) return gid;
+  if (const auto gid = whole_number<unsigned>(group)) return *gid;
   if (const ::group* entry = ::getgrnam(group.c_str())) return entry->gr_gid;
   return Error{Code::kInvalidArgument,
                "socket_group: there is no group '" + group + "' (addgroup --system " + group + ")"};

@@ -4,7 +4,6 @@
 #include <pwd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <sstream>
@@ -12,17 +11,10 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/number.h"
 
 namespace gpumem::host {
 namespace {
-
-template <class Number>
-std::optional<Number> as_number(const std::string& text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 std::vector<std::uint32_t> groups_of(const passwd& account) {
   int count = 64;
@@ -58,7 +50,7 @@ SubordinateIds::SubordinateIds(std::filesystem::path file, FindOwner find_owner)
 
 SubordinateIds::FindOwner SubordinateIds::of_machine() {
   return [](const std::string& name) -> std::optional<core::Owner> {
-    const auto number = as_number<std::uint32_t>(name);
+    const auto number = whole_number<std::uint32_t>(name);
     const passwd* const account = number ? ::getpwuid(*number) : ::getpwnam(name.c_str());
     if (account == nullptr) return number ? std::optional(core::Owner{*number, {}}) : std::nullopt;
     return core::Owner{account->pw_uid, groups_of(*account)};
@@ -93,7 +85,7 @@ SubordinateIds::Ranges SubordinateIds::parse(const std::string& text) const {
     std::istringstream fields(line);
     std::string name, start, size;
     std::getline(std::getline(std::getline(fields, name, ':'), start, ':'), size);
-    const auto first = as_number<std::uint64_t>(start), count = as_number<std::uint64_t>(size);
+    const auto first = whole_number<std::uint64_t>(start), count = whole_number<std::uint64_t>(size);
     if (name.empty() || !first || !count || *count == 0 || *first > kNumbers || *count > kNumbers - *first)
       continue;
     if (auto owner = owner_named(name)) all.push_back({*first, *first + *count, std::move(owner)});

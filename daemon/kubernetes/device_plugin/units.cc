@@ -1,8 +1,8 @@
 #include "daemon/kubernetes/device_plugin/units.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/number.h"
 #include "daemon/kubernetes/http/api_values.h"
 
 namespace gpumem::kubernetes {
@@ -50,9 +50,10 @@ Result<Unit> parse_unit(const std::string& id) {
   const std::size_t at = id.rfind(kSeparator);
   if (at == std::string::npos || at == 0 || id.size() > kLongestId) return wrong;
   Unit unit{.uuid = id.substr(0, at)};
-  const char* end = id.data() + id.size();
-  const auto [read, error] = std::from_chars(id.data() + at + kSeparator.size(), end, unit.number);
-  if (error != std::errc{} || read != end || unit.id() != id) return wrong;
+  const auto number =
+      whole_number<decltype(unit.number)>(std::string_view(id).substr(at + kSeparator.size()));
+  unit.number = number.value_or(0);
+  if (!number || unit.id() != id) return wrong;
   return unit;
 }
 

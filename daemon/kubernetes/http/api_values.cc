@@ -2,9 +2,10 @@
 
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <limits>
 #include <optional>
+
+#include "base/number.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -30,11 +31,9 @@ std::uint64_t power_of_ten(int exponent) {
 
 std::optional<Scale> exponent_scale(std::string_view digits) {
   if (digits.starts_with('+')) digits.remove_prefix(1);
-  int exponent = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
-  if (error != std::errc{} || end != digits.data() + digits.size() || exponent < -9 || exponent > 18)
-    return {};
-  return exponent < 0 ? Scale{1, power_of_ten(-exponent)} : Scale{power_of_ten(exponent), 1};
+  const auto exponent = whole_number<int>(digits);
+  if (!exponent || *exponent < -9 || *exponent > 18) return {};
+  return *exponent < 0 ? Scale{1, power_of_ten(-*exponent)} : Scale{power_of_ten(*exponent), 1};
 }
 
 std::optional<Scale> scale_of(std::string_view suffix) {

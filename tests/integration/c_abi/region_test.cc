@@ -58,17 +58,6 @@ TEST_F(CRegion, TellsOfItselfAndIsRead) {
   gpumem_import_free(region);
 }
 
-TEST_F(CRegion, IsWrittenWhereThatIsAskedFor) {
-  publish();
-  gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
-  options.writable = true;
-  gpumem_import* region = nullptr;
-  ASSERT_TRUE(ok(gpumem_map_region(session_, "weights", &options, &region)));
-  *memory_at(gpumem_import_address(region) + 5) = 78;
-  EXPECT_EQ(*memory_at(gpumem_slice_base(slice_) + 5), 78);
-  gpumem_import_free(region);
-}
-
 TEST_F(CRegion, AnImportOfAHandleIsNone) {
   gpumem_ipc_handle handle{};
   ASSERT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));

@@ -184,7 +184,9 @@ TEST_F(PoolStockTest, ServesAnyMixOfAnySizesInOneStep) {
     const Bytes preferences[] = {{}, mebibytes(2), mebibytes(40), kOneExtent};
     const Bytes largest = preferences[random() % 4];
     const std::size_t most = largest == kOneExtent ? 1 : 64;
+    const Bytes before = pool.warm();
     EXPECT_LE(get(bytes, most, largest).size(), most);
+    EXPECT_EQ(pool.warm(), before - bytes);
   }
 }
 

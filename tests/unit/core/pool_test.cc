@@ -122,19 +122,6 @@ TEST_F(PoolTest, MergesWhatIsTooManyPieces) {
   EXPECT_EQ(pool.warm(), Bytes{0});
 }
 
-TEST_F(PoolTest, ServesAnyMixInOneStepWithoutLosingAByte) {
-  std::mt19937_64 random(7);
-  for (int round = 0; round < 300; ++round) {
-    start_over(gibibytes(24));
-    for (std::size_t i = 0; i < SizeClasses::kCount; ++i) fill_with(random() % 40, pool.classes().size(i));
-    if (pool.warm().is_zero()) continue;
-    const Bytes bytes = mebibytes(2 * (1 + random() % (pool.warm().count / mebibytes(2).count)));
-    const Bytes before = pool.warm();
-    EXPECT_LE(get(bytes, 64).size(), 64u);
-    EXPECT_EQ(pool.warm(), before - bytes);
-  }
-}
-
 TEST_F(PoolTest, OfOnePieceWorksLikeAnyOther) {
   start_over(mebibytes(2));
   fill(mebibytes(2));

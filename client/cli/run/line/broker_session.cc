@@ -128,12 +128,6 @@ Result<v1::SessionAnswer> BrokerSession::ask(v1::SessionRequest request) {
   return std::move(found.mapped());
 }
 
-std::optional<v1::SessionAnswer> BrokerSession::answer_to(std::uint64_t id) {
-  const std::scoped_lock lock(mutex_);
-  auto found = answers_.extract(id);
-  return found.empty() ? std::nullopt : std::optional(std::move(found.mapped()));
-}
-
 std::optional<v1::Pressure> BrokerSession::take_pressure() {
   const std::scoped_lock lock(mutex_);
   return std::exchange(pressure_, std::nullopt);

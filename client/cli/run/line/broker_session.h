@@ -43,8 +43,6 @@ class BrokerSession {
   /// The answer to `request`.
   /// Errors  what the broker answers; kDeadlineExceeded (nothing for ten seconds), kUnavailable (it is over).
   Result<v1::SessionAnswer> ask(v1::SessionRequest request);
-  /// The final answer to the request with the id, if it has come.
-  std::optional<v1::SessionAnswer> answer_to(std::uint64_t id);
   /// The latest pressure that has come since the last call.
   std::optional<v1::Pressure> take_pressure();
   /// Why the session is over, if it is.

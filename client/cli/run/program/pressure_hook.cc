@@ -14,7 +14,6 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/none.hpp>
-#include <charconv>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "base/exec_words.h"
+#include "base/number.h"
 #include "base/unique_fd.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/views/views.h"
@@ -191,10 +191,7 @@ Result<HttpUrl> parse_url(const std::string& url) {
   const bool has_control = url.find_first_of(" \t\r\n") != std::string::npos;
   if (parsed.host.empty() || parsed.host.find_first_of("[]") != std::string::npos || has_control)
     return wrong;
-  std::uint16_t port = 0;
-  const char* const end = parsed.port.data() + parsed.port.size();
-  const auto read = std::from_chars(parsed.port.data(), end, port);
-  if (read.ec != std::errc() || read.ptr != end || port == 0) return wrong;
+  if (whole_number<std::uint16_t>(parsed.port).value_or(0) == 0) return wrong;
   return parsed;
 }
 
