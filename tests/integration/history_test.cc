@@ -201,7 +201,7 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
   EXPECT_EQ(rows(kAnn).count("lab"), 1U);
   EXPECT_EQ(rows(kBob).count("lab"), 1U) << "what Ann uses is in the total";
   EXPECT_EQ(rows(kCat).size(), 0U) << "a member before the first day";
-  EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 1);
+  EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 2);
 }
 
 TEST_F(History, NeedsTheRightToReadAndHasNoOther) {

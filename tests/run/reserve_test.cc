@@ -70,14 +70,15 @@ TEST_F(Reserve, RefusesBadCommandLines) {
   for (const Words& wrong :
        std::vector<Words>{{"reserve"},
                           {"reserve", "much"},
-                          {"reserve", "1MiB", "--wait", "soon", "--", "/bin/true"},
-                          {"reserve", "1MiB", "--on-pressure", "https://h/", "/bin/true"},
-                          {"reserve", "1MiB", "--device", "9", "/bin/true"}})
+                          {"reserve", "9", "/bin/true"},
+                          {"reserve", "2MiB", "--wait", "soon", "--", "/bin/true"},
+                          {"reserve", "2MiB", "--on-pressure", "https://h/", "/bin/true"},
+                          {"reserve", "2MiB", "--device", "9", "/bin/true"}})
     EXPECT_EQ(gpumem(wrong).status, 125) << wrong.back();
-  const Outcome none = gpumem({"reserve", "1MiB", "--runtime-dir", "/nowhere", "/bin/true"});
+  const Outcome none = gpumem({"reserve", "2MiB", "--runtime-dir", "/nowhere", "/bin/true"});
   EXPECT_EQ(none.status, 125);
   EXPECT_TRUE(says(none.output, "no broker at /nowhere"));
-  const Outcome device = gpumem({"reserve", "1MiB", "--device", "9", "/bin/true"});
+  const Outcome device = gpumem({"reserve", "2MiB", "--device", "9", "/bin/true"});
   EXPECT_TRUE(says(device.output, "--device: the broker lends no device '9', but these:\n  gpu0: GPU-"));
 }
 
