@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost of viewers: processor time of the broker, its deciding thread and `gpumem top`, and the time of a growth beside them.
 
-    bench/watch.py [--build build/release] [--sessions 2000] [--changes 200] [--viewers 1] [--seconds 20]
+    bench/watch.py [--build build/release] [--sessions 2000] [--changes 200] [--viewers 1] [--nice 0] [--seconds 20]
 
 Starts a broker on a simulated device, and opens the sessions from a few processes. They grow and shrink, `changes` times a second.
 Then it starts the viewers, each on a terminal of its own. More than 16 viewers need root, because a user has 16 at most. Prints
@@ -100,9 +100,10 @@ def drained(terminal: int) -> None:
         pass
 
 
-def start_viewer(program: pathlib.Path, number: int) -> int:
+def start_viewer(program: pathlib.Path, number: int, nicer: int) -> int:
     pid, terminal = pty.fork()
     if pid == 0:
+        os.nice(nicer)
         if os.geteuid() == 0:
             os.setgroups([])
             os.setgid(GROUP)
@@ -127,6 +128,7 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=2000)
     parser.add_argument("--changes", type=float, default=200, help="a second, of all sessions")
     parser.add_argument("--viewers", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=0, help="how much nicer the viewers are")
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()
     build = options.build.resolve()
@@ -155,7 +157,7 @@ def main() -> int:
             await_there([grower])
             of_broker = (broker.pid, deciding)
             before_viewers = measured(*of_broker, [], grower, options.seconds)
-            viewers = [start_viewer(build / "client/cli/gpumem", number) for number in range(options.viewers)]
+            viewers = [start_viewer(build / "client/cli/gpumem", number, options.nice) for number in range(options.viewers)]
             time.sleep(3)  # the first whole samples
             with_viewers = measured(*of_broker, viewers, grower, options.seconds)
             while viewers:
