@@ -117,7 +117,8 @@ TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
   EXPECT_EQ(gpumem({"job", "list"}).output, "no jobs\n");
   const Outcome gone = gpumem({"end", job});
   EXPECT_EQ(gone.status, 1);
-  EXPECT_EQ(gone.output, "gpumem: there is no session or job " + job + "; see `gpumem ps` and `gpumem job list`\n");
+  EXPECT_EQ(gone.output,
+            "gpumem: there is no session or job " + job + "; see `gpumem ps` and `gpumem job list`\n");
 }
 
 // `gpumem end` is for the user of the process, and for administrators.

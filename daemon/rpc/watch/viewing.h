@@ -13,11 +13,12 @@
 
 namespace gpumem::rpc {
 
-/// Makes one sample a second for all viewers, on a thread of its own, while there are any.
-/// Threads  any.
+/// Makes one sample a second for all viewers, on a thread of its own, while there are any. It goes to one
+/// viewer after the other, over four fifths of the second at most. Threads  any.
 class Viewing {
  public:
   static constexpr std::chrono::seconds kPeriod{1};
+  static constexpr std::chrono::milliseconds kMostPause{10};  ///< between two viewers
 
   /// `executor`  outlives it.
   Viewing(core::Executor& executor, ReadLoads read_loads);
@@ -38,6 +39,7 @@ class Viewing {
 
   void work();
   bool await_turn(Viewers& viewers);
+  bool rest(Clock::duration pause);
   void send(const Viewers& viewers);
 
   ViewSampler sampler_;  ///< the thread's, like `next_`
