@@ -45,7 +45,7 @@ Result<void> share(Database& database, const std::string& table, std::int64_t mo
     rows.push_back(counts->integer(1));
     return {};
   });
-  if (!read) return read;
+  if (!read) return read.error();
   const std::int64_t level = level_of(rows, most);
   auto drop = database.prepare("DELETE FROM " + table + " WHERE tenant=?1 AND id<=(SELECT id FROM " + table +
                                " WHERE tenant=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)");
