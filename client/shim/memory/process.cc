@@ -65,7 +65,7 @@ CUresult Process::connect() {
     const client::WaitNotice notice(
         pace, "waiting for the broker, which is being restarted or does not answer; at most " +
                   span_text(settings->wait));
-    borrows = ask_while_away(begun + settings->wait, [&] { return borrow_by(*settings); });
+    borrows = borrow_by(*settings, settings->wait);
   }
   if (!borrows && !settings->optional)
     return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
