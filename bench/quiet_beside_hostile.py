@@ -8,9 +8,9 @@ The hostile clients also ask in vain in many sessions, publish very many regions
 descriptors unread.
 
 Each run is `LongQuietClient.IsServedBesideTenHostileClients` with a broker of its own; it needs root, for the clients
-are of several users. With `--lent` the guarantee of the quiet client is lent meanwhile, so that each growth is a claim, and what
-counts is the longest: 1.3 s at most, deadline and grace. The hostile clients are nicer than everybody else, by 19: measured is what they make the broker do,
-not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
+are of several users. With `--lent` the guarantee of the quiet client is lent meanwhile. Each growth is then a claim, and what
+counts is the longest: 1.3 s at most, deadline and grace. The hostile clients are nicer than everybody else, by 19: measured
+is what they make the broker do, not how eleven programs share the processors. `--nice 0` measures both. Prints p50, p99 and the longest of
 each kind of call, alone and beside, and the ratio of the p99s, for `echo` too: a byte to a process that does nothing but
 send it back. The slowdown of `echo` beside the hostile clients is the machine's part, which no broker can save. With
 several runs the median ratio counts. The last figure is what the memory of the broker has grown by: 64 MiB at most. Exit status 1:

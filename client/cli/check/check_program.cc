@@ -225,9 +225,8 @@ void ProgramLook::sessions(const Monitor& monitor, const std::filesystem::path& 
     report_.charged += lent;
     report_.declared += declared;
     text += (text.empty() ? "" : "; ") + std::string("session ") + std::to_string(one.id()) + " of tenant " +
-            printable(one.tenant()) + ", " + std::to_string(one.slices_size()) +
-            (one.slices_size() == 1 ? " slice, " : " slices, ") + size_text(lent) + " lent, " +
-            size_text(declared) + " charged besides";
+            printable(one.tenant()) + ", " + counted(static_cast<std::size_t>(one.slices_size()), "slice") +
+            ", " + size_text(lent) + " lent, " + size_text(declared) + " charged besides";
   }
   if (!text.empty()) borrows_by_library();
   if (!text.empty() && ended.empty()) return add("session", State::kOk, text);

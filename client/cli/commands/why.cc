@@ -1,9 +1,9 @@
-#include "base/number.h"
 #include "client/cli/commands/commands.h"
 
 #include <algorithm>
 #include <iostream>
 
+#include "base/number.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"
@@ -130,8 +130,7 @@ std::string standing_text(const v1::Standing& standing, const Layout& layout) {
   text += "  could be granted now: " + size_text(standing.available()) + "\n";
   if (standing.regions() != 0) {
     text += "  published: " + size_text(standing.region_bytes()) + " in " +
-            std::to_string(standing.regions()) + (standing.regions() == 1 ? " region" : " regions") +
-            ", which come back with those who have mapped them" +
+            counted(standing.regions(), "region") + ", which come back with those who have mapped them" +
             (standing.kept_bytes() == 0 ? "" : "; kept beyond them: " + size_text(standing.kept_bytes())) +
             "\n";
   }
