@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "base/crash_point.h"
+#include "base/unix_socket.h"
 #include "client/process/runtime_folder.h"
 
 namespace gpumem::client {
@@ -24,16 +24,12 @@ Result<OwnFd> open_socket() {
 /// A full accept queue of the broker blocks connect(), so the socket becomes non-blocking only afterwards.
 /// Returns an errno value, 0 for success.
 int connect_to(int socket, const std::filesystem::path& path, std::chrono::milliseconds timeout) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.native().size() >= sizeof address.sun_path) return ENAMETOOLONG;
-  std::memcpy(address.sun_path, path.c_str(), path.native().size());
   const auto known = std::max(timeout, std::chrono::milliseconds(1));  // 0 would be no limit
   const timeval limit{known.count() / 1000, known.count() % 1000 * 1000};
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   int result = 0;
   do {
-    result = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    result = connect_unix(socket, path);
   } while (result != 0 && errno == EINTR);
   if (result != 0) return errno;
   return ::fcntl(socket, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;

@@ -1,16 +1,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <thread>
 
 #include "base/program.h"
 #include "base/thread_guards.h"
+#include "base/unix_socket.h"
 #include "daemon/history/broker_reader.h"
 #include "daemon/history/recorder.h"
 #include "daemon/history/requests.h"
@@ -50,15 +49,10 @@ Options parse_command_line(int argc, char** argv) {
 
 // The group of the socket is this process's.
 Result<UniqueFd> listen(const std::filesystem::path& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.native().size() >= sizeof address.sun_path) return errno_error(ENAMETOOLONG, path.string());
-  std::memcpy(address.sun_path, path.c_str(), path.native().size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ::unlink(path.c_str());
-  if (!socket.valid() ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(path.c_str(), 0660) != 0 || ::listen(socket.get(), kBacklog) != 0)
+  if (!socket.valid() || bind_unix(socket.get(), path) != 0 || ::chmod(path.c_str(), 0660) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0)
     return errno_error(errno, "cannot listen on " + path.string());
   return socket;
 }

@@ -3,13 +3,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/packet.h"
+#include "base/unix_socket.h"
 #include "tests/fuzz/packets.h"
 #include "tests/fuzz/require.h"
 
@@ -19,12 +19,7 @@ Listener::Listener() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 
   std::string name = (std::filesystem::temp_directory_path() / "gpumem-fuzz-XXXXXX").string();
   require(::mkdtemp(name.data()) != nullptr, "a temporary folder can be made");
   folder_ = name;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path().c_str(), sizeof address.sun_path - 1);
-  require(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-              ::listen(socket_.get(), 8) == 0,
-          "the socket listens");
+  require(bind_unix(socket_.get(), path()) == 0 && ::listen(socket_.get(), 8) == 0, "the socket listens");
 }
 
 Listener::~Listener() {

@@ -3,19 +3,16 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cstring>
+
+#include "base/unix_socket.h"
 
 namespace gpumem::test {
 
 UniqueFd connect_to_stream(const std::filesystem::path& socket) {
   UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, socket.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0)
-      << socket << ": " << std::strerror(errno);
+  EXPECT_EQ(connect_unix(connection.get(), socket), 0) << socket << ": " << std::strerror(errno);
   return connection;
 }
 

@@ -1,11 +1,10 @@
 // `gpumem web`: what it serves, to whom, and what it refuses.
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <regex>
 
+#include "base/unix_socket.h"
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/unit/metrics/http_client.h"
@@ -225,10 +224,7 @@ TEST_F(Web, SocketIsClosedToAnotherUser) {
   GPUMEM_NEEDS_ROOT();
   const AsUser stranger(10'001, BrokerProcess::kGroup);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, web_.socket().c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), -1);
+  EXPECT_EQ(connect_unix(socket.get(), web_.socket()), -1);
   EXPECT_EQ(errno, EACCES);
 }
 

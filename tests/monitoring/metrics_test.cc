@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <regex>
 
+#include "base/unix_socket.h"
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/unit/metrics/http_client.h"
@@ -118,10 +117,7 @@ struct MetricsOfManyUsers : Metrics {
   bool may_connect(uid_t uid, gid_t gid) const {
     const AsUser user(uid, gid);
     const UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, socket().c_str(), sizeof address.sun_path - 1);
-    return ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    return connect_unix(connection.get(), socket()) == 0;
   }
   gid_t group() const {
     struct stat found {};

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cstring>
 
 #include "base/packet.h"
+#include "base/unix_socket.h"
 #include "proto/lane.h"
 #include "proto/lane/header.h"
 #include "tests/support/eventually.h"
@@ -24,12 +24,8 @@ bool is_readable(int socket) {
 
 RawLane::RawLane(const std::filesystem::path& runtime_folder)
     : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = (runtime_folder / kLaneSocketName).string();
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0)
-      << path << ": " << std::strerror(errno);
+  const std::filesystem::path path = runtime_folder / kLaneSocketName;
+  EXPECT_EQ(connect_unix(socket_.get(), path), 0) << path << ": " << std::strerror(errno);
 }
 
 bool RawLane::send(std::string_view bytes, std::span<const int> descriptors) {

@@ -6,7 +6,6 @@
 // be ends it with status 1.
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/packet.h"
+#include "base/unix_socket.h"
 #include "gpumem/result.h"
 #include "proto/lane.h"
 #include "proto/lane/frames.h"
@@ -51,12 +51,8 @@ class LoadedSession {
  public:
   LoadedSession(const std::string& runtime_folder, std::size_t number)
       : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), step_(number % kSteps) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
     const std::string path = runtime_folder + "/" + kLaneSocketName;
-    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-    if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      fail(path + ": " + std::strerror(errno));
+    if (connect_unix(socket_.get(), path) != 0) fail(path + ": " + std::strerror(errno));
     send(lane::Hello{lane::kVersion, lane::kVersion, 0, 0, decltype(lane::Hello::label)::of("load")});
     receive([](const lane::Incoming& frame) { whole<lane::Welcome>(frame); });
     send(lane::OpenSlice{0, 0, {}});

@@ -6,13 +6,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 
 #include "base/packet.h"
+#include "base/unix_socket.h"
 #include "tests/support/broker_process.h"
 
 namespace gpumem::test {
@@ -38,11 +37,7 @@ UniqueFd inherited(const UniqueFd& descriptor) {
 
 StandInManager::StandInManager()
     : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), stop_(::eventfd(0, EFD_CLOEXEC)) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = environment().second;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(bind_unix(socket_.get(), environment().second), 0);
   prepare();
   thread_ = std::thread([this] { listen(); });
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "base/unix_socket.h"
 #include "client/process/runtime_folder.h"
 #include "proto/lane.h"
 
@@ -101,11 +102,10 @@ Result<std::filesystem::path> history_socket(const std::filesystem::path& runtim
 
 Result<nlohmann::json> ask_history(const std::filesystem::path& runtime_folder, const std::string& method,
                                    const std::string& target) {
-  constexpr std::size_t kLongest = 107;  // sockaddr_un
   const auto found = history_socket(runtime_folder);
   if (!found) return found.error();
   const std::filesystem::path& socket = *found;
-  if (socket.string().size() > kLongest) return errno_error(ENAMETOOLONG, socket.string());
+  if (socket.native().size() > kLongestSocketPath) return errno_error(ENAMETOOLONG, socket.string());
   asio::io_context loop;
   Exchange exchange(loop, method, target);
   exchange.start(socket);

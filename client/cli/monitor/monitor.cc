@@ -1,18 +1,17 @@
 #include "client/cli/monitor/monitor.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "base/device_name.h"
 #include "base/number.h"
 #include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"
 
@@ -40,13 +39,9 @@ constexpr std::chrono::seconds kTimeout{10};
 // gRPC alone would only say "failed to connect to all addresses".
 Result<void> probe(const std::filesystem::path& socket) {
   if (auto trusted = client::check_owner(socket); !trusted) return trusted;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket.native().size() >= sizeof address.sun_path) return client::connect_error(socket, ENAMETOOLONG);
-  std::memcpy(address.sun_path, socket.c_str(), socket.native().size());
   const UniqueFd probed(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probed.valid()) return errno_error(errno, "cannot make a socket");
-  if (::connect(probed.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+  if (connect_unix(probed.get(), socket) == 0) return {};
   return client::connect_error(socket, errno);
 }
 

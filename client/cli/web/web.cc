@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,11 +9,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <memory>
 
 #include "base/http/tcp_port.h"
+#include "base/unix_socket.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/views/names.h"
 #include "client/cli/web/site.h"
@@ -42,14 +41,13 @@ std::string host_name() {
 }
 
 // A socket that nobody listens at any more is removed.
-Result<void> make_way(const std::string& path, const sockaddr_un& address) {
+Result<void> make_way(const std::string& path) {
   struct stat found = {};
   if (::lstat(path.c_str(), &found) != 0) return {};
   if (!S_ISSOCK(found.st_mode))
     return Error{Code::kAlreadyExists, path + " is there, and is no socket: give another --socket"};
   const UniqueFd probed(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::connect(probed.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-      errno != ECONNREFUSED)
+  if (connect_unix(probed.get(), path) == 0 || errno != ECONNREFUSED)
     return Error{Code::kAlreadyExists,
                  path + " is in use, perhaps by another gpumem web: end that, or give another --socket"};
   if (::unlink(path.c_str()) != 0) return errno_error(errno, "cannot remove " + path);
@@ -57,16 +55,11 @@ Result<void> make_way(const std::string& path, const sockaddr_un& address) {
 }
 
 Result<Place> listen_on_socket(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return errno_error(ENAMETOOLONG, path);
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  if (auto made = make_way(path, address); !made) return made.error();
+  if (auto made = make_way(path); !made) return made.error();
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   constexpr mode_t kOthers = 0177;
   const mode_t before = ::umask(kOthers);  // never open to others, not even for a moment
-  const bool is_bound =
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const bool is_bound = bind_unix(socket.get(), path) == 0;
   const int failed = errno;
   ::umask(before);
   if (!is_bound) return errno_error(failed, "cannot listen at " + path);

@@ -4,18 +4,17 @@
 #include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/system_mode.h"
+#include "base/unix_socket.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/state/folder_lock.h"
 #include "daemon/host/system/group_access.h"
@@ -24,31 +23,21 @@
 namespace gpumem::host {
 namespace {
 
-Result<sockaddr_un> address_of(const std::filesystem::path& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string text = path.string();
-  if (text.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "'" + text +
-                                             "' is too long for a socket (107 bytes at most): choose a "
-                                             "shorter --runtime-dir"};
-  std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
-  return address;
-}
-
 // Whether anybody accepts connections there. The folder's lock is ours, so it would not be a gpumemd.
-bool is_listening(const sockaddr_un& address) {
+bool is_listening(const std::filesystem::path& path) {
   for (const int type : {SOCK_SEQPACKET, SOCK_STREAM, SOCK_DGRAM}) {
     const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
+    if (connect_unix(probe.get(), path) == 0) return true;
     if (errno == EAGAIN) return true;
   }
   return false;
 }
 
 Result<void> clear_stale_socket(const std::filesystem::path& path) {
-  auto address = address_of(path);
-  if (!address) return address.error();
+  if (path.native().size() > kLongestSocketPath)
+    return Error{Code::kInvalidArgument,
+                 "'" + path.string() +
+                     "' is too long for a socket (107 bytes at most): choose a shorter --runtime-dir"};
   struct stat found {};
   if (::lstat(path.c_str(), &found) != 0) {
     if (errno == ENOENT) return {};
@@ -57,7 +46,7 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   if (!S_ISSOCK(found.st_mode))
     return Error{Code::kAlreadyExists,
                  path.string() + " exists and is no socket: remove it, or choose another --runtime-dir"};
-  if (is_listening(*address))
+  if (is_listening(path))
     return Error{Code::kAlreadyExists,
                  "another program listens on " + path.string() + ": end it, or choose another --runtime-dir"};
   if (::unlink(path.c_str()) != 0)
@@ -197,12 +186,9 @@ Result<ListeningSocket> RuntimeFolder::listen(Entry& entry, unsigned gid, const 
     return adopt(std::move(*std::exchange(entry.passed, std::nullopt)), kernel);
   }
   const std::filesystem::path path = path_ / entry.name;
-  auto address = address_of(path);
-  if (!address) return address.error();
   UniqueFd socket(::socket(AF_UNIX, entry.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return errno_error(errno, "cannot make a socket");
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
-    return errno_error(errno, "cannot bind " + path.string());
+  if (bind_unix(socket.get(), path) != 0) return errno_error(errno, "cannot bind " + path.string());
   entry.is_own = true;
   if (auto opened = open_to_group(path, gid, GroupAccess::kReadAndWrite); !opened) return opened.error();
   // Before it listens: a connection inherits it as it is then.

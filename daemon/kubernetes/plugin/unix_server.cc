@@ -2,25 +2,24 @@
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
-#include <sys/un.h>
 
 #include <chrono>
 
+#include "base/unix_socket.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {
 namespace {
 
 constexpr std::chrono::seconds kLastCalls{10};
-constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
 
 }  // namespace
 
 Result<void> check_socket_path(const std::filesystem::path& socket) {
-  if (socket.native().size() <= kLongestPath) return {};
-  return Error{Code::kInvalidArgument, "the path of a socket has at most " + std::to_string(kLongestPath) +
-                                           " bytes; this one has " + std::to_string(socket.native().size()) +
-                                           ": " + socket.string() +
+  if (socket.native().size() <= kLongestSocketPath) return {};
+  return Error{Code::kInvalidArgument, "the path of a socket has at most " +
+                                           std::to_string(kLongestSocketPath) + " bytes; this one has " +
+                                           std::to_string(socket.native().size()) + ": " + socket.string() +
                                            ". Use a shorter --kubelet-dir or a shorter name"};
 }
 

@@ -4,11 +4,9 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <array>
 
-#include <cstring>
-
+#include "base/unix_socket.h"
 #include "shm/pages.h"
 
 namespace gpumem::client::test {
@@ -26,10 +24,7 @@ TemporaryFolder::~TemporaryFolder() {
 
 UniqueFd listen_at(const std::filesystem::path& path) {
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(bind_unix(listener.get(), path), 0);
   EXPECT_EQ(::listen(listener.get(), 8), 0);
   return listener;
 }

@@ -7,11 +7,9 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
-
+#include "base/unix_socket.h"
 #include "proto/lane.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,10 +20,7 @@ using testing::HasSubstr;
 
 UniqueFd bound_socket(const std::filesystem::path& path, int type) {
   UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(bind_unix(socket.get(), path), 0);
   return socket;
 }
 

@@ -5,15 +5,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::host {
@@ -21,11 +20,8 @@ namespace {
 
 struct ToldServiceManager : testing::Test {
   ToldServiceManager() : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
     const std::string path = (folder_ / "notify").string();
-    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(bind_unix(socket_.get(), path), 0);
     ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
   }
   ~ToldServiceManager() override {

@@ -4,24 +4,16 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "base/unix_socket.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::test {
 namespace {
-
-template <class Address>
-UniqueFd connected(int domain, const Address& address) {
-  UniqueFd socket(::socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0)
-      << std::strerror(errno);
-  return socket;
-}
 
 // Reads until `enough` of what came says so, or the end.
 template <class Enough>
@@ -43,11 +35,10 @@ std::string read(int socket, Enough&& enough) {
 
 }  // namespace
 
-UniqueFd connect_to(const std::filesystem::path& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, socket.c_str(), sizeof address.sun_path - 1);
-  return connected(AF_UNIX, address);
+UniqueFd connect_to(const std::filesystem::path& path) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect_unix(socket.get(), path), 0) << path << ": " << std::strerror(errno);
+  return socket;
 }
 
 UniqueFd connect_to_port(std::uint16_t port) {
@@ -55,7 +46,10 @@ UniqueFd connect_to_port(std::uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return connected(AF_INET, address);
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0)
+      << std::strerror(errno);
+  return socket;
 }
 
 bool send_all(int socket, std::string_view bytes) {

@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <future>
 
+#include "base/unix_socket.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/metrics/scrapes.h"
 #include "tests/support/eventually.h"
@@ -41,10 +40,7 @@ struct HttpServerTest : testing::Test {
 
   UniqueFd listen() const {
     UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, path().c_str(), sizeof address.sun_path - 1);
-    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(bind_unix(socket.get(), path()), 0);
     EXPECT_EQ(::listen(socket.get(), 4096), 0);
     return socket;
   }
@@ -246,10 +242,7 @@ TEST(HttpServerWithoutDescriptors, RefusesConnectionsThatTakeAReservedDescriptor
   const test::TemporaryFolder folder;
   const std::string path = (folder / "socket").string();
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(bind_unix(socket.get(), path), 0);
   ASSERT_EQ(::listen(socket.get(), 16), 0);
   Scrapes scrapes;
   scrapes.sockets.push_back(std::move(socket));

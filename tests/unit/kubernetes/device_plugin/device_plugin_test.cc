@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "daemon/kubernetes/http/api_values.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
@@ -287,9 +287,7 @@ TEST_F(DevicePluginTest, OtherUnitTakesNothingFromPodsThatRun) {
 TEST_F(DevicePluginTest, SocketOfAPluginThatWasKilledIsReplaced) {
   const std::filesystem::path socket = folder_ / "kubelet/device-plugins/gpumem.dev_memory-256Mi.sock";
   const UniqueFd left(::socket(AF_UNIX, SOCK_STREAM, 0));
-  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-  socket.native().copy(address.sun_path, sizeof address.sun_path - 1);
-  ASSERT_EQ(::bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(bind_unix(left.get(), socket), 0);
   start();
   stop();
   EXPECT_FALSE(std::filesystem::exists(socket));
