@@ -1,6 +1,5 @@
 #pragma once
 
-#include <sys/un.h>
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -84,13 +83,12 @@ Error error_of(const v1::FailedResponse& failed);
 /// has connected a socket: the new process connects it before it becomes the command, and hands it over.
 class SessionHandover {
  public:
-  /// `program`  what the session's process is to be called. Errors  kInvalidArgument (path too long),
-  /// errno's.
+  /// `program`  what the session's process is to be called. Errors  as client::check_owner, errno's.
   static Result<SessionHandover> make(const std::filesystem::path& runtime_folder,
                                       const std::string& program);
 
   /// In the new process: connects, hands over, and waits. False: it must not become the command.
-  /// Nothing but system calls.
+  /// Nothing but system calls, as long as the other process is there.
   bool in_command() const;
   /// The socket that the new process has connected. Errors  as client::connect_error.   Blocks.
   Result<UniqueFd> receive();
@@ -101,7 +99,6 @@ class SessionHandover {
   SessionHandover() = default;
 
   std::filesystem::path socket_;
-  sockaddr_un address_{};
   std::array<char, 16> name_{};  // as much as the kernel keeps
   UniqueFd own_, theirs_;
 };
