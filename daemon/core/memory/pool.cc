@@ -35,12 +35,6 @@ Pool::Pool(Bytes size, Bytes granularity, IdSource<ExtentId>& ids)
   }
 }
 
-std::size_t Pool::warm_count() const {
-  std::size_t count = 0;
-  for (const auto& [size, extents] : warm_) count += extents.size();
-  return count;
-}
-
 std::size_t Pool::warm_count(Bytes size) const {
   const auto found = warm_.find(size);
   return found == warm_.end() ? 0 : found->second.size();

@@ -49,7 +49,6 @@ class Pool {
 
   const SizeClasses& classes() const { return classes_; }
   Bytes warm() const { return warm_bytes_; }
-  std::size_t warm_count() const;
   /// The number of warm extents of `size`.
   std::size_t warm_count(Bytes size) const;
 

@@ -45,11 +45,6 @@ std::optional<ApiConnections::Caller> ApiConnections::find(int number) const {
   return found == by_number_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::size_t ApiConnections::size() const {
-  const MutexLock lock(mutex_);
-  return by_number_.size();
-}
-
 void SilentConnections::add(const void* key, std::uint64_t account, Cut cut) {
   const std::uint64_t number = next_++;
   entries_.emplace(key, Entry{account, number, std::move(cut)});

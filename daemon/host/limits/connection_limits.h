@@ -86,7 +86,6 @@ class ApiConnections {
   void remove(int number);
   /// Nothing: there is no such connection.
   std::optional<Caller> find(int number) const;
-  std::size_t size() const;
 
  private:
   const Limits limits_;
