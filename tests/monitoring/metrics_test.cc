@@ -8,7 +8,7 @@
 #include "base/unix_socket.h"
 #include "tests/hostile/as_user.h"
 #include "tests/integration/fixture.h"
-#include "tests/unit/metrics/http_client.h"
+#include "tests/support/http_client.h"
 
 namespace gpumem::test {
 namespace {

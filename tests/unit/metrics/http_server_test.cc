@@ -10,8 +10,8 @@
 #include "daemon/core/words/refusals.h"
 #include "daemon/metrics/scrapes.h"
 #include "tests/support/eventually.h"
+#include "tests/support/http_client.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/unit/metrics/http_client.h"
 
 namespace gpumem::metrics {
 namespace {

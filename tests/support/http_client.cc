@@ -1,4 +1,4 @@
-#include "tests/unit/metrics/http_client.h"
+#include "tests/support/http_client.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
