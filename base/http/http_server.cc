@@ -210,8 +210,8 @@ class HttpServer::Listener {
       : io_(io),
         domain_(domain_of(socket.get())),
         limits_(options.limits),
-        handle_(options.handle),
-        is_reserved_(options.is_reserved),
+        most_connections_(options.most_connections),
+        admit_(options.admit ? options.admit : [handle = options.handle](int) { return handle; }),
         made_room_(options.made_room),
         socket_(io, socket.release()),
         pause_(io) {}
@@ -235,12 +235,12 @@ class HttpServer::Listener {
   };
   using Places = std::list<Place>;
 
-  // As many as there are places; then what they do comes first.
+  // Some at a time; then what they do comes first.
   void accept() {
     for (std::size_t i = 0; i < kMostConnections; ++i) {
       UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (connection.valid()) {
-        if (!is_reserved_(connection.get())) take(std::move(connection));
+        if (auto handle = admit_(connection.get())) take(std::move(connection), std::move(handle));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         return pause();
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -257,17 +257,18 @@ class HttpServer::Listener {
     });
   }
 
-  void take(UniqueFd socket) {
-    if (connections_.size() >= kMostConnections) make_room();
+  void take(UniqueFd socket, Handle handle) {
+    if (connections_.size() >= most_connections_) make_room();
     const auto place = connections_.emplace(connections_.end());
     place->connection = std::make_shared<Connection>(
-        io_,
-        Connection::Options{
-            .limits = limits_,
-            .handle = [this](const Request& request, Respond respond) { ask(request, std::move(respond)); },
-            .used = [this, place] { move_to_back(place); },
-            .streams = [this, place] { move_to_others(place); },
-            .closed = [this, place] { (place->is_other ? others_ : connections_).erase(place); }});
+        io_, Connection::Options{
+                 .limits = limits_,
+                 .handle = [this, handle = std::move(handle)](
+                               const Request& request,
+                               Respond respond) { ask(handle, request, std::move(respond)); },
+                 .used = [this, place] { move_to_back(place); },
+                 .streams = [this, place] { move_to_others(place); },
+                 .closed = [this, place] { (place->is_other ? others_ : connections_).erase(place); }});
     if (!place->connection->take(std::move(socket), domain_))
       return static_cast<void>(connections_.erase(place));
     place->connection->start();
@@ -289,8 +290,8 @@ class HttpServer::Listener {
     oldest->connection->cut();
   }
 
-  void ask(const Request& request, Respond respond) {
-    handle_(request, [this, respond = std::move(respond)](Answer answer) {
+  void ask(const Handle& handle, const Request& request, Respond respond) {
+    handle(request, [this, respond = std::move(respond)](Answer answer) {
       asio::post(io_, [respond, answer = std::move(answer)]() mutable { respond(std::move(answer)); });
     });
   }
@@ -298,8 +299,8 @@ class HttpServer::Listener {
   asio::io_context& io_;
   const int domain_;
   const HttpLimits limits_;
-  const Handle handle_;
-  const std::function<bool(int)> is_reserved_;
+  const std::size_t most_connections_;
+  const std::function<Handle(int)> admit_;
   const std::function<void()> made_room_;
   asio::posix::stream_descriptor socket_;
   asio::steady_timer pause_;

@@ -63,7 +63,7 @@ struct HttpLimits {
   std::size_t header = 8192;     ///< bytes of a request
 };
 
-/// Serves HTTP/1.1 on listening sockets, on a thread of its own. Each socket has kMostConnections places:
+/// Serves HTTP/1.1 on listening sockets, on a thread of its own. Each socket has most_connections places:
 /// when one more comes, the connection with the oldest latest request is closed, so idle connections cannot
 /// lock others out. Streams have no place there: whoever begins them bounds their number. The bytes that a
 /// client sends or leaves unread are bounded, and cost this thread alone. A request with a body is refused.
@@ -81,9 +81,10 @@ class HttpServer {
   struct Options {
     std::vector<UniqueFd> sockets;  ///< listening and non-blocking
     HttpLimits limits{};
-    Handle handle;
-    /// Whether a descriptor, just opened, is one that is kept for others.
-    std::function<bool(int)> is_reserved = [](int) { return false; };
+    std::size_t most_connections = kMostConnections;
+    Handle handle{};
+    /// In place of `handle`: gives it for a connection, just accepted. Nothing: the connection is closed.
+    std::function<Handle(int connection)> admit{};
     /// A connection was closed to make room.
     std::function<void()> made_room = [] {};
   };

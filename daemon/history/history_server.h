@@ -1,15 +1,10 @@
 #pragma once
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/http/http_server.h"
 #include "daemon/history/report.h"
 
 namespace gpumem::history {
@@ -26,36 +21,13 @@ struct Answer {
   Json body;
 };
 
-/// Answers one request of HTTP/1.1 on each connection to a listening Unix socket, and closes it. Connections
-/// are bounded, for each user too, and each may take some seconds only. Threads  the loop's.
-class HistoryServer {
- public:
-  static constexpr std::size_t kMostConnections = 64;
-  static constexpr std::size_t kMostOfUser = 4;
+inline constexpr std::size_t kMostConnections = 64;
+inline constexpr std::size_t kMostOfUser = 4;
 
-  using Handle =
-      std::function<Answer(const Peer& peer, const std::string& method, const std::string& target)>;
-
-  HistoryServer(boost::asio::io_context& loop, UniqueFd socket, Handle handle);
-  HistoryServer(const HistoryServer&) = delete;
-  HistoryServer& operator=(const HistoryServer&) = delete;
-
- private:
-  class Connection;
-  void await();
-  void accept();
-  void take(UniqueFd connection);
-
-  boost::asio::io_context& loop_;
-  boost::asio::posix::stream_descriptor socket_;
-  boost::asio::steady_timer pause_;
-  const Handle handle_;
-  /// Connections, which may outlive the server until the loop ends.
-  struct Counts {
-    std::size_t all = 0;
-    std::map<std::uint32_t, std::size_t> of_user;
-  };
-  std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
-};
+/// A server that answers one request on each connection to `socket`, a listening Unix socket. Connections are
+/// bounded, for each user too; one too many is closed. Each may take some seconds only.
+http::HttpServer::Options serving(
+    UniqueFd socket,
+    std::function<Answer(const Peer& peer, const std::string& method, const std::string& target)> answer);
 
 }  // namespace gpumem::history

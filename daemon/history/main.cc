@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
@@ -122,17 +123,19 @@ Result<void> serve(const Options& options) {
                            .problem = [&] { return recorder.problem(); },
                            .now = [] { return now_of_machine().time; },
                            .damaged = [&] { recorder.doubt(); }});
-  const HistoryServer server(loop, std::move(*socket),
-                             [&](const Peer& peer, const std::string& method, const std::string& target) {
-                               return requests.answer(peer, method, target);
-                             });
+  http::HttpServer server(serving(
+      std::move(*socket), [&](const Peer& peer, const std::string& method, const std::string& target) {
+        return requests.answer(peer, method, target);
+      }));
   std::optional<Reading> reading;
   {
     const SignalsBlocked blocked;
     reading.emplace(broker, recorder);
   }
   spdlog::info("keeping what tenants use in {}", file.string());
+  server.start();
   loop.run();
+  server.stop();
   ::unlink(options.socket.c_str());
   return {};
 }

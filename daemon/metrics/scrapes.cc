@@ -36,17 +36,17 @@ void answer(const http::Request& request, const std::function<void(Exposition::T
 }  // namespace
 
 http::HttpServer::Options serving(Scrapes scrapes) {
+  const auto handle = [text = std::move(scrapes.text)](const http::Request& request,
+                                                       http::HttpServer::Respond respond) {
+    answer(request, text, std::move(respond));
+  };
   return {.sockets = std::move(scrapes.sockets),
-          .limits = {},
-          .handle = [text = std::move(scrapes.text)](
-                        const http::Request& request,
-                        http::HttpServer::Respond respond) { answer(request, text, std::move(respond)); },
-          .is_reserved =
-              [is_reserved = std::move(scrapes.is_reserved)](int descriptor) {
-                if (!is_reserved(descriptor)) return false;
-                core::count_refusal(core::Bound::kDescriptors);
-                return true;
-              },
+          .admit = [handle, is_reserved =
+                                std::move(scrapes.is_reserved)](int connection) -> http::HttpServer::Handle {
+            if (!is_reserved(connection)) return handle;
+            core::count_refusal(core::Bound::kDescriptors);
+            return nullptr;
+          },
           .made_room = [] { core::count_refusal(core::Bound::kMetricsConnections); }};
 }
 

@@ -34,7 +34,7 @@ ALLOWED = {
     "daemon/metrics": {"base", "base/http", "daemon/core"},
     # A program of its own: it knows the broker by its wire contract.
     "daemon/kubernetes": {"base", "proto", "proto/generated"},
-    "daemon/history": {"base", "proto", "proto/generated"},
+    "daemon/history": {"base", "base/http", "proto", "proto/generated"},
     # main wires the parts; of sim it knows only how to make a machine folder.
     "daemon": {"base", "base/http", "cuda", "sim/machine", "daemon/core", "daemon/pods", "daemon/host", "daemon/lane",
                "daemon/rpc", "daemon/metrics"},
