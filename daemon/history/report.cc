@@ -139,6 +139,18 @@ Result<Json> ask(Database& database, const Question& question, const Viewer& vie
 
 }  // namespace
 
+std::string own_rows_for(const Viewer& viewer) {
+  return viewer.all ? "1" : "uid=" + std::to_string(viewer.uid);
+}
+
+// A user's first day is that of the first session. Rows of a tenant that was a user's belong to that user.
+std::string rows_for(const Viewer& viewer, const std::string& unit) {
+  std::string own = own_rows_for(viewer);
+  if (viewer.all || viewer.tenant.empty()) return own;
+  return "(" + own + " OR (tenant=?1 AND uid=-1 AND time>=" + unit +
+         "*(SELECT day FROM member WHERE tenant=?1 AND uid=" + std::to_string(viewer.uid) + ")))";
+}
+
 std::string date_of(std::int64_t seconds) {
   return to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(seconds)),
                     Precision::kSeconds);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "daemon/history/database.h"
-#include "daemon/history/viewer.h"
 #include "gpumem/result.h"
 
 namespace gpumem::history {
@@ -31,6 +30,15 @@ inline constexpr std::array<Column, 6> kSumColumns{
      {By::kDay, "day", "day", "time/86400*86400"},
      {By::kNamespace, "namespace", "namespace", "substr(tenant,5,instr(tenant,'/')-5)"},
      {By::kPod, "pod", "pod", "substr(tenant,5)"}}};
+
+/// A user who asks, and the rows that this user may see.
+struct Viewer {
+  bool all = false;
+  std::uint32_t uid = 0;  ///< else those of this user, of times when the number was its tenant's
+  /// And of this tenant, which is a group's, from the user's first day on. Empty: the user is no member of
+  /// one.
+  std::string tenant{};
+};
 
 struct Question {
   std::int64_t since = 0;  ///< seconds since 1970
@@ -55,6 +63,11 @@ Result<std::int64_t> forget(const std::filesystem::path& file, std::uint32_t uid
 
 // For other answers.
 
+/// The condition of SQL for the rows that the viewer may see, by their columns `uid`, `tenant` and `time`, of
+/// which a second has `unit`. The first parameter of the statement is to be the viewer's tenant.
+std::string rows_for(const Viewer& viewer, const std::string& unit = "1");
+/// As rows_for(), without those of the tenant.
+std::string own_rows_for(const Viewer& viewer);
 /// Has `answer` ask the store, with words for the errors that people see.
 Result<Json> answer_from(const std::filesystem::path& file,
                          const std::function<Result<Json>(Database& database)>& answer);

@@ -1,13 +1,18 @@
 #include "client/shim/memory/process.h"
 
+#include <sys/auxv.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/large_stack.h"
+#include "base/small_file.h"
+#include "base/system_mode.h"
 #include "base/time_format.h"
 #include "client/lane/silent_brokers.h"
+#include "client/process/runtime_folder.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/context.h"
-#include "client/shim/memory/session/left_to_driver.h"
 #include "client/shim/real.h"
 #include "client/shim/system_mode.h"
 
@@ -18,6 +23,17 @@ namespace {
 constexpr Bytes kUsualUnit = mebibytes(2);
 
 constinit RealCall<decltype(::cuDeviceCanAccessPeer)> real_can_access("cuDeviceCanAccessPeer");
+
+/// In system mode: whether the process is left to the driver, by the rules of the machine or because it may
+/// not connect to the broker. Makes no socket and no thread.
+bool is_left_to_driver() {
+  if (::getauxval(AT_SECURE) != 0 || ::access(system_mode::kOff, F_OK) == 0) return true;
+  const auto status = read_small_file("/proc/self/status");
+  const auto process = status ? system_mode::ProcessFacts::in(*status) : std::nullopt;
+  const std::filesystem::path runtime = client::runtime_folder("");
+  return !process || system_mode::Rules::read(runtime).leave_to_driver(*process) ||
+         !client::may_connect(runtime);
+}
 
 }  // namespace
 
