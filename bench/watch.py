@@ -128,6 +128,13 @@ def start_viewer(program: pathlib.Path, number: int, nicer: int) -> int:
     return pid
 
 
+def end(viewers: list[int]) -> None:
+    for pid in viewers:
+        os.kill(pid, signal.SIGTERM)
+    while viewers:
+        os.waitpid(viewers.pop(), 0)
+
+
 def await_socket(broker: subprocess.Popen, socket: pathlib.Path) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not socket.exists():
@@ -174,15 +181,12 @@ def main() -> int:
             viewers = [start_viewer(build / "client/cli/gpumem", number, options.nice) for number in range(options.viewers)]
             time.sleep(3)  # the first whole samples
             with_viewers = measured(*of_broker, viewers, grower, options.seconds)
-            while viewers:
-                os.kill(viewers.pop(), signal.SIGTERM)
-            time.sleep(3)
+            end(viewers)
             after_viewers = measured(*of_broker, [], grower, options.seconds)
             print(json.dumps({"sessions": options.sessions, "changes": options.changes, "viewers": options.viewers,
                               "before": before_viewers, "with": with_viewers, "after": after_viewers}, indent=2))
         finally:
-            for pid in viewers:
-                os.kill(pid, signal.SIGTERM)
+            end(viewers)
             for opener in openers:
                 opener.kill()
             broker.terminate()
