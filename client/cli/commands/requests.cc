@@ -22,8 +22,6 @@
 namespace gpumem::cli {
 namespace {
 
-constexpr Bytes kLeast = mebibytes(2);  // the device's granularity
-
 // The broker may wait for its disk, and for name services.
 constexpr std::chrono::seconds kRequestTimeout{60};
 
@@ -137,8 +135,9 @@ void add_ask(CLI::App& app, const std::string& runtime_dir, int& status) {
           [request](const std::string& text) {
             const auto bytes = parse_bytes(text);
             if (!bytes) throw CLI::ValidationError("BYTES", bytes.error().message);
-            if (*bytes < kLeast)
-              throw CLI::ValidationError("BYTES", to_string(*bytes) + " is less than " + to_string(kLeast) +
+            if (*bytes < kLeastBytes)
+              throw CLI::ValidationError("BYTES", to_string(*bytes) + " is less than " +
+                                                      to_string(kLeastBytes) +
                                                       ", the least that can be given back");
             request->set_bytes(bytes->count);
           },

@@ -23,6 +23,9 @@ std::string printable_lines(std::string_view text);
 /// `text` as one field of comma-separated values, quoted.
 std::string csv_text(std::string_view text);
 
+/// The least that can be borrowed or given back: as devices allocate.
+inline constexpr Bytes kLeastBytes = mebibytes(2);
+
 /// An amount of bytes as the wire has it, for people.
 inline std::string size_text(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 

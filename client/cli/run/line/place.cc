@@ -42,9 +42,9 @@ void add_place(CLI::App& command, PlaceOptions& options) {
 }
 
 Result<void> check_least_limit(Bytes limit, const std::string& whose) {
-  if (limit >= kLeastLimit) return {};
+  if (limit >= kLeastBytes) return {};
   return Error{Code::kInvalidArgument, whose + ": " + to_string(limit) + " is less than " +
-                                           to_string(kLeastLimit) + ", the least that can be borrowed"};
+                                           to_string(kLeastBytes) + ", the least that can be borrowed"};
 }
 
 Result<void> check_place(const PlaceOptions& options) {
@@ -76,7 +76,7 @@ Bytes Place::most() const {
   return most;
 }
 
-Bytes Place::bounded_limit() const { return std::max(options_.limit->of(most()), kLeastLimit); }
+Bytes Place::bounded_limit() const { return std::max(options_.limit->of(most()), kLeastBytes); }
 
 Result<void> Place::choose(std::optional<Bytes> outer, Progress& progress) {
   const std::string& named = options_.device;
@@ -120,7 +120,7 @@ Result<std::optional<int>> Place::reserve_on(const std::string& device, std::chr
   const auto usage = std::ranges::find(usage_, device, &DeviceUsage::device);
   const Bytes most = most_of(*usage);
   const Bytes bytes =
-      std::max(std::min(options_.limit->of(most), most).rounded_down(kLeastLimit), kLeastLimit);
+      std::max(std::min(options_.limit->of(most), most).rounded_down(kLeastBytes), kLeastBytes);
   return reserve_for_job(session_,
                          {runtime_folder_, device, device_name(device, uuids_of(lent_)), bytes, wait},
                          signals, progress);

@@ -20,9 +20,8 @@ class App;
 
 namespace gpumem::cli {
 
-inline constexpr const char* kAnyDevice = "auto";   ///< one that has room
-inline constexpr const char* kAllDevices = "all";   ///< as far as CUDA_VISIBLE_DEVICES has them
-inline constexpr Bytes kLeastLimit = mebibytes(2);  ///< as devices allocate
+inline constexpr const char* kAnyDevice = "auto";  ///< one that has room
+inline constexpr const char* kAllDevices = "all";  ///< as far as CUDA_VISIBLE_DEVICES has them
 
 /// The device, the limit and the wait of a command, as the command line says them.
 struct PlaceOptions {
