@@ -13,10 +13,7 @@ struct Account : BrokerTest {
   void SetUp() override { GPUMEM_NEEDS_ROOT(); }
 
   Outcome account(const std::string& option, std::optional<User> user) {
-    return run({.program = cli_program(),
-                .arguments = {"account", option},
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = user});
+    return gpumem({"account", option}, user);
   }
   /// The accounts that the user is shown, by tenant; all of the device is "".
   std::map<std::string, Json> accounts(std::optional<User> user = std::nullopt) {

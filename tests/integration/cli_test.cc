@@ -10,12 +10,6 @@ namespace gpumem::test {
 namespace {
 
 struct Cli : BrokerTest {
-  Outcome gpumem(std::vector<std::string> arguments) {
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = {}});
-  }
   Json json(std::vector<std::string> arguments) {
     arguments.emplace_back("--json");
     const Outcome outcome = gpumem(std::move(arguments));
@@ -181,9 +175,9 @@ TEST_F(Cli, ZshAndFishCompleteItToo) {
 
 TEST_F(Cli, TablesFitTheColumnsThatAreThere) {
   auto one = client_with(mebibytes(48));
-  const Outcome narrow = run({.program = cli_program(),
-                              .arguments = {"ps", "--total"},
-                              .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}, {"COLUMNS", "80"}}});
+  ChildOptions in_few_columns = broker_.command({"ps", "--total"});
+  in_few_columns.environment.emplace_back("COLUMNS", "80");
+  const Outcome narrow = run(in_few_columns);
   EXPECT_TRUE(contains(narrow, " gpu0 "));
   EXPECT_TRUE(contains(narrow, "total"));
   std::istringstream lines(narrow.output);
@@ -241,11 +235,9 @@ TEST_F(Cli, WatchesGoOnWhenTheBrokerIsBack) {
     Watch watch;
     std::vector<std::string> arguments = words;
     arguments.insert(arguments.end(), {"--watch", "0.05"});
-    watch.child =
-        std::make_unique<Child>(ChildOptions{.program = cli_program(),
-                                             .arguments = std::move(arguments),
-                                             .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                                             .output = watch.said.get()});
+    ChildOptions watching = broker_.command(std::move(arguments));
+    watching.output = watch.said.get();
+    watch.child = std::make_unique<Child>(watching);
     ASSERT_TRUE(eventually([&] { return !watch.text().empty(); }));
     broker_.kill();
     ASSERT_TRUE(eventually([&] { return watch.text().find(waits) != std::string::npos; })) << words[0];

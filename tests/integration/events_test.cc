@@ -16,17 +16,14 @@ const User kOne = test_user(10'001), kOther = test_user(10'002);
 struct Events : BrokerTest {
   explicit Events(const std::string& config = shared()) : BrokerTest({.config = config}) {}
 
-  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
+  Outcome events(std::vector<std::string> arguments, std::optional<User> user = {}) const {
     arguments.insert(arguments.begin(), "events");
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = user});
+    return gpumem(std::move(arguments), user);
   }
   // The kept events, as `user` sees them.
   std::vector<Json> kept(std::optional<User> user = {}, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--no-follow", "--json"});
-    const Outcome outcome = gpumem(std::move(more), user);
+    const Outcome outcome = events(std::move(more), user);
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     std::vector<Json> events;
     std::istringstream lines(outcome.output);
@@ -57,10 +54,10 @@ TEST_F(Events, TellALifeInItsOrder) {
 
 TEST_F(Events, NameDevicesByTheirPlaces) {
   auto client = client_with(mebibytes(8));
-  const Outcome text = gpumem({"--no-follow"});
+  const Outcome text = events({"--no-follow"});
   EXPECT_NE(text.output.find("  gpu0  8MiB granted"), std::string::npos) << text.output;
   EXPECT_EQ(text.output.find("GPU-"), std::string::npos) << text.output;
-  EXPECT_NE(gpumem({"--no-follow", "--long"}).output.find("  GPU-"), std::string::npos);
+  EXPECT_NE(events({"--no-follow", "--long"}).output.find("  GPU-"), std::string::npos);
   EXPECT_NE(kept().back()["device"].get<std::string>().find("GPU-"), std::string::npos);
 }
 
@@ -74,7 +71,7 @@ TEST_F(Events, OfOthersAreNotTold) {
   const auto all = kept();
   EXPECT_EQ(count(all, "opened"), 2U) << "root is told everything";
   EXPECT_EQ(kept({}, {"--tenant", "uid:10001"}).size(), seen.size());
-  const Outcome refused = gpumem({"--no-follow", "--tenant", "uid:10001"}, kOther);
+  const Outcome refused = events({"--no-follow", "--tenant", "uid:10001"}, kOther);
   EXPECT_EQ(refused.status, 1);
   EXPECT_NE(refused.output.find("administrators"), std::string::npos) << refused.output;
 }
@@ -89,11 +86,9 @@ TEST_F(FormerAdministrator, IsNotToldOfOthersAnyMore) {
   const TemporaryFolder folder;
   const std::filesystem::path heard = folder / "heard";
   const UniqueFd output(::open(heard.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  const Child follower({.program = cli_program(),
-                        .arguments = {"events", "--json"},
-                        .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                        .user = kOne,
-                        .output = output.get()});
+  ChildOptions following = broker_.command({"events", "--json"}, kOne);
+  following.output = output.get();
+  const Child follower(following);
   const auto hears = [&](const std::string& tenant) {
     return read_file(heard).find(tenant) != std::string::npos;
   };
@@ -109,12 +104,12 @@ TEST_F(FormerAdministrator, IsNotToldOfOthersAnyMore) {
 }
 
 TEST_F(Events, OfATenantThatIsNotKnownSaySo) {
-  const Outcome none = gpumem({"--no-follow", "--tenant", "nosuch"});
+  const Outcome none = events({"--no-follow", "--tenant", "nosuch"});
   EXPECT_EQ(none.status, 0);
   EXPECT_EQ(none.output, "gpumem: no tenant 'nosuch' is known now; see `gpumem tenants`\n");
   auto one = client_with(mebibytes(8));
   const std::string own = "uid:" + std::to_string(::geteuid());
-  const Outcome known = gpumem({"--no-follow", "--tenant", own});
+  const Outcome known = events({"--no-follow", "--tenant", own});
   EXPECT_EQ(known.output.find("is known now"), std::string::npos) << known.output;
 }
 
@@ -136,12 +131,9 @@ TEST_F(Events, AreToldSinceAnInstant) {
 struct FollowedEvents : Events {
   void follow() {
     const UniqueFd log(::open(file().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    child_ = std::make_unique<Child>(
-        ChildOptions{.program = cli_program(),
-                     .arguments = {"events", "--since", "1h", "--runtime-dir", broker_.folder()},
-                     .environment = {},
-                     .user = {},
-                     .output = log.get()});
+    ChildOptions following = broker_.command({"events", "--since", "1h"});
+    following.output = log.get();
+    child_ = std::make_unique<Child>(following);
     // That it follows shows only by what it says: so something has to have happened.
     auto client = client_with(mebibytes(4));
     EXPECT_TRUE(says("granted"));

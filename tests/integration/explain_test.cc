@@ -18,12 +18,6 @@ struct Explain : BrokerTest {
                      .environment = {},
                      .user = {}});
   }
-  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) const {
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = user});
-  }
   /// The answer to `words`, which begins with `{`: `gpumem run` says something of its own besides.
   Json answer(std::vector<std::string> words, std::optional<User> user = {}) const {
     const Outcome outcome = gpumem(std::move(words), user);

@@ -32,11 +32,9 @@ struct History : BrokerTest {
   }
   std::string socket() const { return folder_ / "history.sock"; }
   Outcome gpumem(std::vector<std::string> words, std::optional<User> user = {}) const {
-    return run(
-        {.program = cli_program(),
-         .arguments = std::move(words),
-         .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}, {"GPUMEM_HISTORY_SOCKET", socket()}},
-         .user = user});
+    ChildOptions options = broker_.command(std::move(words), user);
+    options.environment.emplace_back("GPUMEM_HISTORY_SOCKET", socket());
+    return run(options);
   }
   /// The rows for the user, by tenant; all of the device is "".
   std::map<std::string, Json> rows(std::optional<User> user = {}) const {

@@ -20,12 +20,6 @@ struct PastTheBroker : BrokerTest {
                      .environment = {},
                      .user = user});
   }
-  Outcome gpumem(std::vector<std::string> arguments) const {
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = {}});
-  }
   Json look() const {
     const Outcome outcome = gpumem({"reconcile", "--now", "--json"});
     EXPECT_EQ(outcome.status, 0) << outcome.output;

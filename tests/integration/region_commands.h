@@ -17,15 +17,6 @@ struct RegionCommands : BrokerTest {
   explicit RegionCommands(std::vector<std::pair<std::string, std::string>> environment = {})
       : BrokerTest({.config = shared(), .environment = std::move(environment)}) {}
 
-  ChildOptions gpumem_options(std::vector<std::string> arguments, std::optional<User> user = {}) {
-    return {.program = cli_program(),
-            .arguments = std::move(arguments),
-            .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-            .user = user};
-  }
-  Outcome gpumem(std::vector<std::string> arguments, std::optional<User> user = {}) {
-    return run(gpumem_options(std::move(arguments), user));
-  }
   Json regions(std::optional<User> user = {}, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"regions", "--json"});
     const Outcome outcome = gpumem(std::move(more), user);
@@ -36,7 +27,7 @@ struct RegionCommands : BrokerTest {
   std::unique_ptr<Child> publish(std::vector<std::string> arguments, std::optional<User> user = {}) {
     const std::size_t before = regions().size();
     arguments.insert(arguments.begin(), "publish");
-    auto child = std::make_unique<Child>(gpumem_options(std::move(arguments), user));
+    auto child = std::make_unique<Child>(broker_.command(std::move(arguments), user));
     EXPECT_TRUE(eventually([&] { return !child->running() || regions().size() > before; }));
     EXPECT_TRUE(child->running());
     return child;

@@ -91,7 +91,7 @@ TEST_F(RegionCommands, ARegionIsWaitedFor) {
   const Outcome vain = gpumem({"cat", "weights.bin", "--wait", "1ms"});
   EXPECT_EQ(vain.status, 1);
   EXPECT_THAT(vain.output, HasSubstr("waited"));
-  Child reader(gpumem_options({"verify", "weights.bin", file("weights.bin", "content"), "--wait", "1m"}));
+  Child reader(broker_.command({"verify", "weights.bin", file("weights.bin", "content"), "--wait", "1m"}));
   const Outcome published = gpumem({"publish", (files_ / "weights.bin").string(), "--keep"});
   ASSERT_EQ(published.status, 0) << published.output;
   EXPECT_EQ(reader.wait(), 0);
@@ -106,7 +106,7 @@ TEST_F(RegionCommands, AVersionNewerThanAKnownOneIsWaitedFor) {
   EXPECT_THAT(vain.output, HasSubstr("the newest is version 1"));
   EXPECT_EQ(gpumem({"cat", "weights", "--newer-than", "1", "--version", "1"}).status, 2);
   Child reader(
-      gpumem_options({"verify", "weights", file("b", "second"), "--newer-than", "1", "--wait", "1m"}));
+      broker_.command({"verify", "weights", file("b", "second"), "--newer-than", "1", "--wait", "1m"}));
   auto second = publish({(files_ / "b").string(), "--name", "weights"});
   EXPECT_EQ(reader.wait(), 0);
   EXPECT_EQ(interrupt(*first), 0);
@@ -266,7 +266,7 @@ struct SafetensorsCommands : RegionCommands {
       write_file(python, "#!/bin/sh\n" + script + "\n");
       std::filesystem::permissions(python, std::filesystem::perms::owner_all);
     }
-    ChildOptions options = gpumem_options(std::move(arguments));
+    ChildOptions options = broker_.command(std::move(arguments));
     options.environment.emplace_back("PATH", files_.path().string());
     return run(options);
   }

@@ -60,7 +60,7 @@ TEST_F(Reload, RefusesAnAccountThatWasNeverThere) {
 TEST_F(Reload, ByTheCommandTellsWhatCameOfIt) {
   const auto reload = [&](const std::string& config) {
     write_file(broker_.config_file(), config);
-    return run({.program = cli_program(), .arguments = {"--runtime-dir", broker_.folder(), "reload"}});
+    return gpumem({"reload"});
   };
   auto one = client_with(mebibytes(32));
   EXPECT_EQ(reload(with_limit("96MiB")).output, "reloaded\n");

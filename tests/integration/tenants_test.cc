@@ -42,10 +42,7 @@ TEST_F(Tenants, HaveTheirGuaranteeWhileAnotherBursts) {
 TEST_F(Tenants, AreFoundByTheNamesOfTheirUsers) {
   ClientProcess bin(broker_.folder(), {.user = test_user(2)});  // Debian's uid of `bin`, a member of the team
   ASSERT_EQ(bin.connect()["tenant"], "team");
-  const Outcome why = run({.program = cli_program(),
-                           .arguments = {"why", "bin"},
-                           .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                           .user = {}});
+  const Outcome why = gpumem({"why", "bin"});
   EXPECT_NE(why.output.find("team"), std::string::npos) << why.output;
 }
 

@@ -15,10 +15,7 @@ struct Why : BrokerTest {
   }
   Outcome why(std::vector<std::string> arguments, std::optional<User> user = kBob) {
     arguments.insert(arguments.begin(), "why");
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}},
-                .user = user});
+    return gpumem(std::move(arguments), user);
   }
   Json explained(const std::string& subject, std::optional<User> user = kBob) {
     const Outcome outcome = why({subject, "--json"}, user);

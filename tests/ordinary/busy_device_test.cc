@@ -30,9 +30,6 @@ struct BusyDevice : BrokerTest {
     broker_.start_again();
     return other;
   }
-  std::string check() const {
-    return run({.program = cli_program(), .arguments = {"check", "--runtime-dir", broker_.folder()}}).output;
-  }
   void expect_whole_soon() {
     EXPECT_TRUE(eventually([this] { return broker_.device().missing() == 0; })) << broker_.device().missing();
   }
@@ -54,7 +51,7 @@ TEST_F(BusyDevice, LendsWhatThereIsSaysWhatIsMissingAndGrowsWhenTheOtherProgramE
   EXPECT_GT(there, gibibytes(4).count);
   EXPECT_LT(there, gibibytes(5).count) << "more than a GiB stays free for contexts";
   EXPECT_THAT(broker_.log(), HasSubstr("of the pool of 21.59GiB are missing"));
-  const std::string found = check();
+  const std::string found = gpumem({"check"}).output;
   EXPECT_THAT(found, HasSubstr("are missing, because others use the device: test_client (pid " +
                                std::to_string(other->pid())));
   EXPECT_THAT(found, HasSubstr("tenant 'ann' has 0B of 8GiB"));
@@ -66,7 +63,7 @@ TEST_F(BusyDevice, LendsWhatThereIsSaysWhatIsMissingAndGrowsWhenTheOtherProgramE
   other->kill();
   EXPECT_TRUE(succeeded(ann->grow("a", gibibytes(9), kPatience)));
   expect_whole_soon();
-  EXPECT_THAT(check(), testing::Not(HasSubstr("missing")));
+  EXPECT_THAT(gpumem({"check"}).output, testing::Not(HasSubstr("missing")));
   expect_rest_after(*ann);
 }
 

@@ -12,15 +12,9 @@ struct LeftBehind : BrokerTest {
       : BrokerTest({.simulate = "1x4GiB", .config = "[broker]\nreserve = \"50%\"\nreconcile_seconds = 0\n"}) {
   }
 
-  std::string gpumem(std::vector<std::string> arguments) const {
-    return run({.program = cli_program(),
-                .arguments = std::move(arguments),
-                .environment = {{"GPUMEM_RUNTIME_DIR", broker_.folder()}}})
-        .output;
-  }
   Json device_after_a_look() const {
     static_cast<void>(gpumem({"reconcile", "--now"}));
-    return Json::parse(gpumem({"status", "--json"}))["devices"][0];
+    return Json::parse(gpumem({"status", "--json"}).output)["devices"][0];
   }
 };
 
@@ -38,13 +32,14 @@ TEST_F(LeftBehind, MemoryIsShownByStatusAndCheckUntilTheLastWorkerEnds) {
   EXPECT_EQ(device["free"], device["pool"]) << "the pool was made up for by other memory";
   EXPECT_EQ(device["missing"], 0);
   EXPECT_EQ(device["unexplained"], gibibytes(1).count);
-  EXPECT_NE(gpumem({"status"}).find("UNEXPLAINED"), std::string::npos);
-  EXPECT_NE(gpumem({"check"}).find("1GiB are in use by nobody that the broker knows"), std::string::npos)
-      << gpumem({"check"});
+  EXPECT_NE(gpumem({"status"}).output.find("UNEXPLAINED"), std::string::npos);
+  EXPECT_NE(gpumem({"check"}).output.find("1GiB are in use by nobody that the broker knows"),
+            std::string::npos)
+      << gpumem({"check"}).output;
 
   ASSERT_EQ(::kill(worker["pid"], SIGKILL), 0);
   EXPECT_TRUE(eventually([&] { return device_after_a_look()["unexplained"] == 0; }));
-  EXPECT_EQ(gpumem({"status"}).find("UNEXPLAINED"), std::string::npos);
+  EXPECT_EQ(gpumem({"status"}).output.find("UNEXPLAINED"), std::string::npos);
 }
 
 }  // namespace

@@ -30,9 +30,6 @@ struct FewOpenFiles : BrokerTest {
     }
     return answer;
   }
-  Outcome status_by_command() const {
-    return run({.program = cli_program(), .arguments = {"status", "--runtime-dir", broker_.folder()}});
-  }
 };
 
 TEST_F(FewOpenFiles, AreNotUsedUpByOneProgramWithManySmallExtents) {
@@ -42,7 +39,7 @@ TEST_F(FewOpenFiles, AreNotUsedUpByOneProgramWithManySmallExtents) {
   EXPECT_NE(refusal.at("message").get<std::string>().find("LimitNOFILE"), std::string::npos) << refusal;
   EXPECT_GE(broker_.device().active(), mebibytes(1024).count);
 
-  const Outcome status = status_by_command();
+  const Outcome status = gpumem({"status"});
   EXPECT_EQ(status.status, 0) << status.output;
   EXPECT_EQ(broker_.device().missing(), 0U);
 
@@ -58,7 +55,7 @@ TEST_F(FewOpenFiles, LeaveRoomForAdministratorsEvenIfAGuaranteeIsUsedInSmallExte
   const Json refusal = take_small_pieces(*claimant, 2000);
   ASSERT_TRUE(failed_with(refusal, "RESOURCE_EXHAUSTED"));
   EXPECT_NE(refusal.at("message").get<std::string>().find("LimitNOFILE"), std::string::npos) << refusal;
-  const Outcome status = status_by_command();
+  const Outcome status = gpumem({"status"});
   EXPECT_EQ(status.status, 0) << status.output;
   EXPECT_TRUE(succeeded(client_with(gibibytes(1), kCat)->disconnect())) << "large extents are still there";
   expect_rest_after(*claimant);

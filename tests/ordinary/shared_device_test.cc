@@ -50,9 +50,6 @@ struct SharedDevice : WithConnector, BrokerTest {
         ChildOptions{.program = test_client_program(),
                      .arguments = {"hold", broker_.driver_folder(), std::to_string(bytes.count)}});
   }
-  std::string status() const {
-    return run({.program = cli_program(), .arguments = {"status", "--runtime-dir", broker_.folder()}}).output;
-  }
 };
 
 struct DeviceWithoutDisplay : SharedDevice {
@@ -62,7 +59,7 @@ struct DeviceWithoutDisplay : SharedDevice {
 TEST_F(SharedDevice, IsLeftToProgramsOutsideUntilClientsNeedItsMemory) {
   EXPECT_TRUE(broker_.device().elastic());
   EXPECT_TRUE(is_left_to_others()) << broker_.used_of_driver();
-  EXPECT_THAT(status(), HasSubstr("its pool is created on demand; 256MiB of"));
+  EXPECT_THAT(gpumem({"status"}).output, HasSubstr("its pool is created on demand; 256MiB of"));
   const auto other = other_program(gibibytes(18));
   ASSERT_TRUE(eventually([this] { return broker_.used_of_driver() > gibibytes(18).count; }));
   auto inside = client_with(gibibytes(3));

@@ -12,10 +12,6 @@ using testing::HasSubstr;
 class Claims : public PodsBrokerTest {
  protected:
   using PodsBrokerTest::PodsBrokerTest;
-  Outcome gpumem(std::vector<std::string> words) {
-    words.insert(words.begin(), {"--runtime-dir", broker_.folder()});
-    return run({.program = cli_program(), .arguments = std::move(words)});
-  }
 };
 
 TEST_F(Claims, AreInForceAndListedUntilTheyAreTakenAway) {

@@ -27,6 +27,13 @@ std::filesystem::path cli_program() { return GPUMEM_TEST_CLI; }
 std::filesystem::path test_client_program() { return GPUMEM_TEST_CLIENT; }
 std::filesystem::path sim_libraries() { return GPUMEM_TEST_SIM; }
 
+ChildOptions BrokerProcess::command(std::vector<std::string> words, std::optional<User> user) const {
+  return {.program = cli_program(),
+          .arguments = std::move(words),
+          .environment = {{"GPUMEM_RUNTIME_DIR", folder()}},
+          .user = user};
+}
+
 BrokerProcess::BrokerProcess(BrokerOptions options) : options_(std::move(options)) {
   if (options_.user) {
     std::filesystem::create_directory(folder());

@@ -60,6 +60,9 @@ class BrokerProcess {
   /// Writes the configuration, sends SIGHUP, and waits until the broker has said what came of it.
   void reload(const std::string& config);
 
+  /// `gpumem`, for this broker.
+  ChildOptions command(std::vector<std::string> words, std::optional<User> user = {}) const;
+
   /// Everything it has said so far.
   std::string log() const { return read_file(folder_ / "log"); }
 

@@ -65,9 +65,7 @@ void CrashScenario::stop_sharing() {
 }
 
 Outcome CrashScenario::gpumem(std::vector<std::string> arguments) {
-  return run({.program = cli_program(),
-              .arguments = std::move(arguments),
-              .environment = {{"GPUMEM_RUNTIME_DIR", stage_.broker().folder()}}});
+  return run(stage_.broker().command(std::move(arguments)));
 }
 
 void CrashScenario::set_quota() {

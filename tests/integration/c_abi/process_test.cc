@@ -157,9 +157,7 @@ TEST_F(CProcess, CuPysRecycledBlocksWaitForTheWorkOfAllBlockingStreams) {
 
 /// Sets the limit of this process's tenant, which has no name of its own, by `gpumem quota set`.
 Outcome set_limit(const std::string& limit) {
-  return run({.program = cli_program(),
-              .arguments = {"quota", "set", "uid:" + std::to_string(::geteuid()), "--limit", limit},
-              .environment = {{"GPUMEM_RUNTIME_DIR", broker().folder()}}});
+  return run(broker().command({"quota", "set", "uid:" + std::to_string(::geteuid()), "--limit", limit}));
 }
 
 TEST_F(CProcess, PyTorchsPairFollowsAQuotaThatIsChangedUnderIt) {
