@@ -1,7 +1,5 @@
 #include "tests/integration/c_abi/broker.h"
 
-#include <sys/wait.h>
-
 #include <cstdlib>
 
 namespace gpumem::test {
@@ -23,16 +21,6 @@ testing::AssertionResult fails(gpumem_status expected, gpumem_status status, con
     return testing::AssertionSuccess();
   }
   return testing::AssertionFailure() << gpumem_status_name(status) << ": " << said;
-}
-
-bool in_child(const std::function<bool()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(120);  // ends a child that hangs
-    ::_exit(body() ? 0 : 1);
-  }
-  int status = -1;
-  return ::waitpid(child, &status, 0) == child && status == 0;
 }
 
 CAbiTest::CAbiTest() {

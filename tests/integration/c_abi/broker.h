@@ -5,6 +5,7 @@
 
 #include "gpumem.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/in_child.h"
 
 namespace gpumem::test {
 
@@ -15,9 +16,6 @@ BrokerProcess& broker();
 testing::AssertionResult ok(gpumem_status status);
 /// One that failed with `expected`, and in words that hold `words`.
 testing::AssertionResult fails(gpumem_status expected, gpumem_status status, const std::string& words = "");
-
-/// Whether `body` is true in a forked child.
-bool in_child(const std::function<bool()>& body);
 
 /// A session of the test's own, and what it opens; all is closed at the end, and the broker then charges
 /// nobody.

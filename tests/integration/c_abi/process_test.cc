@@ -1,7 +1,6 @@
 // The session and allocator of the whole process, and the pairs of functions that frameworks load. One test
 // may find them opened by another: they are never closed.
 #include <dlfcn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -187,17 +186,12 @@ TEST_F(CProcess, PyTorchsPairFollowsAQuotaThatIsChangedUnderIt) {
 
 TEST_F(CProcess, ForkedChildIsToldThatItCannotUseTheDriverOfItsParent) {
   void* block = gpumem_torch_alloc(4096, 0, nullptr);
-  const pid_t child = ::fork();
-  ASSERT_NE(child, -1);
-  if (child == 0) {
+  EXPECT_TRUE(in_child([&] {
     gpumem_allocator* none = nullptr;
     const bool told = gpumem_default_allocator(0, &none) == GPUMEM_FAILED_PRECONDITION && none == nullptr;
     gpumem_torch_free(block, 4096, 0, nullptr);
-    ::_exit(told ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return told;
+  }));
   gpumem_torch_free(block, 4096, 0, nullptr);
   EXPECT_EQ(in_use(), 0U);
 }

@@ -1,36 +1,27 @@
 // The kernel's barriers, without which there are no thread caches: registered once in a process, without a
 // wait.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <barrier>
-#include <functional>
 #include <thread>
 
 #include "client/allocator/thread_cache.h"
+#include "tests/support/in_child.h"
 
 namespace gpumem::allocator {
 namespace {
 
-/// Whether `body` answers true in a child of this process, which has one thread.
-bool holds_in_a_child(const std::function<bool()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body() ? 0 : 1);
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+using gpumem::test::in_child;
 
 TEST(Barriers, AreThereAtOnceInAProcessWithOneThread) {
-  EXPECT_TRUE(holds_in_a_child([] {
+  EXPECT_TRUE(in_child([] {
     ThreadCache::prepare();
     return ThreadCache::can_be_stopped();
   }));
 }
 
 TEST(Barriers, ComeByThemselvesInAProcessWithSeveral) {
-  EXPECT_TRUE(holds_in_a_child([] {
+  EXPECT_TRUE(in_child([] {
     std::barrier both(2);
     std::thread other([&] { both.arrive_and_wait(); });
     ThreadCache::prepare();
@@ -43,11 +34,11 @@ TEST(Barriers, ComeByThemselvesInAProcessWithSeveral) {
 
 // The thread that waits for the kernel is not in the child.
 TEST(Barriers, ComeInAChildThatWasForkedMeanwhile) {
-  EXPECT_TRUE(holds_in_a_child([] {
+  EXPECT_TRUE(in_child([] {
     std::barrier both(2);
     std::thread other([&] { both.arrive_and_wait(); });
     ThreadCache::prepare();
-    const bool came = holds_in_a_child([] { return ThreadCache::can_be_stopped(); });
+    const bool came = in_child([] { return ThreadCache::can_be_stopped(); });
     both.arrive_and_wait();
     other.join();
     return came;

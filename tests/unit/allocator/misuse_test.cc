@@ -1,12 +1,10 @@
 // Bad calls get an error that is documented, and change nothing.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <barrier>
 #include <set>
 #include <utility>
 
+#include "tests/support/in_child.h"
 #include "tests/unit/allocator/engine_fixture.h"
 
 namespace gpumem::allocator::test {
@@ -177,29 +175,15 @@ TEST_F(Misuse, EveryCallAfterCloseIsRefused) {
   engine_->background_tick(now_);
 }
 
-/// What a forked child's `body` answers. A child that hangs is ended by its alarm.
-template <class Body>
-int in_child(Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
-    ::_exit(body() ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 TEST_F(Misuse, ForkedChildIsRefusedEveryCallAndChangesNothing) {
   const Address at = allocate({1000});
   const Address large = allocate(mebibytes(5));
   free(large, mebibytes(5));
-  EXPECT_EQ(in_child([&] {
-              const auto calls = backing_.calls();
-              if (!every_call_fails_with(*engine_, Code::kFailedPrecondition, at)) return false;
-              return backing_.calls() == calls && !backing_.committed().is_zero();
-            }),
-            0);
+  EXPECT_TRUE(gpumem::test::in_child([&] {
+    const auto calls = backing_.calls();
+    if (!every_call_fails_with(*engine_, Code::kFailedPrecondition, at)) return false;
+    return backing_.calls() == calls && !backing_.committed().is_zero();
+  }));
   free(at, {1000});
   EXPECT_TRUE(succeeded(engine_->close()));
 }
@@ -219,7 +203,8 @@ TEST_F(Misuse, ChildForkedWhileThreadsAllocateDoesNotHang) {
     });
   }
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(in_child([&] { return every_call_fails_with(*engine_, Code::kFailedPrecondition, 0); }), 0);
+    EXPECT_TRUE(gpumem::test::in_child(
+        [&] { return every_call_fails_with(*engine_, Code::kFailedPrecondition, 0); }));
   }
   ends = true;
   for (auto& thread : threads) thread.join();

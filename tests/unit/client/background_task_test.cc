@@ -1,7 +1,6 @@
 #include "client/process/background_task.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "tests/support/eventually.h"
+#include "tests/support/in_child.h"
 
 namespace gpumem::client {
 namespace {
@@ -191,17 +191,13 @@ TEST(BackgroundTask, OfAForkedChildHasAThreadOfItsOwn) {
 #endif
   BackgroundTask of_the_parent(kSoon, [] { return true; });
   ASSERT_TRUE(of_the_parent.begin().has_value());
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(gpumem::test::in_child([] {
     std::atomic<int> times{0};
     BackgroundTask own(kSoon, [&] { return ++times, true; });
     const bool done = own.begin().has_value() && eventually([&] { return times > 2; });
     own.end();
-    ::_exit(done ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return done;
+  }));
 }
 
 /// Each overlap is followed by silence, in which nothing wakes a thread that has missed its end.

@@ -2,7 +2,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "client/process/background_task.h"
 #include "tests/support/eventually.h"
+#include "tests/support/in_child.h"
 #include "tests/unit/client/lane_fixture.h"
 #include "tests/unit/client/slice_fixture.h"
 
@@ -99,11 +99,7 @@ TEST(ClosedDescriptors, OfWhichAnotherHasTheNumberStayOpenInForkedChildren) {
   const OwnFd own = own_pipe_end();
   const Stranger stranger(own.get());
   const int number = own.get();
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(::fcntl(number, F_GETFD) >= 0 ? 0 : 1);
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(gpumem::test::in_child([number] { return ::fcntl(number, F_GETFD) >= 0; }));
 }
 
 TEST(ClosedDescriptors, ThatWereReplacedAreIntact) {

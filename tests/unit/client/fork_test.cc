@@ -1,21 +1,17 @@
 // Children that open sessions of their own.
-#include <sys/wait.h>
-
 #include <atomic>
 #include <thread>
 
 #include "cuda/driver.h"
 #include "sim/control/faults.h"
 #include "tests/support/eventually.h"
+#include "tests/support/in_child.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
 namespace {
 
-bool ended_well(pid_t child) {
-  int status = -1;
-  return ::waitpid(child, &status, 0) == child && status == 0;
-}
+using gpumem::test::in_child;
 
 /// A broker that answers pings until its client leaves.
 void serve_pings(int socket) {
@@ -30,13 +26,10 @@ TEST(Fork, ChildOfAProcessThatHasCalledTheBrokerOpensASessionOfItsOwn) {
   auto session = Session::connect({parents.folder(), "parent"});
   ASSERT_TRUE(session);
   ASSERT_TRUE(session->ping());
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(in_child([&] {
     auto own = Session::connect({childs.folder(), "child"});
-    const bool good = own && own->ping() && session->ping().error().code == Code::kFailedPrecondition;
-    ::_exit(good ? 0 : 1);
-  }
-  EXPECT_TRUE(ended_well(child));
+    return own && own->ping() && session->ping().error().code == Code::kFailedPrecondition;
+  }));
   EXPECT_TRUE(session->ping());
 }
 
@@ -57,14 +50,10 @@ TEST(Fork, MayComeWhileOtherThreadsAreInACall) {
   }
   for (int i = 0; i < 20; ++i) {
     FakeLane childs(serve_pings);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(60);  // ends a child that hangs
+    EXPECT_TRUE(in_child([&] {
       auto own = Session::connect({childs.folder(), "child", std::chrono::seconds(20)});
-      const bool good = own && own->ping() && session->ping().error().code == Code::kFailedPrecondition;
-      ::_exit(good ? 0 : 1);
-    }
-    EXPECT_TRUE(ended_well(child));
+      return own && own->ping() && session->ping().error().code == Code::kFailedPrecondition;
+    }));
   }
   over = true;
   for (std::thread& thread : threads) thread.join();
@@ -77,20 +66,15 @@ TEST(Fork, ChildOfAProcessThatStartsTheDriverIsRefusedItAndNotHeldUp) {
   ASSERT_TRUE(sim::add_fault(machine, "cuInit delay 1s"));
   std::thread opening([] { EXPECT_TRUE(cuda::Driver::open(simulated_machine())); });
   ASSERT_TRUE(gpumem::test::eventually([&] { return sim::faults(machine)->at(0).matches == 1; }));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);  // ends a child that hangs
+  EXPECT_TRUE(in_child([&] {
     const auto refused = cuda::Driver::open(simulated_machine());
-    const bool good = !refused && refused.error().code == Code::kFailedPrecondition &&
-                      cuda::Driver::current().error().code == Code::kFailedPrecondition;
-    ::_exit(good ? 0 : 1);
-  }
-  EXPECT_TRUE(ended_well(child));
+    return !refused && refused.error().code == Code::kFailedPrecondition &&
+           cuda::Driver::current().error().code == Code::kFailedPrecondition;
+  }));
   opening.join();
   EXPECT_TRUE(sim::clear_faults(machine));
-  const pid_t later = ::fork();
-  if (later == 0) ::_exit(cuda::Driver::current() ? 0 : 1);
-  EXPECT_TRUE(ended_well(later)) << "a driver that was open is the child's, too";
+  EXPECT_TRUE(in_child([] { return cuda::Driver::current().has_value(); }))
+      << "a driver that was open is the child's, too";
 }
 
 // A parent that waits for its answer still gets it, and not its child.
@@ -101,13 +85,10 @@ TEST(Fork, LeavesTheParentsAnswersToTheParent) {
   broker.stop_answering();
   std::thread waiting([&] { EXPECT_TRUE(session->ping()); });
   FakeLane childs(serve_pings);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
+  EXPECT_TRUE(in_child([&] {
     auto own = Session::connect({childs.folder(), "child", std::chrono::seconds(20)});
-    ::_exit(own && own->ping() ? 0 : 1);
-  }
-  EXPECT_TRUE(ended_well(child));
+    return own && own->ping();
+  }));
   broker.start_answering();
   waiting.join();
 }

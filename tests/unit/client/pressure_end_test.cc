@@ -1,6 +1,5 @@
 // Handlers that are removed, replaced, or run while their session ends; forks.
 #include <pthread.h>
-#include <sys/wait.h>
 
 #include <csignal>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <memory>
 
 #include "tests/support/eventually.h"
+#include "tests/support/in_child.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {
@@ -203,19 +203,15 @@ TEST_F(PressureEnd, ForkedChildHasNeitherThreadNorHandlerAndDoesNotHang) {
   ASSERT_TRUE(session_->on_pressure(slow.handler()));
   broker_.ask_back(mebibytes(2), seconds(1));
   slow.await_call();  // the fork comes while the handler runs
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(gpumem::test::in_child([&] {
     const bool refused = session_->on_pressure({}).error().code == Code::kFailedPrecondition &&
                          session_->charge("GPU-x", {}).error().code == Code::kFailedPrecondition &&
                          session_->grow_all({}).error().code == Code::kFailedPrecondition &&
                          !slice.set_in_use({});
     { const Slice gone = std::move(slice); }
     session_.reset();
-    ::_exit(refused && !is_listening() ? 0 : 1);
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return refused && !is_listening();
+  }));
   slow.go.set_value();
   broker_.await_spent(1);
   ASSERT_TRUE(session_->on_pressure({}));

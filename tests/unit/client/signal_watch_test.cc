@@ -1,12 +1,13 @@
 #include "client/process/signal_watch.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <optional>
 #include <thread>
+
+#include "tests/support/in_child.h"
 
 namespace gpumem::client {
 namespace {
@@ -114,18 +115,14 @@ TEST_F(SignalWatchTest, LeavesWhatTheProgramSetsMeanwhile) {
 TEST_F(SignalWatchTest, ChildThatIsForkedMeanwhileHasItsHandlers) {
   set(SIGTERM, take);
   std::optional<SignalWatch> watch(std::in_place);
-  pid_t child = -1;
-  std::thread([&child] {
-    child = ::fork();
-    if (child != 0) return;
-    ::raise(SIGTERM);
-    const bool was_called = taken == SIGTERM;
-    { const SignalWatch own; }
-    ::_exit(was_called && action_of(SIGTERM).sa_handler == take ? 0 : 1);
+  std::thread([] {
+    EXPECT_TRUE(gpumem::test::in_child([] {
+      ::raise(SIGTERM);
+      const bool was_called = taken == SIGTERM;
+      { const SignalWatch own; }
+      return was_called && action_of(SIGTERM).sa_handler == take;
+    }));
   }).join();
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

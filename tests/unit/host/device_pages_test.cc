@@ -5,13 +5,13 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <optional>
 
 #include "base/unique_fd.h"
 #include "proto/lane.h"
+#include "tests/support/in_child.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem::host {
@@ -35,15 +35,10 @@ struct DevicePagesTest : testing::Test {
   bool exists() const { return std::filesystem::exists(file); }
   /// Whether a user of these groups, and of nothing else, may open the page.
   bool opens(std::vector<gid_t> groups, int flags = O_RDONLY) const {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const bool is_other =
-          ::setgroups(groups.size(), groups.data()) == 0 && ::setgid(54321) == 0 && ::setuid(54321) == 0;
-      ::_exit(is_other && ::open(file.c_str(), flags | O_CLOEXEC) >= 0 ? 0 : 1);
-    }
-    int status = -1;
-    ::waitpid(child, &status, 0);
-    return status == 0;
+    return test::in_child([&] {
+      return ::setgroups(groups.size(), groups.data()) == 0 && ::setgid(54321) == 0 && ::setuid(54321) == 0 &&
+             ::open(file.c_str(), flags | O_CLOEXEC) >= 0;
+    });
   }
   bool is_locked() const {
     const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -78,14 +73,10 @@ TEST_F(DevicePagesTest, OfASocketOfAnotherGroupAreReadByThatGroup) {
 }
 
 TEST_F(DevicePagesTest, AreLockedWhileTheirBrokerLives) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::in_child([this] {
     make(0660);
-    ::_exit(is_locked() ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return is_locked();
+  }));
   EXPECT_TRUE(exists()) << "it was killed";
   EXPECT_FALSE(is_locked());
   make(0660);
