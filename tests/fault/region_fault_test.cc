@@ -9,13 +9,6 @@ namespace {
 
 struct RegionPeers : FaultTest {
   RegionPeers() : FaultTest({.simulate = "2x256MiB", .config = kSomeSpare}) {}
-  /// Bytes of others' memory that the session at that place of the listing uses.
-  std::uint64_t imported_by(std::size_t place) {
-    std::uint64_t imported = 0;
-    const v1::SessionInfo session = broker_.sessions().at(place);
-    for (const v1::SharedMemory& one : session.shared()) imported += one.imported();
-    return imported;
-  }
 };
 
 TEST_F(RegionPeers, ThatCannotAccessTheMemoryAreRefused) {

@@ -21,6 +21,13 @@ void BrokerTest::kill_and_reclaim(ClientProcess& client) {
   EXPECT_TRUE(eventually([&] { return broker_.sessions().size() < sessions; }));
 }
 
+std::uint64_t BrokerTest::imported_by(std::size_t place) const {
+  std::uint64_t imported = 0;
+  const v1::SessionInfo session = broker_.sessions().at(place);
+  for (const v1::SharedMemory& one : session.shared()) imported += one.imported();
+  return imported;
+}
+
 void BrokerTest::await_waiters(std::uint64_t count) {
   EXPECT_TRUE(eventually([&] { return broker_.device().waiting() == count; })) << broker_.device().waiting();
 }

@@ -30,6 +30,13 @@ inline testing::AssertionResult failed_with(const Json& answer, const std::strin
   return testing::AssertionFailure() << answer.dump();
 }
 
+/// A program that has ended with the status, and said the words. Prints what it said where not.
+inline testing::AssertionResult says(const Outcome& outcome, int status, const std::string& words) {
+  if (outcome.status == status && outcome.output.find(words) != std::string::npos)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
+}
+
 /// Clients end well, one after the other.
 template <class... Clients>
 void expect_to_leave(Clients&... clients) {
@@ -47,6 +54,8 @@ class BrokerTest : public testing::Test {
   std::unique_ptr<ClientProcess> client_with(Bytes bytes, std::optional<User> user = {});
   /// Kills `client` and waits until the broker has taken back what it had: until then it is the tenant's.
   void kill_and_reclaim(ClientProcess& client);
+  /// Bytes of others' memory that the session at that place of the listing uses.
+  std::uint64_t imported_by(std::size_t place) const;
   /// Waits until `count` requests wait.
   void await_waiters(std::uint64_t count);
   /// A client works on over `next_broker`, twice, and loses nothing.

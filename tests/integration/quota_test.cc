@@ -33,11 +33,6 @@ struct Quotas : BrokerTest {
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     return Json::parse(outcome.output, nullptr, false);
   }
-  static testing::AssertionResult says(const Outcome& outcome, int status, const std::string& words) {
-    if (outcome.status == status && outcome.output.find(words) != std::string::npos)
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
-  }
   std::filesystem::path state() const { return std::filesystem::path(broker_.folder()) / "state"; }
   Json quota(const std::string& tenant) {
     const Json list = json({});

@@ -28,13 +28,6 @@ struct RegionReplica : RegionTest {
     more.update({{"device", devices_[static_cast<std::size_t>(device)]}});
     return map(client, more);
   }
-  /// Bytes of others' memory that the session at that place of the listing uses.
-  std::uint64_t imported_by(std::size_t place) {
-    std::uint64_t imported = 0;
-    const v1::SessionInfo session = broker_.sessions().at(place);
-    for (const v1::SharedMemory& one : session.shared()) imported += one.imported();
-    return imported;
-  }
   std::vector<std::string> devices_;
   std::vector<std::uint64_t> versions_;
 };

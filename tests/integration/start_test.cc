@@ -26,11 +26,6 @@ struct Start : testing::Test {
                 {"--simulate", "1x256MiB", "--runtime-dir", run_, "--config", folder_ / "c.toml"});
     return gpumemd(std::move(more));
   }
-  static testing::AssertionResult says(const Outcome& outcome, int status, const std::string& words) {
-    if (outcome.status == status && outcome.output.find(words) != std::string::npos)
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "status " << outcome.status << ", said: " << outcome.output;
-  }
 
   TemporaryFolder folder_;
   const std::string run_ = folder_ / "run";

@@ -178,6 +178,22 @@ struct ReserveUnderPressure : Reserve {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root is an administrator, who can lower a limit";
   }
+  /// The process group that says `hook PID`.
+  static pid_t hook_of(const std::string& said) {
+    return static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
+  }
+  /// The hook does not heed SIGTERM; `gpumem reserve` ends once it has said the words.
+  void expect_no_hook_when_it_ends_after(const std::string& words) {
+    auto running =
+        reserve("48MiB", {"--on-pressure", "trap '' TERM; echo hook $$; while :; do sleep 1; done"});
+    running.pid_of_command();
+    set_limit("40MiB");
+    EXPECT_TRUE(running.has_said(words));
+    const pid_t hook = hook_of(running.said());
+    running.tell("quit\n");
+    EXPECT_EQ(running.wait(), 3);
+    EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; }));
+  }
 };
 
 TEST_F(ReserveUnderPressure, RunsACommandAndGivesBackTheRequestedBytes) {
@@ -223,15 +239,7 @@ TEST_F(ReserveUnderPressure, EndsACommandThatDoesNotAnswerInTime) {
 }
 
 TEST_F(ReserveUnderPressure, LeavesNoCommandBehindThatDoesNotHeedItsEnd) {
-  auto running = reserve("48MiB", {"--on-pressure", "trap '' TERM; echo hook $$; while :; do sleep 1; done"});
-  running.pid_of_command();
-  set_limit("40MiB");
-  EXPECT_TRUE(running.has_said("did not end in time"));
-  const std::string said = running.said();
-  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
-  running.tell("quit\n");
-  EXPECT_EQ(running.wait(), 3);
-  EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; }));
+  expect_no_hook_when_it_ends_after("did not end in time");
 }
 
 TEST_F(ReserveUnderPressure, LeavesNothingBehindThatACommandHasStartedAndThatDoesNotHeedItsEnd) {
@@ -241,23 +249,14 @@ TEST_F(ReserveUnderPressure, LeavesNothingBehindThatACommandHasStartedAndThatDoe
   running.pid_of_command();
   set_limit("40MiB");
   EXPECT_TRUE(running.has_said("did not end in time"));
-  const std::string said = running.said();
-  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
+  const pid_t hook = hook_of(running.said());
   EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; })) << "its first process heeds SIGTERM";
   running.tell("quit\n");
   EXPECT_EQ(running.wait(), 3);
 }
 
 TEST_F(ReserveUnderPressure, LeavesNoCommandBehindThatRunsWhenItEnds) {
-  auto running = reserve("48MiB", {"--on-pressure", "trap '' TERM; echo hook $$; while :; do sleep 1; done"});
-  running.pid_of_command();
-  set_limit("40MiB");
-  EXPECT_TRUE(running.has_said("hook "));
-  const std::string said = running.said();
-  const auto hook = static_cast<pid_t>(std::stol(said.substr(said.find("hook ") + 5)));
-  running.tell("quit\n");
-  EXPECT_EQ(running.wait(), 3);
-  EXPECT_TRUE(eventually([&] { return ::kill(-hook, 0) != 0; }));
+  expect_no_hook_when_it_ends_after("hook ");
 }
 
 TEST_F(ReserveUnderPressure, SaysThatNobodyCanBeAsked) {

@@ -49,6 +49,18 @@ class ShimNvml : public ShimTest {
       body(memory, memory_v2);
     });
   }
+  /// A slice of 1000 bytes.
+  void expect_slice(const char* slice, unsigned long long used) const {
+    with_figures(slice, [used](const nvmlMemory_t& memory, const nvmlMemory_v2_t& memory_v2) {
+      EXPECT_EQ(memory.total, 1000U);
+      EXPECT_EQ(memory.used, used);
+      EXPECT_EQ(memory.free, 1000 - used);
+      EXPECT_EQ(memory_v2.total, 1000U);
+      EXPECT_EQ(memory_v2.used, used);
+      EXPECT_EQ(memory_v2.free, 1000 - used);
+      EXPECT_EQ(memory_v2.reserved, 0U);
+    });
+  }
   void expect_device(const char* slice, const char* show_device = "") const {
     with_figures(
         slice,
@@ -65,35 +77,17 @@ class ShimNvml : public ShimTest {
 
 TEST_F(ShimNvml, ASliceIsShownInPlaceOfTheDevice) {
   put_libcuda_beside();
-  with_figures("1000 300", [](const nvmlMemory_t& memory, const nvmlMemory_v2_t& memory_v2) {
-    EXPECT_EQ(memory.total, 1000U);
-    EXPECT_EQ(memory.used, 300U);
-    EXPECT_EQ(memory.free, 700U);
-    EXPECT_EQ(memory_v2.total, 1000U);
-    EXPECT_EQ(memory_v2.used, 300U);
-    EXPECT_EQ(memory_v2.free, 700U);
-    EXPECT_EQ(memory_v2.reserved, 0U);
-  });
+  expect_slice("1000 300", 300);
 }
 
 TEST_F(ShimNvml, WhatOthersOfTheJobHoldIsShownAsUsed) {
   put_libcuda_beside();
-  with_figures("1000 300 500", [](const nvmlMemory_t& memory, const nvmlMemory_v2_t& memory_v2) {
-    EXPECT_EQ(memory.used, 500U);
-    EXPECT_EQ(memory.free, 500U);
-    EXPECT_EQ(memory_v2.used, 500U);
-    EXPECT_EQ(memory_v2.free, 500U);
-  });
+  expect_slice("1000 300 500", 500);
 }
 
 TEST_F(ShimNvml, MoreThanTheSliceIsNeverUsed) {
   put_libcuda_beside();
-  with_figures("1000 1001", [](const nvmlMemory_t& memory, const nvmlMemory_v2_t& memory_v2) {
-    EXPECT_EQ(memory.used, 1000U);
-    EXPECT_EQ(memory.free, 0U);
-    EXPECT_EQ(memory_v2.used, 1000U);
-    EXPECT_EQ(memory_v2.free, 0U);
-  });
+  expect_slice("1000 1001", 1000);
 }
 
 TEST_F(ShimNvml, TheDeviceIsShownWhereNothingIsLent) {

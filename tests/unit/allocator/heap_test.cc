@@ -26,27 +26,18 @@ class HeapTest : public testing::Test {
 
 TEST_F(HeapTest, SpanThatMergesWithAYoungerOneWaitsAsLongAsThat) {
   map(2);
-  Span* first = take(1);
-  Span* second = take(1);
-  ASSERT_LT(first->base, second->base);
-  heap.free(*first, kStream, 7);
-  heap.free(*second, kStream, 3);
-  heap.pass_on(kStream, 5, kNoStream, 0);
-  EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the first half";
-  heap.pass_on(kStream, 8, kNoStream, 0);
-  EXPECT_NE(take(2, kOther), nullptr);
-}
-
-TEST_F(HeapTest, SpanThatMergesWithAYoungerOneBehindItWaitsAsLongAsThat) {
-  map(2);
-  Span* first = take(1);
-  Span* second = take(1);
-  heap.free(*second, kStream, 7);
-  heap.free(*first, kStream, 3);
-  heap.pass_on(kStream, 5, kNoStream, 0);
-  EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use the second half";
-  heap.pass_on(kStream, 8, kNoStream, 0);
-  EXPECT_NE(take(2, kOther), nullptr);
+  for (const bool is_behind : {false, true}) {
+    Span* halves[] = {take(1), take(1)};
+    ASSERT_LT(halves[0]->base, halves[1]->base);
+    heap.free(*halves[is_behind], kStream, 7);
+    heap.free(*halves[!is_behind], kStream, 3);
+    heap.pass_on(kStream, 5, kNoStream, 0);
+    EXPECT_EQ(take(2, kOther), nullptr) << "work of the stream may still use a half";
+    heap.pass_on(kStream, 8, kNoStream, 0);
+    Span* whole = take(2, kOther);
+    ASSERT_NE(whole, nullptr);
+    heap.free(*whole, kNoStream, 0);
+  }
 }
 
 TEST_F(HeapTest, LeastThatWasFreeKnowsOfWhatWasUnmapped) {
