@@ -97,10 +97,8 @@ bool count_predecessor(Machine& machine, const std::filesystem::path& runtime_fo
 // Says what of the pools others use at present, as far as the driver tells.
 void print_missing(const Machine& machine, const core::Policy& policy) {
   for (const core::DevicePolicy& device : policy.devices) {
-    const auto facts = std::ranges::find_if(machine.devices, [&](const host::DeviceFacts& one) {
-      return to_string(one.device.uuid) == device.uuid;
-    });
-    if (!machine.nvml) return;
+    if (!machine.nvml || device.is_host()) return;
+    const auto facts = std::ranges::find(machine.devices, device.uuid, &host::DeviceFacts::uuid);
     const auto memory = machine.nvml->memory(facts->device.uuid);
     if (!memory) continue;
     const Bytes there =

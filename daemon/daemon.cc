@@ -46,6 +46,8 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
        word(read.kubernetes.look_for_pods));
   warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
   warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
+  const auto store = [](const host::Config& one) { return one.host ? one.host->size.text() : "none"; };
+  warn("[host] size", store(in_force), store(read));
   warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 
@@ -95,14 +97,16 @@ void report(const core::Policy& policy) {
 std::string status_line(const std::vector<core::DeviceView>& devices) {
   Bytes pool, missing, charged;
   std::size_t waiting = 0;
+  std::size_t gpus = 0;
   for (const core::DeviceView& device : devices) {
+    waiting += device.waiting;
+    if (device.policy.is_host()) continue;
+    ++gpus;
     pool += device.policy.pool;
     missing += device.missing;
     charged += device.charges.total();
-    waiting += device.waiting;
   }
-  return "lends " + to_string(pool) + " of " + std::to_string(devices.size()) +
-         (devices.size() == 1 ? " GPU; " : " GPUs; ") +
+  return "lends " + to_string(pool) + " of " + std::to_string(gpus) + (gpus == 1 ? " GPU; " : " GPUs; ") +
          (missing.is_zero() ? "" : to_string(missing) + " are missing, ") + to_string(charged) +
          " charged, " + std::to_string(waiting) + (waiting == 1 ? " request waits" : " requests wait");
 }
@@ -262,6 +266,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                         .runtime_folder = folder_.path(),
                                         .display_folder = options_.display_folder};
   for (const core::DevicePolicy& device : policy.devices) {
+    if (device.is_host()) continue;  // no driver tells of it; it is the last
     auto uuid = cuda::parse_device_uuid(device.uuid);
     if (!uuid) return uuid.error();
     reconciling.devices.push_back(*uuid);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cuda/memory.h"
+#include "daemon/host/driver/host_source.h"
 #include "daemon/host/system/displays.h"
 #include "sim/machine/machine.h"
 
@@ -50,6 +51,7 @@ Result<Machine> find_machine(const std::filesystem::path& driver_folder,
         machine.nvml ? machine.nvml->memory(device.uuid) : Result<cuda::DeviceMemory>(nvml.error());
     if (!memory) facts.no_use = memory.error().message;
   }
+  machine.devices.push_back(host::facts_of_host(host::memory_of_machine()));
   return machine;
 }
 
@@ -71,7 +73,7 @@ std::string driver_traces(const std::filesystem::path& driver_folder) {
 
 void count_broker_before(Machine& machine, const host::Journal::Content& before) {
   for (host::DeviceFacts& facts : machine.devices) {
-    const auto place = std::ranges::find(before.devices, to_string(facts.device.uuid));
+    const auto place = std::ranges::find(before.devices, facts.uuid());
     if (place == before.devices.end()) continue;
     facts.lent = before.checkpoint.lent(static_cast<core::DeviceIndex>(place - before.devices.begin()));
   }
@@ -80,8 +82,8 @@ void count_broker_before(Machine& machine, const host::Journal::Content& before)
 void try_fabric(Machine& machine, const host::Config& config) {
   if (!config.fabric_handles) return;
   for (host::DeviceFacts& facts : machine.devices) {
-    const std::string uuid = to_string(facts.device.uuid);
-    if (!config.devices.empty() && !config.devices.contains(uuid)) continue;
+    const std::string uuid = facts.uuid();
+    if (facts.is_host || (!config.devices.empty() && !config.devices.contains(uuid))) continue;
     const auto tried = cuda::check_fabric(*machine.driver, facts.device);
     facts.no_fabric = tried ? "" : tried.error().message;
     if (!tried) spdlog::warn("{} is lent without fabric handles: {}", uuid, facts.no_fabric);

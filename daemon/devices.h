@@ -26,9 +26,9 @@ Result<void> remove_simulated_machine(const std::filesystem::path& folder);
 /// The machine's GPUs as the broker finds them when it starts.
 struct Machine {
   const cuda::Driver* driver = nullptr;
-  std::unique_ptr<cuda::Nvml> nvml;  ///< null: there is none
-  std::string driver_version;        ///< for people
-  std::vector<host::DeviceFacts> devices;
+  std::unique_ptr<cuda::Nvml> nvml;        ///< null: there is none
+  std::string driver_version;              ///< for people
+  std::vector<host::DeviceFacts> devices;  ///< the machine's own memory is the last
 };
 
 /// Opens the driver in `driver_folder` (empty: the system's), and looks for displays in `display_folder`

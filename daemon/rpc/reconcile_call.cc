@@ -49,6 +49,7 @@ struct Call {
     if (reactor == nullptr) return;
     const auto& devices = broker.policy().devices;
     for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
+      if (devices[i].is_host()) continue;  // no driver tells of it
       const core::Reconciliation& seen = broker.reconciliation(i);
       v1::Reconciliation& message = *response->add_devices();
       message = reconciliation_of(seen, devices[i].uuid, now);

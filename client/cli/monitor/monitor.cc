@@ -187,8 +187,10 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
   for (int i = 0; i < status.devices_size(); ++i) {
     const std::string& uuid = status.devices(i).uuid();
     const std::string& name = status.devices(i).name();
-    all += "\n  " + device_name(static_cast<std::size_t>(i)) + ": " + uuid + (name.empty() ? "" : " " + name);
-    if (place ? i != *place : text.empty() || !uuid.starts_with(text)) continue;
+    const bool is_host = uuid == kHostStore;
+    all += "\n  " + (is_host ? "" : device_name(static_cast<std::size_t>(i)) + ": ") + uuid +
+           (name.empty() ? "" : " " + name);
+    if (place ? i != *place || is_host : text.empty() || !uuid.starts_with(text)) continue;
     found = uuid;
     ++matches;
   }

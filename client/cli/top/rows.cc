@@ -40,8 +40,10 @@ std::string devices_of(const v1::SessionInfo& session, const std::vector<std::st
   for (const v1::SliceInfo& slice : session.slices()) used.insert(slice.device());
   for (const v1::SharedMemory& shared : session.shared()) used.insert(shared.device());
   std::string text;
-  for (std::size_t i = 0; i < uuids.size(); ++i)
-    if (used.contains(uuids[i])) text += (text.empty() ? "" : ",") + std::to_string(i);
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    if (!used.contains(uuids[i])) continue;
+    text += (text.empty() ? "" : ",") + (uuids[i] == kHostStore ? uuids[i] : std::to_string(i));
+  }
   return text;
 }
 

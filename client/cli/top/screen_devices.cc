@@ -3,9 +3,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/device_name.h"
 #include "base/printable.h"
 #include "client/cli/top/screen.h"
+#include "client/cli/views/names.h"
 
 namespace gpumem::cli::top {
 namespace {
@@ -111,7 +111,7 @@ std::vector<Line> draw_devices(const Picture& picture, const View& view) {
   for (std::size_t i = 0; i < count; ++i) {
     const v1::DeviceSample& device = picture.devices()[static_cast<int>(i)];
     const Parts parts = parts_of(device, glyphs);
-    Line first{{left(device_name(i), kName), Tone::kTitle}};
+    Line first{{left(device_name(device.status().uuid(), picture.device_uuids()), kName), Tone::kTitle}};
     const std::size_t width = view.width > kName + kLoad + 2 ? view.width - kName - kLoad - 2 : 0;
     for (Span& span : bar_of(parts, device.status().total(), width, glyphs)) first.push_back(std::move(span));
     first.push_back({load_text(device)});

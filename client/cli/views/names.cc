@@ -42,8 +42,8 @@ std::optional<uid_t> find_user(const std::string& text) {
 std::string device_name(const std::string& uuid, const std::vector<std::string>& lent) {
   constexpr std::size_t kShort = 12;  // `GPU-` and eight digits
   const auto found = std::ranges::find(lent, uuid);
-  return found == lent.end() ? uuid.substr(0, kShort)
-                             : device_name(static_cast<std::size_t>(found - lent.begin()));
+  if (found == lent.end() || uuid == kHostStore) return uuid.substr(0, kShort);
+  return device_name(static_cast<std::size_t>(found - lent.begin()));
 }
 
 std::vector<std::string> lent_to(const Session& session) {

@@ -20,10 +20,10 @@ std::int64_t milliseconds_of(Time time) {
   return std::chrono::duration_cast<milliseconds>(time).count();
 }
 
-Json device_json(const v1::DeviceSample& device, std::size_t place) {
+Json device_json(const v1::DeviceSample& device, const std::vector<std::string>& devices) {
   const v1::DeviceStatus& status = device.status();
   const v1::Reconciliation& seen = device.reconciliation();
-  return {{"name", device_name(place)},
+  return {{"name", device_name(status.uuid(), devices)},
           {"model", escape_non_ascii(status.name())},
           {"uuid", escape_non_ascii(status.uuid())},
           {"total", status.total()},
@@ -114,7 +114,7 @@ Json sample_json(const top::Picture& picture, const top::Moment& now) {
             {"row_count", rows.size()},
             {"waiting", Json::array()}};
   for (const v1::DeviceSample& device : picture.devices())
-    json["devices"].push_back(device_json(device, json["devices"].size()));
+    json["devices"].push_back(device_json(device, uuids));
   for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i)
     json["rows"].push_back(row_json(rows[i], picture, uuids));
   for (const v1::Denial& denial : picture.waiting()) json["waiting"].push_back(waiting_json(denial, uuids));

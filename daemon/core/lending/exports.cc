@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/device_name.h"
-
 namespace gpumem::core {
 namespace {
 
@@ -124,7 +122,7 @@ Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
   const std::string who = "tenant '" + session.tenant_name + "'";
   if (!device.no_fabric.empty()) {
     return Error{Code::kFailedPrecondition,
-                 device_name(index) + " has no fabric handles: " + device.no_fabric};
+                 name_of(state_.policy, index) + " has no fabric handles: " + device.no_fabric};
   }
   const auto rule = std::ranges::find(state_.policy.tenants, session.tenant_name, &TenantRule::name);
   if (rule == state_.policy.tenants.end() || !rule->fabric_handles) {
@@ -156,7 +154,7 @@ Result<void> Exports::check_fabric(const Session& session, DeviceIndex index,
   return Error{Code::kResourceExhausted,
                to_string(more) + " more by fabric handles, beside " + to_string(given) +
                    ", is more than the " + to_string(guarantee) + " that " + who + " is guaranteed on " +
-                   device_name(index) +
+                   name_of(state_.policy, index) +
                    ": what is beyond may be claimed by others, and nobody could be ended for it"};
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/device_name.h"
 #include "daemon/core/words/refusals.h"
 
 namespace gpumem::core {
@@ -115,7 +114,7 @@ Result<Request::Parts> Growths::parts_of(const Session& session, std::span<const
     if (!part) return part.error();
     if (std::ranges::count(parts, part->device, &Request::Part::device) != 0) {
       return Error{Code::kInvalidArgument, "two parts of one growth are of the same device, " +
-                                               device_name(part->device) +
+                                               name_of(state_.policy, part->device) +
                                                "; ask for them one after the other"};
     }
     parts.push_back(*part);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/container/small_vector.hpp>
 
-#include "base/device_name.h"
 #include "base/printable.h"
 #include "daemon/core/words/refusals.h"
 
@@ -32,11 +31,11 @@ Result<Bytes> Leases::check_slice(const Session& session, DeviceIndex index, Byt
   const auto rounded = (limit.is_zero() ? device.pool : limit).rounded_up(device.granularity);
   if (!rounded || *rounded > device.pool) {
     return Error{Code::kInvalidArgument, "a slice of " + to_string(limit) + " is more than the pool of " +
-                                             to_string(device.pool) + " on " + device_name(index)};
+                                             to_string(device.pool) + " on " + name_of(state_.policy, index)};
   }
   if (limit.is_zero() && !may_have_some) {
     return Error{Code::kPermissionDenied, "tenant '" + session.tenant_name + "' may have no memory of " +
-                                              device_name(index) + " (its limit is 0)"};
+                                              name_of(state_.policy, index) + " (its limit is 0)"};
   }
   if (session.slices.size() >= state_.policy.max_slices_per_session) {
     return refusal(Bound::kSlices,

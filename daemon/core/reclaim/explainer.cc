@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/device_name.h"
 #include "daemon/core/words/algorithms.h"
 #include "daemon/core/words/policy.h"
 
@@ -109,7 +108,7 @@ Denial Explainer::quick_figures_of(const Request& request, const Refusal& refusa
   denial.request = request.id;
   denial.session = request.session;
   denial.device = state_.policy.devices[device].uuid;
-  denial.device_name = device_name(device);
+  denial.device_name = name_of(state_.policy, device);
   denial.tenant = state_.tenants.name(tenant);
   denial.asked = part.bytes;
   denial.asked_min = part.min_bytes;

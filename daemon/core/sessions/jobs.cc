@@ -73,6 +73,10 @@ CommandJob& Jobs::add(CommandJobId id, TenantId tenant, Quotas quotas) {
 Quotas Jobs::quotas(TenantId tenant, const BeginJob& request) const {
   Quotas quotas;
   for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
+    if (state_.policy.devices[device].is_host()) {  // the limit is of a GPU's memory
+      quotas.push_back({{}, kUnlimited});
+      continue;
+    }
     const Bytes granularity = state_.policy.devices[device].granularity;
     Bytes limit = request.limit;
     if (request.limit_points != 0)

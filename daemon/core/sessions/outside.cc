@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/device_name.h"
-
 namespace gpumem::core {
 
 void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
@@ -50,7 +48,7 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   const Bytes used = state_.ledger.used(limiting, device);
   const Bytes unused = state_.ledger.charges(limiting, device)[Charge::kReserved];
   return Error{Code::kResourceExhausted,
-               "a context on " + device_name(device) + " is charged with " + to_string(overhead) +
+               "a context on " + name_of(state_.policy, device) + " is charged with " + to_string(overhead) +
                    ", which would pass the limit of tenant '" + state_.tenants.name(limiting) + "' (" +
                    to_string(state_.ledger.quota(limiting, device).limit) + ", of which " +
                    to_string(used - unused) +
@@ -94,9 +92,9 @@ void Outside::end(Session& session) {
 Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared) {
   const DevicePolicy& device = state_.policy.devices[index];
   if (declared > device.total) {
-    return Error{Code::kInvalidArgument, to_string(declared) + " are more than " + device_name(index) +
-                                             " has: " + to_string(device.total) +
-                                             "; declare what the process holds of it"};
+    return Error{Code::kInvalidArgument,
+                 to_string(declared) + " are more than " + name_of(state_.policy, index) +
+                     " has: " + to_string(device.total) + "; declare what the process holds of it"};
   }
   OutsideCharge& outside = session.outside[index];
   // What was seen before it was declared is the same memory.

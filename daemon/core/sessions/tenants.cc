@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/device_name.h"
-
 namespace gpumem::core {
 namespace {
 
@@ -33,7 +31,7 @@ TenantId Tenants::parent_of(const TenantMatch& match) const {
 // Another guarantee has to fit into what is promised already, on every level.
 Result<void> Tenants::check_room(const Policy& policy, const TenantMatch& match) const {
   for (DeviceIndex device = 0; device < policy.devices.size(); ++device) {
-    const std::string on = " on " + device_name(device);
+    const std::string on = " on " + name_of(policy, device);
     Bytes more = match.quotas[device].guarantee;
     for (TenantId above = parent_of(match); above && !more.is_zero(); above = ledger_.parent(above)) {
       const Quota& quota = ledger_.quota(above, device);

@@ -204,6 +204,10 @@ std::vector<std::string> uuids_of(const Policy& policy) {
   return uuids;
 }
 
+std::string name_of(const Policy& policy, DeviceIndex device) {
+  return policy.devices[device].is_host() ? std::string(kHostStore) : device_name(device);
+}
+
 namespace {
 
 // What a pod is told for which there is no tenant.

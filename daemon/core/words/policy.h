@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device_name.h"
 #include "daemon/core/words/types.h"
 #include "gpumem/result.h"
 
@@ -81,6 +82,8 @@ struct DevicePolicy {
   }
   /// The reason why its extents have no fabric handles; empty: they have.
   std::string no_fabric = kFabricOff;
+  /// The host store: memory of the machine, lent as that of a device. Its pool is elastic.
+  bool is_host() const { return uuid == kHostStore; }
 };
 
 /// The bytes that the pool leaves free when it grows: half of the memory that is not reserved, at most a
@@ -152,6 +155,9 @@ Result<void> check(const Policy& policy);
 
 /// The UUIDs of the devices, in the order of the policy.
 std::vector<std::string> uuids_of(const Policy& policy);
+
+/// The name of the device for people: `gpu0`, or `host`.
+std::string name_of(const Policy& policy, DeviceIndex device);
 
 /// The tenant that is charged for a peer, with its quotas.
 struct TenantMatch {

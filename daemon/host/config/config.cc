@@ -98,6 +98,11 @@ void read_system(TomlReader& reader, const toml::table& table, Config& config) {
   }
 }
 
+void read_host(TomlReader& reader, const toml::table& table, Config& config) {
+  config.host.emplace();
+  reader.read(table, "[host]", {{"size", reader.amount(config.host->size)}});
+}
+
 void read_device(TomlReader& reader, const toml::table& table, Config& config) {
   std::string uuid;
   DeviceConfig device = config.any_device;
@@ -242,8 +247,8 @@ void check_members(TomlReader& reader, const toml::table& document, const Config
 // device belong to [broker], too.
 std::map<std::string, std::string> places_of_keys() {
   std::map<std::string, std::string> places;
-  for (const auto read :
-       {read_tenant, read_default, read_broker, read_metrics, read_accounts, read_system, read_kubernetes}) {
+  for (const auto read : {read_tenant, read_default, read_broker, read_host, read_metrics, read_accounts,
+                          read_system, read_kubernetes}) {
     TomlReader reader("");
     Config ignored;
     read(reader, toml::table(), ignored);
@@ -270,6 +275,7 @@ Result<Config> parse_config(std::string_view text, const std::string& source) {
       {{"broker", reader.table([](const toml::table&) {})},
        {"device", reader.tables([&](const toml::table& table) { read_device(reader, table, config); })},
        {"tenant", reader.tables([&](const toml::table& table) { read_tenant(reader, table, config); })},
+       {"host", reader.table([&](const toml::table& table) { read_host(reader, table, config); })},
        {"default", reader.table([&](const toml::table& table) { read_default(reader, table, config); })},
        {"kubernetes", reader.table([](const toml::table&) {})},
        {"system", reader.table([&](const toml::table& table) { read_system(reader, table, config); })},

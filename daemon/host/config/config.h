@@ -23,10 +23,10 @@ struct QuotaConfig {
   bool says_nothing() const { return *this == QuotaConfig{}; }
 };
 
-/// Quotas on every device, and other ones on some.
+/// Quotas on every GPU, and other ones on some. The host store has only its own.
 struct QuotasConfig {
   QuotaConfig everywhere;
-  std::map<std::string, QuotaConfig> by_device;  ///< UUID
+  std::map<std::string, QuotaConfig> by_device;  ///< UUID, or kHostStore
   bool operator==(const QuotasConfig&) const = default;
 };
 
@@ -36,6 +36,11 @@ struct DeviceConfig {
   core::ReclaimPolicy reclaim{};
   Bytes context_overhead{};
   core::PoolMode pool = core::PoolMode::kByDisplay;
+};
+
+/// The host store.
+struct HostConfig {
+  Amount size = Amount::percent(2'500);  ///< of the machine's memory
 };
 
 /// A user, a group, a namespace of Kubernetes, or the parent of other tenants.
@@ -102,6 +107,7 @@ struct Config {
 
   DeviceConfig any_device;                      ///< what holds where nothing else is said
   std::map<std::string, DeviceConfig> devices;  ///< by UUID: only these are lent; empty: all
+  std::optional<HostConfig> host;               ///< none: there is no host store
 
   std::vector<TenantConfig> tenants;
   std::optional<OthersConfig> others = OthersConfig{};  ///< none: users without a tenant are refused

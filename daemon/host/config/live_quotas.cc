@@ -153,7 +153,7 @@ std::vector<core::QuotaLine> LiveQuotas::lines_of(const core::Policy& policy, co
   std::vector<core::QuotaLine> lines;
   for (core::DeviceIndex i = 0; i < policy.devices.size(); ++i) {
     const std::string& device = policy.devices[i].uuid;
-    if (!change.device.empty() && change.device != device) continue;
+    if (change.device.empty() ? policy.devices[i].is_host() : change.device != device) continue;
     if (!own && !policy.others) continue;  // the configuration has no such tenant
     lines.push_back({change.tenant, own ? rule->parent : policy.others_parent, device,
                      own ? rule->quotas[i] : (*policy.others)[i],

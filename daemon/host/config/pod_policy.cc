@@ -18,7 +18,8 @@ core::TenantRule rule_of(const pods::PreparedTenant& tenant, const KubernetesCon
   core::TenantRule rule{.name = tenant.name, .parent = config.parent, .uid = {}, .gid = {}, .quotas = {}};
   const std::string space = std::string(kNamespacePrefix) + tenant.space;
   if (std::ranges::count(policy.tenants, space, &core::TenantRule::name) != 0) rule.parent = space;
-  rule.quotas.resize(policy.devices.size());
+  for (const core::DevicePolicy& device : policy.devices)
+    rule.quotas.push_back({{}, device.is_host() ? device.pool : Bytes{}});
   for (const core::ClaimAmount& amount : tenant.amounts) {
     const auto device = std::ranges::find(policy.devices, amount.device, &core::DevicePolicy::uuid);
     if (device == policy.devices.end())

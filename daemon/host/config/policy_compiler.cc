@@ -11,14 +11,15 @@ namespace {
 // Quotas that say more first.
 using Layers = std::vector<const QuotasConfig*>;
 
-// The value of the first layer that has one; in a layer, a device's own quota comes before the general one.
+// The value of the first layer that has one; in a layer, a device's own quota comes before the general one,
+// which is of GPUs.
 template <class Value>
 std::optional<Value> said(const Layers& layers, const std::string& uuid,
                           std::optional<Value> QuotaConfig::*member) {
   for (const QuotasConfig* quotas : layers) {
     const auto own = quotas->by_device.find(uuid);
     if (own != quotas->by_device.end() && own->second.*member) return own->second.*member;
-    if (quotas->everywhere.*member) return quotas->everywhere.*member;
+    if (uuid != kHostStore && quotas->everywhere.*member) return quotas->everywhere.*member;
   }
   return std::nullopt;
 }
@@ -88,6 +89,9 @@ Result<void> check_uuids(const QuotasConfig& quotas, const std::string& tenant,
                          const std::vector<core::DevicePolicy>& devices) {
   for (const auto& [uuid, quota] : quotas.by_device) {
     if (is_lent(uuid, devices)) continue;
+    if (uuid == kHostStore)
+      return Error{Code::kInvalidArgument,
+                   tenant + " has a host_limit, but there is no host store: add [host]"};
     return Error{Code::kInvalidArgument, tenant + " has a quota on " + uuid + ", which is not lent"};
   }
   return {};
@@ -105,8 +109,31 @@ void compile_pool_mode(const DeviceConfig& config, const DeviceFacts& facts, cor
   device.pool_mode = core::PoolMode::kAll;
 }
 
+Result<core::DevicePolicy> compile_host(const Config& config, const DeviceFacts& facts) {
+  const Amount& size = config.host->size;
+  core::DevicePolicy store;
+  store.uuid = kHostStore;
+  store.name = facts.device.name;
+  store.total = facts.device.total;
+  store.granularity = facts.device.granularity;
+  if (size.of(store.total) > store.total)
+    return Error{Code::kInvalidArgument, "[host] size = " + size.text() +
+                                             " is more than the memory of this machine, which has " +
+                                             to_string(store.total)};
+  store.pool = std::max(size.of(store.total).rounded_down(store.granularity), facts.lent);
+  if (store.pool.is_zero())
+    return Error{Code::kInvalidArgument, "[host] size = " + size.text() +
+                                             " leaves an empty store; the least is " +
+                                             to_string(store.granularity)};
+  store.reclaim = config.any_device.reclaim;
+  store.pool_mode = core::PoolMode::kElastic;
+  store.no_fabric = "memory of the host has none";
+  return store;
+}
+
 Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFacts& facts,
                                           std::vector<std::string>& warnings) {
+  if (facts.is_host) return compile_host(config, facts);
   core::DevicePolicy device;
   device.uuid = to_string(facts.device.uuid);
   device.name = facts.device.name;
@@ -139,8 +166,8 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
                                                         std::vector<std::string>& warnings) {
   std::vector<core::DevicePolicy> devices;
   for (const DeviceFacts& facts : all) {
-    const std::string uuid = to_string(facts.device.uuid);
-    if (!config.devices.empty() && !config.devices.contains(uuid)) continue;
+    const bool is_chosen = config.devices.empty() || config.devices.contains(facts.uuid());
+    if (facts.is_host ? !config.host : !is_chosen) continue;
     auto device = compile_device(config, facts, warnings);
     if (!device) return device.error();
     devices.push_back(std::move(*device));
@@ -227,6 +254,15 @@ Result<void> compile_users(const Config& config, const QuotaOverlay& overlay, Co
 }
 
 }  // namespace
+
+DeviceFacts facts_of_host(Bytes total) {
+  DeviceFacts facts;
+  facts.is_host = true;
+  facts.device.name = "host memory";
+  facts.device.total = total;
+  facts.device.granularity = mebibytes(2);
+  return facts;
+}
 
 Result<Compiled> compile_policy(const Config& config, const std::vector<DeviceFacts>& all,
                                 const QuotaOverlay& overlay, const pods::PreparedClaims& claims) {

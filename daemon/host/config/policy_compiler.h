@@ -16,8 +16,13 @@ struct DeviceFacts {
   bool has_display = false;                  ///< a display is connected to it
   std::string no_use = {};                   ///< why the driver does not tell its used bytes; empty: it does
   Bytes lent{};                              ///< to clients of the previous broker that may still use it
+  bool is_host = false;                      ///< the machine's memory, for the host store
   std::string no_fabric = core::kFabricOff;  ///< why its extents have no fabric handles; empty: they have
+  std::string uuid() const { return is_host ? std::string(kHostStore) : to_string(device.uuid); }
 };
+
+/// The machine's memory, of `total` bytes. Page size and more are the host store's.
+DeviceFacts facts_of_host(Bytes total);
 
 /// A part of an overlay, or of a claim, that does not apply to the configuration.
 struct Unapplied {

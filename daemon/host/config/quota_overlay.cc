@@ -111,6 +111,7 @@ void set_everywhere(QuotasConfig& quotas, const QuotaConfig& wish) {
 // Quotas that were set for all devices stay in force on the others.
 void reset_one(QuotasConfig& quotas, const std::string& device, const std::vector<std::string>& devices) {
   for (const std::string& uuid : devices) {
+    if (uuid == kHostStore) continue;
     QuotaConfig own = quotas.everywhere;
     put_over(own, quotas.by_device[uuid]);
     quotas.by_device[uuid] = own;
@@ -199,7 +200,7 @@ Result<void> check_limit(const core::QuotaChange& change, const core::Policy& po
   const auto limit = amount_of("limit", change.limit);
   if (!limit || !*limit) return {};
   for (const core::DevicePolicy& device : policy.devices) {
-    if (!change.device.empty() && change.device != device.uuid) continue;
+    if (change.device.empty() ? device.is_host() : change.device != device.uuid) continue;
     if ((*limit)->of(device.pool) <= device.pool) continue;
     const std::string pool = to_string(device.pool);
     return invalid("a limit of " + *change.limit + " is more than the pool of " + pool + " on " +
@@ -214,7 +215,8 @@ Result<void> check_limit(const core::QuotaChange& change, const core::Policy& po
 bool says_something(const QuotaOverlay& overlay, const std::string& tenant, const std::string& device) {
   const auto quotas = overlay.tenants.find(tenant);
   if (quotas == overlay.tenants.end()) return false;
-  return !quotas->second.everywhere.says_nothing() || quotas->second.by_device.contains(device);
+  const bool is_meant = device != kHostStore && !quotas->second.everywhere.says_nothing();
+  return is_meant || quotas->second.by_device.contains(device);
 }
 
 std::string difference(const core::QuotaOutcome& outcome) {

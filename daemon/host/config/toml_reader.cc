@@ -1,5 +1,6 @@
 #include "daemon/host/config/toml_reader.h"
 
+#include "base/device_name.h"
 #include "daemon/core/words/types.h"
 
 namespace gpumem::host {
@@ -88,6 +89,9 @@ std::optional<Amount> TomlReader::amount_of(const toml::node& node) {
 
 std::vector<TomlReader::Field> quotas_fields(TomlReader& reader, QuotasConfig& quotas) {
   auto fields = quota_fields(reader, quotas.everywhere);
+  fields.emplace_back("host_limit", [&reader, &quotas](const toml::node& node) {
+    reader.amount(quotas.by_device[std::string(kHostStore)].limit)(node);
+  });
   fields.emplace_back("device", reader.tables([&reader, &quotas](const toml::table& table) {
     std::string uuid;
     QuotaConfig quota;

@@ -156,7 +156,8 @@ class TomlReader {
   std::optional<Error> error_;
 };
 
-/// The fields of a table that gives quotas on every device, with `device` for other ones on some.
+/// The fields of a table that gives quotas on every GPU, with `device` for other ones on some, and
+/// `host_limit`.
 std::vector<TomlReader::Field> quotas_fields(TomlReader& reader, QuotasConfig& quotas);
 
 }  // namespace gpumem::host

@@ -1,6 +1,5 @@
 #include "daemon/host/driver/device_worker.h"
 
-#include <cerrno>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -8,8 +7,7 @@
 
 namespace gpumem::host {
 
-DeviceWorker::DeviceWorker(const cuda::Driver& driver, Options options)
-    : driver_(driver), options_(std::move(options)), thread_([this] { work(); }) {}
+DeviceWorker::DeviceWorker(Options options) : options_(std::move(options)), thread_([this] { work(); }) {}
 
 DeviceWorker::~DeviceWorker() {
   {
@@ -113,28 +111,17 @@ void DeviceWorker::carry_out(DriverJob job) {
 
 void DeviceWorker::carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy,
                              DriverResult& result) {
-  const bool by_use = step.proof && step.proof->by_use;
-  const bool has_destroyed = !destroy.empty();
-  if (by_use) proofs_.begin(used());
-  // The descriptor first: with the handle our last hold on the memory goes.
-  if (has_destroyed) crash_at(CrashPoint::kExtentDestroy);
-  for (HeldExtent& extent : destroy) {
-    proofs_.note_destroyed(extent.extent.size);
-    extent.descriptor.reset();
-  }
-  destroy.clear();
+  if (!destroy.empty()) crash_at(CrashPoint::kExtentDestroy);
+  const bool is_back = options_.source->destroy(std::move(destroy), step.proof);
   if (!step.destroy.empty()) crash_at(CrashPoint::kExtentDestroyed);
-  if (by_use && !proofs_.end(*step.proof, has_destroyed, used())) {
+  if (!is_back) {
     result.result.unproved.push_back(step.proof->lease);
     for (const core::Extent& extent : step.create) result.result.failed.push_back(extent.id);
     return;
   }
   const std::size_t failed = result.result.failed.size();
   create_all(step, result);
-  if (!step.proof || by_use) return;
-  const bool proved = result.result.failed.size() == failed;
-  const bool needs_used = !proved || proofs_.has_failed(step.proof->lease);
-  proofs_.note_outcome(*step.proof, proved, needs_used ? used() : std::nullopt);
+  options_.source->note_created(step.proof, result.result.failed.size() == failed);
 }
 
 void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result) {
@@ -146,14 +133,17 @@ void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result)
       result.result.failed.push_back(extent.id);
       continue;
     }
-    auto created = create(extent);
+    auto created = options_.source->create(extent);
+    if (created) crash_at(CrashPoint::kExtentCreated);
     if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
+      std::vector<HeldExtent> unwanted;
+      unwanted.push_back(std::move(*created));
+      static_cast<void>(options_.source->destroy(std::move(unwanted), {}));
       created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
       result.result.lacks_files = true;
     }
     if (created) {
       if (step.keep_free && room) *room -= extent.size;
-      proofs_.note_created(extent.size);
       result.created.push_back(std::move(*created));
     } else {
       result.result.failed.push_back(extent.id);
@@ -163,46 +153,8 @@ void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result)
 }
 
 std::optional<Bytes> DeviceWorker::room_beside(Bytes kept_free) {
-  const auto memory = this->memory();
+  const auto memory = options_.source->memory();
   return memory ? std::optional(memory->free.minus(kept_free)) : std::nullopt;
-}
-
-std::optional<Bytes> DeviceWorker::used() {
-  const auto memory = this->memory();
-  return memory ? std::optional(memory->used) : std::nullopt;
-}
-
-std::optional<cuda::DeviceMemory> DeviceWorker::memory() {
-  if (options_.nvml == nullptr) return std::nullopt;
-  const auto memory = options_.nvml->memory(options_.device.uuid);
-  if (!std::exchange(has_warned_, !memory.has_value()) && !memory)
-    spdlog::warn("{}: {}; assuming that nobody else uses it", to_string(options_.device.uuid),
-                 memory.error().message);
-  return memory ? std::optional(*memory) : std::nullopt;
-}
-
-Result<HeldExtent> DeviceWorker::create(const core::Extent& extent) const {
-  auto allocation = allocate(extent.size);
-  if (!allocation) return allocation.error();
-  if (fails_at(CrashPoint::kExtentExport)) return errno_error(EMFILE, "cuMemExportToShareableHandle");
-  auto descriptor = allocation->export_descriptor();
-  if (!descriptor) return descriptor.error();
-  crash_at(CrashPoint::kExtentCreated);
-  HeldExtent held{extent, std::move(*allocation), std::move(*descriptor)};
-  if (options_.types == cuda::HandleTypes::kDescriptorAndFabric) {
-    if (auto handle = held.allocation.export_fabric()) held.fabric = *handle;
-  }
-  return held;
-}
-
-// An IMEX channel may go away while the broker runs: then the pool goes on without fabric handles.
-Result<cuda::Allocation> DeviceWorker::allocate(Bytes size) const {
-  if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "cuMemCreate");
-  auto made = cuda::Allocation::create(driver_, options_.device.ordinal, size, options_.types);
-  if (made || options_.types == cuda::HandleTypes::kDescriptor ||
-      made.error().code == Code::kResourceExhausted)
-    return made;
-  return cuda::Allocation::create(driver_, options_.device.ordinal, size);
 }
 
 }  // namespace gpumem::host

@@ -1,29 +1,18 @@
 #pragma once
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
 
 #include "base/mutex.h"
-#include "cuda/memory.h"
-#include "cuda/nvml.h"
 #include "daemon/core/memory/job.h"
-#include "daemon/core/memory/use_proofs.h"
+#include "daemon/host/driver/extent_source.h"
 #include "daemon/host/limits/connection_limits.h"
 #include "daemon/host/state/passed_descriptors.h"
 
 namespace gpumem::host {
-
-/// An extent in the broker's hands: never mapped. The descriptor is what clients are sent.
-struct HeldExtent {
-  core::Extent extent;
-  cuda::Allocation allocation;
-  UniqueFd descriptor;
-  std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
-  LeaseId lease{};                             ///< that it is lent as
-  bool stored = false;                         ///< the service manager keeps a descriptor of it, too
-};
 
 /// A job with the extents that it destroys.
 struct DriverJob {
@@ -37,20 +26,18 @@ struct DriverResult {
 };
 
 /// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. No extent
-/// is made whose descriptor is one of the last, which administrators need to connect. Also tells the store,
-/// which forgets memory before that is destroyed.
+/// is made whose descriptor is one of the last, which administrators need to connect. Also tells the store of
+/// descriptors, which forgets memory before that is destroyed.
 class DeviceWorker {
  public:
   using Done = std::function<void(DriverResult)>;
   struct Options {
-    cuda::Device device;
-    cuda::HandleTypes types = cuda::HandleTypes::kDescriptor;
-    const cuda::Nvml* nvml = nullptr;  ///< tells how much is free; outlives the worker; null: it is not known
+    std::unique_ptr<ExtentSource> source;
     const DescriptorStore* store = nullptr;  ///< outlives the worker; null: there is none
     Done done;                               ///< is called on the worker's thread
   };
 
-  DeviceWorker(const cuda::Driver& driver, Options options);
+  explicit DeviceWorker(Options options);
   /// Finishes the job under way; drops the rest.
   ~DeviceWorker();
   DeviceWorker(const DeviceWorker&) = delete;
@@ -84,20 +71,13 @@ class DeviceWorker {
   void carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy, DriverResult& result);
   void create_all(const core::Job::Step& step, DriverResult& result);
   std::optional<Bytes> room_beside(Bytes kept_free);
-  std::optional<cuda::DeviceMemory> memory();
-  std::optional<Bytes> used();
-  Result<HeldExtent> create(const core::Extent& extent) const;
-  Result<cuda::Allocation> allocate(Bytes size) const;
 
-  const cuda::Driver& driver_;
   const Options options_;
   const DescriptorBudget budget_ = DescriptorBudget::of_process();
-  bool has_warned_ = false;  ///< of the management library, since it last told
   Mutex mutex_;
   Condition wake_;
   core::JobQueue<Task> tasks_ GPUMEM_GUARDED_BY(mutex_);
   bool stopping_ GPUMEM_GUARDED_BY(mutex_) = false;
-  core::UseProofs proofs_;            ///< the worker's thread's
   std::vector<LeaseId> unforgotten_;  ///< the worker's thread's: what the store could not be told to forget
   std::thread thread_;
 };

@@ -5,29 +5,41 @@
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/log.h"
+#include "daemon/host/driver/driver_source.h"
+#include "daemon/host/driver/host_source.h"
 
 namespace gpumem::host {
 namespace {
 
 constexpr auto kUntilKept = std::chrono::seconds(1);
 
+Result<std::unique_ptr<ExtentSource>> make_source(const core::DevicePolicy& policy,
+                                                  const Extents::Options& options) {
+  std::unique_ptr<ExtentSource> source = std::make_unique<HostSource>();
+  if (policy.is_host()) return source;
+  auto uuid = cuda::parse_device_uuid(policy.uuid);
+  if (!uuid) return uuid.error();
+  auto device = options.driver->find(*uuid);
+  if (!device) return device.error();
+  const auto types =
+      policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor;
+  source = std::make_unique<DriverSource>(*options.driver, **device, types, options.nvml);
+  return source;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, Options options) {
   std::unique_ptr<Extents> extents(new Extents(loop, options));
   for (const core::DevicePolicy& policy : options.devices) {
-    auto uuid = cuda::parse_device_uuid(policy.uuid);
-    if (!uuid) return uuid.error();
-    auto device = options.driver->find(*uuid);
-    if (!device) return device.error();
-    DeviceWorker::Options of_worker{
-        .device = **device, .nvml = options.nvml, .store = options.store, .done = {}};
-    if (policy.no_fabric.empty()) of_worker.types = cuda::HandleTypes::kDescriptorAndFabric;
+    auto source = make_source(policy, options);
+    if (!source) return source.error();
+    DeviceWorker::Options of_worker{.source = std::move(*source), .store = options.store, .done = {}};
     of_worker.done = [self = extents.get()](DriverResult result) {
       auto shared = std::make_shared<DriverResult>(std::move(result));
       boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
     };
-    extents->workers_.push_back(std::make_unique<DeviceWorker>(*options.driver, std::move(of_worker)));
+    extents->workers_.push_back(std::make_unique<DeviceWorker>(std::move(of_worker)));
   }
   return extents;
 }

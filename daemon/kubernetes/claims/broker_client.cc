@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/device_name.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {
@@ -87,9 +88,11 @@ Result<std::vector<Device>> BrokerClient::devices() {
   if (const grpc::Status status = monitor_->GetStatus(&context, {}, &response); !status.ok())
     return error_of(status);
   std::vector<Device> devices;
-  for (const v1::DeviceStatus& one : response.devices())
+  for (const v1::DeviceStatus& one : response.devices()) {
+    if (one.uuid() == kHostStore) continue;
     devices.push_back(
         {one.uuid(), device_name(one.uuid()), one.name(), Bytes{one.pool()}.rounded_down(kUnit)});
+  }
   return devices;
 }
 

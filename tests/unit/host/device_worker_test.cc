@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "daemon/host/driver/driver_source.h"
 #include "sim/control/costs.h"
 #include "sim/machine/machine.h"
 #include "tests/support/temporary_folder.h"
@@ -112,11 +113,10 @@ class DeviceWorkerTest : public testing::Test {
   std::vector<LeaseId> unproved_;
 
  protected:
-  std::unique_ptr<DeviceWorker> worker_ = std::make_unique<DeviceWorker>(
-      slow_machine().driver,
-      DeviceWorker::Options{.device = slow_machine().driver.devices().front(),
-                            .nvml = &slow_machine().nvml,
-                            .done = [this](DriverResult result) { note(std::move(result)); }});
+  std::unique_ptr<DeviceWorker> worker_ = std::make_unique<DeviceWorker>(DeviceWorker::Options{
+      .source = std::make_unique<DriverSource>(slow_machine().driver, slow_machine().driver.devices().front(),
+                                               cuda::HandleTypes::kDescriptor, &slow_machine().nvml),
+      .done = [this](DriverResult result) { note(std::move(result)); }});
   // Last: it ends before what it notes in.
 };
 

@@ -334,5 +334,30 @@ TEST(PolicyCompiler, TakesOverNumbers) {
   EXPECT_FALSE(policy.others.has_value());
 }
 
+TEST(PolicyCompiler, LendsTheHostStoreWhereTheFileHasItAfterTheDevices) {
+  const std::vector<DeviceFacts> machine{device(1), facts_of_host(gibibytes(64))};
+  EXPECT_EQ(good_policy("", machine).devices.size(), 1U);
+  const core::Policy policy = good_policy("[host]\n[default]\nlimit = \"1GiB\"\n", machine);
+  ASSERT_EQ(policy.devices.size(), 2U);
+  EXPECT_TRUE(policy.devices[1].is_host());
+  EXPECT_TRUE(policy.devices[1].is_elastic());
+  EXPECT_EQ(policy.devices[1].pool, gibibytes(16)) << "a quarter of the machine's memory";
+  EXPECT_EQ(policy.others->at(1), (core::Quota{{}, gibibytes(16)})) << "a limit is of GPUs";
+  EXPECT_EQ(core::name_of(policy, 1), "host");
+  EXPECT_THAT(wrong_policy("[host]\nsize = \"65GiB\"", machine),
+              HasSubstr("more than the memory of this machine"));
+  EXPECT_THAT(wrong_policy("[host]\nsize = \"1MiB\"", machine), HasSubstr("the least is 2MiB"));
+}
+
+TEST(PolicyCompiler, LimitsTheHostStoreByItsOwnKey) {
+  const std::vector<DeviceFacts> machine{device(1), facts_of_host(gibibytes(64))};
+  const std::string ann = "[[tenant]]\nname = \"ann\"\nuser = 7\nlimit = \"2GiB\"\nhost_limit = \"25%\"\n";
+  const core::Policy policy = good_policy("[host]\n" + ann, machine);
+  EXPECT_EQ(policy.tenants.at(0).quotas.at(0).limit, gibibytes(2));
+  EXPECT_EQ(policy.tenants.at(0).quotas.at(1).limit, gibibytes(4));
+  EXPECT_THAT(wrong_policy(ann, machine),
+              HasSubstr("tenant 'ann' has a host_limit, but there is no host store"));
+}
+
 }  // namespace
 }  // namespace gpumem::host

@@ -1,0 +1,98 @@
+#include "daemon/host/driver/host_source.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "base/crash_point.h"
+
+namespace gpumem::host {
+namespace {
+
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned kNotExecutable = 0x0008U;  // Linux 6.3
+#else
+constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
+#endif
+
+int make_file() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  const int file = ::memfd_create("gpumem-host", kFlags | kNotExecutable);
+  return file >= 0 || errno != EINVAL ? file : ::memfd_create("gpumem-host", kFlags);
+}
+
+Bytes touched(int file) {
+  constexpr std::uint64_t kBlock = 512;
+  struct stat info {};
+  return {::fstat(file, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * kBlock : 0};
+}
+
+// The pages go first: a client that has sealed the file against shrinking cannot keep them by that.
+bool take_back(const HeldExtent& extent) {
+  const int file = extent.descriptor.get();
+  ::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(extent.extent.size.count));
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  const bool is_sealed = seals >= 0 && (seals & F_SEAL_WRITE) != 0;
+  if (!is_sealed && ::fcntl(file, F_ADD_SEALS, F_SEAL_WRITE) != 0) return false;
+  return ::ftruncate(file, 0) == 0 || touched(file).is_zero();
+}
+
+// Of /proc/meminfo.
+std::optional<Bytes> figure(const std::string& name) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name + ":")) continue;
+    return Bytes{std::stoull(line.substr(name.size() + 1)) << 10};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Bytes memory_of_machine() { return figure("MemTotal").value_or(Bytes{}); }
+
+Result<HeldExtent> HostSource::create(const core::Extent& extent) {
+  if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "memfd_create");
+  UniqueFd file(make_file());
+  if (!file.valid()) return errno_error(errno, "cannot make a file of memory");
+  if (::ftruncate(file.get(), static_cast<off_t>(extent.size.count)) != 0)
+    return errno_error(errno, "cannot size a file of memory");
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW) != 0)
+    return errno_error(errno, "cannot seal a file of memory");
+  made_[extent.id] = {file.get(), extent.size};
+  return HeldExtent{extent, {}, std::move(file)};
+}
+
+bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
+  for (const HeldExtent& extent : extents) made_.erase(extent.extent.id);
+  if (!proof) return true;  // they were never lent
+  std::vector<HeldExtent>& of_lease = unproved_[proof->lease];
+  for (HeldExtent& extent : extents) of_lease.push_back(std::move(extent));
+  std::erase_if(of_lease, take_back);
+  if (!of_lease.empty()) return false;
+  unproved_.erase(proof->lease);
+  return true;
+}
+
+std::optional<cuda::DeviceMemory> HostSource::memory() {
+  const auto total = figure("MemTotal"), available = figure("MemAvailable");
+  if (!total || !available) return std::nullopt;
+  const Bytes free = available->minus(untouched());
+  return cuda::DeviceMemory{.total = *total, .used = total->minus(free), .free = free};
+}
+
+Bytes HostSource::untouched() const {
+  Bytes sum;
+  for (const auto& [id, made] : made_) sum += made.second.minus(touched(made.first));
+  return sum;
+}
+
+}  // namespace gpumem::host
