@@ -52,6 +52,8 @@
   CALL(cuMemUnmap)                        \
   CALL(cuMemSetAccess)                    \
   CALL(cuMemGetInfo)                      \
+  CALL(cuMemHostRegister)                 \
+  CALL(cuMemHostUnregister)               \
   CALL(cuMemcpyHtoD)                      \
   CALL(cuMemcpyDtoH)                      \
   CALL(cuMemsetD8)

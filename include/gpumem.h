@@ -593,14 +593,21 @@ gpumem_status gpumem_remove_region(gpumem_session* session, const char* name,
 
 typedef struct gpumem_allocator_options {
   size_t struct_size;
-  const char* device; /* UUID or gpu0; NULL: the first that the broker and this process see */
+  const char* device; /* UUID or gpu0; NULL: the first that the broker and this process see; GPUMEM_HOST */
   uint64_t limit;     /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
   int64_t wait_ms;    /* how long an allocation may wait for memory, as in gpumem_grow_options */
   int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */
+  bool pageable;      /* of GPUMEM_HOST: the memory is not pinned, and the process needs no driver */
 } gpumem_allocator_options;
 #define GPUMEM_ALLOCATOR_OPTIONS_INIT \
-  { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0 }
+  { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0, false }
+
+/* The device of an allocator of the host store. Its blocks are memory of the machine, at addresses of this
+   process, and pinned for all its devices and contexts. The process must have a context by its first
+   allocation. Frees are not in the order of streams: a block is freed when no copy uses it any more. A forked
+   child does not have the memory. */
+#define GPUMEM_HOST "host"
 
 /* Stores a new allocator. `options`: NULL for the defaults.
    A block that was freed on a stream serves that stream again at once, and another one only after the work

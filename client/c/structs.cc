@@ -54,6 +54,7 @@ Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {
   const auto idle = read_duration(known->idle_ms == GPUMEM_AT_ONCE ? 0 : known->idle_ms, "idle_ms");
   if (!idle) return idle.error();
   if (known->idle_ms != 0) options.idle = *idle;
+  options.pageable = known->pageable;
   return options;
 }
 

@@ -113,6 +113,7 @@ Result<const cuda::Driver*> Connection::open_driver() const {
 
 // The broker refuses a slice that is larger than the pool.
 Result<Bytes> Connection::slice_limit(const SharedDevice& device, Bytes limit) const {
+  if (device.driver == nullptr) return limit;  // GPUMEM_LIMIT is of GPUs
   if (limit_.is_zero() || (!limit.is_zero() && limit <= limit_)) return limit;
   const auto figures = broker_figures();
   if (!figures) return figures.error();
@@ -136,7 +137,16 @@ Result<std::size_t> Connection::device_index(const std::string& uuid) const {
                                     (lent.empty() ? ", nor any other" : ", but" + lent)};
 }
 
+Result<SharedDevice> Connection::find_host_store() const {
+  const auto place = std::ranges::find(welcome_.devices, kHostStore);
+  if (place == welcome_.devices.end())
+    return Error{Code::kNotFound,
+                 "the broker has no host store: its administrator adds [host] to gpumemd.toml"};
+  return SharedDevice{nullptr, nullptr, *place, static_cast<std::size_t>(place - welcome_.devices.begin())};
+}
+
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
+  if (wanted == kHostStore) return Error{Code::kInvalidArgument, "host memory is lent to allocators alone"};
   std::optional<cuda::DeviceUuid> uuid;
   if (!wanted.empty()) {
     std::string text = wanted;

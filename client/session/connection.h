@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/device_name.h"
 #include "client/lane/lane.h"
 #include "client/session/figures.h"
 #include "client/session/pressure_listener.h"
@@ -14,12 +15,14 @@
 
 namespace gpumem::client {
 
-/// A device that both the broker and this process see.
+/// A device that both the broker and this process see, or the host store.
 struct SharedDevice {
-  const cuda::Driver* driver = nullptr;
-  const cuda::Device* device = nullptr;
-  std::string uuid;       ///< as the broker spells it
-  std::size_t index = 0;  ///< in the shared pages
+  const cuda::Driver* driver = nullptr;  ///< null: it is the host store
+  const cuda::Device* device = nullptr;  ///< likewise
+  std::string uuid;                      ///< as the broker spells it
+  std::size_t index = 0;                 ///< in the shared pages
+  /// For people: `gpu0`, `host`.
+  std::string name() const { return driver == nullptr ? uuid : device_name(index); }
 };
 
 /// The lane and the pages, shared by a session and its slices. Ends with the last of them.
@@ -46,6 +49,11 @@ class Connection {
   /// The device `wanted`, a UUID or `gpu0` by its place at the broker; if empty, the first that both sides
   /// see. Opens the driver. Errors  kNotFound, kInvalidArgument (neither), kFailedPrecondition (driver).
   Result<SharedDevice> find_device(const std::string& wanted) const;
+  /// The host store. Errors  kNotFound: the broker has none.
+  Result<SharedDevice> find_host_store() const;
+  /// The driver that the session's devices are of. Errors  as cuda::Driver::open; kFailedPrecondition: it was
+  /// opened before the process was forked.
+  Result<const cuda::Driver*> open_driver() const;
 
   /// Errors  as shm's read_figures.
   Result<BrokerFigures> broker_figures() const { return read_figures(*broker_page_); }
@@ -74,7 +82,6 @@ class Connection {
   explicit Connection(Parts parts);
   /// The session goes on with another broker, by its pages and its doorbell. Errors  as open().
   Result<void> take(Greeting greeting);
-  Result<const cuda::Driver*> open_driver() const;
 
   const std::uint64_t generation_ = process_generation();
   const Welcome welcome_;

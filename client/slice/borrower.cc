@@ -24,7 +24,7 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
     return Error{Code::kInvalidArgument,
                  "the label is longer than " + std::to_string(kLabelBytes) + " bytes"};
   }
-  auto device = connection.find_device(options.device);
+  auto device = options.in_host_store ? connection.find_host_store() : connection.find_device(options.device);
   if (!device) return device.error();
   const auto limit = connection.slice_limit(*device, options.limit);
   if (!limit) return limit.error();

@@ -107,6 +107,7 @@ struct BorrowerOptions {
   std::string label{};
   std::shared_ptr<SharedLimit> shared_limit{};        ///< null: the slice's limit alone counts
   std::optional<Lane::Clock::time_point> deadline{};  ///< of opening; none: the connection's timeout
+  bool in_host_store = false;                         ///< in place of a device
 };
 
 /// The broker's view of a slice: requests for it, and what the broker must be told. The derived class decides

@@ -7,6 +7,7 @@
 
 #include "client/slice/driver_streams.h"
 #include "client/slice/growth.h"
+#include "client/slice/host_backing.h"
 
 namespace gpumem::client {
 namespace {
@@ -63,12 +64,13 @@ class EngineTrim final : public Trimmable {
   Engine& engine_;
 };
 
-std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection,
-                                    std::unique_ptr<BrokerBacking> memory, const EngineOptions& options) {
-  const SharedDevice device = static_cast<const Borrower&>(*memory).device();
-  auto streams = std::make_unique<DriverStreams>(*device.driver, device.device->ordinal);
+template <class Memory>
+std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection, std::unique_ptr<Memory> memory,
+                                    std::unique_ptr<allocator::StreamPort> streams,
+                                    const EngineOptions& options) {
+  const std::size_t device = static_cast<const Borrower&>(*memory).device().index;
   auto engine = std::make_unique<Engine>(std::move(memory), std::move(streams), options);
-  engine->attach(std::make_shared<EngineTrim>(std::move(connection), device.index, *engine));
+  engine->attach(std::make_shared<EngineTrim>(std::move(connection), device, *engine));
   // A forked child leaves its copy alone: neither the engine's threads nor the driver are there.
   const std::uint64_t generation = process_generation();
   return {engine.release(), [generation](Engine* ended) {
@@ -299,12 +301,21 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
                                             std::optional<Lane::Clock::time_point> deadline) {
   if (auto usable = connection->usable(); !usable) return usable.error();
   allocator::ThreadCache::prepare();  // before the library's own thread starts
-  auto memory = BrokerBacking::open(
-      connection, {options.device, options.limit, options.label, std::move(shared_limit), deadline});
+  const bool in_host_store = options.device == kHostStore;
+  const BorrowerOptions borrower{options.device,          options.limit, options.label,
+                                 std::move(shared_limit), deadline,      in_host_store};
+  const EngineOptions engine{connection->wait_of(options.wait), options.idle};
+  if (in_host_store) {
+    auto memory = HostBacking::open(connection, borrower, options.pageable);
+    if (!memory) return memory.error();
+    return make_engine(std::move(connection), std::move(*memory), std::make_unique<NoStreams>(), engine);
+  }
+  auto memory = BrokerBacking::open(connection, borrower);
   if (!memory) return memory.error();
   (*memory)->tell_waits(!options.wait);
-  const EngineOptions engine{connection->wait_of(options.wait), options.idle};
-  return make_engine(std::move(connection), std::move(*memory), engine);
+  const SharedDevice& device = static_cast<const Borrower&>(**memory).device();
+  auto streams = std::make_unique<DriverStreams>(*device.driver, device.device->ordinal);
+  return make_engine(std::move(connection), std::move(*memory), std::move(streams), engine);
 }
 
 }  // namespace gpumem::client

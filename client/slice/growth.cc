@@ -110,7 +110,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
     request.parts[request.count++] = {part.slice, part.bytes.count, part.min_bytes.count, part.largest.count};
   }
   Connection& connection = slices.front()->connection();
-  Intake intake(*slices.front()->device().driver, terms);
+  Intake intake(slices.front()->device().driver, terms);
   auto granted = connection.lane().grow(
       request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.ends},
       [&intake](GrantPart part) { intake.add(std::move(part)); });
@@ -230,8 +230,7 @@ std::unique_ptr<WaitNotice> notice_of_wait(const Borrower& slice, Bytes bytes, m
   static Pace told;
   if (wait <= WaitNotice::kShort) return nullptr;
   return std::make_unique<WaitNotice>(told, "waiting for " + to_string(bytes) + " of " +
-                                                device_name(slice.device().index) + "; at most " +
-                                                span_text(wait));
+                                                slice.device().name() + "; at most " + span_text(wait));
 }
 
 void Intake::add(GrantPart part) {
@@ -261,9 +260,14 @@ Result<void> Intake::import(const lane::GrantedLease& lease, OwnFd descriptor) {
     return disagreement("an extent of " + std::to_string(lease.size) + " bytes");
   if (!seen_.insert(lease.lease).second) return disagreement("an extent twice");
   if (fails_at(CrashPoint::kClientGrowImport)) return errno_error(EMFILE, "cuMemImportFromShareableHandle");
-  auto imported = cuda::Allocation::import(driver_, descriptor.get(), {lease.size});
-  if (!imported) return imported.error();
   Portion& portion = portions_[static_cast<std::size_t>(terms - terms_.begin())];
+  if (driver_ == nullptr) {
+    portion.extents.push_back({lease.lease, {lease.size}});
+    portion.files.push_back(std::move(descriptor));
+    return {};
+  }
+  auto imported = cuda::Allocation::import(*driver_, descriptor.get(), {lease.size});
+  if (!imported) return imported.error();
   portion.extents.push_back({lease.lease, {lease.size}});
   portion.allocations.push_back(std::move(*imported));
   return {};

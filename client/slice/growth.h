@@ -24,7 +24,7 @@ struct GrantTerms {
   Bytes largest{};  ///< preferred largest extent; zero: no preference
 };
 
-/// The grant to one slice: extent i, its size and the memory behind it.
+/// The grant to one slice: extent i, its size, and the memory or, in the host store, the file behind it.
 struct Portion {
   struct Extent {
     std::uint64_t lease;
@@ -32,13 +32,14 @@ struct Portion {
   };
   std::vector<Extent> extents;
   std::vector<cuda::Allocation> allocations;
+  std::vector<OwnFd> files;
 };
 
 /// Imports a grant, part by part as it comes, so that the descriptors of one part at most are open.
 class Intake {
  public:
-  /// `driver`, `terms`  outlive this.
-  Intake(const cuda::Driver& driver, std::span<const GrantTerms> terms)
+  /// `driver`, `terms`  outlive this. `driver`  null: the memory is the host store's.
+  Intake(const cuda::Driver* driver, std::span<const GrantTerms> terms)
       : driver_(driver), terms_(terms), portions_(terms.size()) {}
 
   /// Imports `part`, unless something was wrong before.
@@ -56,7 +57,7 @@ class Intake {
   Result<void> import(const lane::GrantedLease& lease, OwnFd descriptor);
   Result<void> check_sizes() const;
 
-  const cuda::Driver& driver_;
+  const cuda::Driver* const driver_;
   const std::span<const GrantTerms> terms_;
   std::uint64_t grant_ = 0;
   std::vector<lane::GrantedLease> leases_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "client/process/status.h"
 #include "client/slice/growth.h"
@@ -79,7 +80,7 @@ Result<std::vector<DeviceUsage>> SessionState::usage() const {
   const std::size_t count = std::min<std::size_t>(devices.size(), figures->device_count);
   std::vector<DeviceUsage> usage;
   for (std::size_t i = 0; i < count; ++i) {
-    usage.push_back(usage_of(devices[i], figures->devices[i]));
+    if (devices[i] != kHostStore) usage.push_back(usage_of(devices[i], figures->devices[i]));
   }
   return usage;
 }

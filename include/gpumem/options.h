@@ -64,6 +64,7 @@ struct GrowOptions {
 
 struct AllocatorOptions {
   /// UUID, or `gpu0` by its place in `gpumem status`. Empty: the first that broker and process both see.
+  /// `host`: the host store, whose blocks are memory of the machine.
   std::string device{};
   Bytes limit{};        ///< zero: none but the tenant's, as it is at any time
   std::string label{};  ///< for people, shown by `gpumem ps`
@@ -71,6 +72,8 @@ struct AllocatorOptions {
   std::optional<std::chrono::milliseconds> wait{};
   /// Memory that has been idle for this long is returned to the broker.
   std::chrono::milliseconds idle{2'000};
+  /// Of the host store: the memory is not pinned, and the process needs no driver.
+  bool pageable = false;
 };
 
 struct ExportOptions {

@@ -202,6 +202,7 @@ inline Result<Allocator> Session::open_allocator(const AllocatorOptions& options
   given.label = detail::c_text(options.label);
   given.wait_ms = detail::wait_ms(options.wait);
   given.idle_ms = options.idle.count() > 0 ? options.idle.count() : GPUMEM_AT_ONCE;
+  given.pageable = options.pageable;
   gpumem_allocator* allocator = nullptr;
   const gpumem_status status = gpumem_allocator_open(handle_.get(), &given, &allocator);
   if (status != GPUMEM_OK) return detail::last_error(status);

@@ -24,10 +24,12 @@ Bytes bytes_of(const Json& command, const char* name = "bytes") {
 }
 
 Answer open_allocator(const Json& command, Holdings& holdings) {
-  auto allocator = holdings.session->open_allocator({.limit = {command.value("limit", std::uint64_t{0})},
+  auto allocator = holdings.session->open_allocator({.device = command.value("device", std::string()),
+                                                     .limit = {command.value("limit", std::uint64_t{0})},
                                                      .label = "allocator",
                                                      .wait = milliseconds(command.value("wait_ms", 0)),
-                                                     .idle = milliseconds(command.value("idle_ms", 2000))});
+                                                     .idle = milliseconds(command.value("idle_ms", 2000)),
+                                                     .pageable = command.value("pageable", false)});
   if (!allocator) return failure(allocator.error());
   Answer answer;
   answer.json["limit"] = allocator->limit().count;
