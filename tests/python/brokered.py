@@ -25,13 +25,16 @@ def eventually(true, what: str) -> None:
 
 class Broker:
     """gpumemd, from enter to exit, lending POOL bytes of each device of the machine. Processes that are started
-    meanwhile find it by their environment."""
+    meanwhile find it by their environment. `more`: configuration."""
+
+    def __init__(self, more: str = ""):
+        self._more = more
 
     def __enter__(self) -> "Broker":
         self._folder = tempfile.TemporaryDirectory(prefix="gpumem-broker-")
         self.runtime = str(pathlib.Path(self._folder.name, "run"))
         config = pathlib.Path(self._folder.name, "gpumemd.toml")
-        config.write_text(f'[broker]\nreserve = "{POOL}"\n')
+        config.write_text(f'[broker]\nreserve = "{POOL}"\n{self._more}')
         self._process = subprocess.Popen([BUILD / "daemon/gpumemd", "--config", config, "--runtime-dir", self.runtime,
                                           "--driver-dir", os.environ["GPUMEM_SIM_MACHINE"], "--log-level", "warning"])
         os.environ["GPUMEM_RUNTIME_DIR"] = self.runtime

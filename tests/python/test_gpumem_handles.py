@@ -12,21 +12,28 @@ import numpy as np
 import pytest
 from gpumem import MIB
 
-from brokered import broker, context, kept, session  # noqa: F401, fixtures
+from brokered import Broker, context, kept, session  # noqa: F401, fixtures
 
 GRID = np.arange(12, dtype="float32").reshape(3, 4)
-HANDLES = ["Allocator", "Array", "Arrays", "Block", "Import", "Publication", "Region", "Replicas", "Reservation", "Session", "Slice"]
+HANDLES = ["Allocator", "Array", "Arrays", "Block", "HostBuffer", "HostMemory", "Import", "Publication", "Region", "Replicas", "Reservation", "Session", "Slice"]
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker('[host]\nsize = "64MiB"\n') as running:
+        yield running
 
 
 @pytest.fixture
 def handles(session):
     """One of each class, by its name."""
-    with (session.open_slice() as slice, session.open_allocator() as allocator, allocator.allocate(MIB) as block,
+    with (session.open_host(pinned=False) as host, host.buffer(MIB) as buffer,
+          session.open_slice() as slice, session.open_allocator() as allocator, allocator.allocate(MIB) as block,
           session.import_handle(block.export_handle()) as imported, session.map_or_reserve("mine") as reservation,
           gpumem.publish_arrays(session, "weights", {"grid": GRID}) as publication,
           gpumem.publish_replicas(session, "replicas", {"grid": GRID}) as replicas, session.map_region("weights") as region):
         arrays = region.arrays()
-        found = {type(one).__name__: one for one in (session, slice, allocator, block, imported, reservation, publication,
+        found = {type(one).__name__: one for one in (session, host, buffer, slice, allocator, block, imported, reservation, publication,
                                                      replicas, region, arrays, arrays["grid"])}
         yield found
         found.clear()

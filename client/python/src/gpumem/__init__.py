@@ -16,6 +16,7 @@ from .arrays import Array, Arrays
 from .block import Block
 from .errors import (Code, FailedPrecondition, GpumemError, InvalidArgument, LibraryNotFound, NotFound, OutOfMemory,
                      PermissionDenied, StaleLayout, Unavailable)
+from .host import HostBuffer, HostMemory
 from .ipc import Import
 from .pressure import Pressure
 from .process import configure_default, default_allocator, default_session
@@ -35,7 +36,7 @@ GIB = 1 << 30
 __all__ = [
     "GIB", "KIB", "MIB", "Allocator", "Array", "Arrays", "Block", "BlockInfo", "Code", "DeviceUsage",
     "FailedPrecondition",
-    "GpumemError", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
+    "GpumemError", "HostBuffer", "HostMemory", "Import", "InvalidArgument", "LibraryNotFound", "NotFound", "OutOfMemory", "PermissionDenied", "Pressure",
     "Publication", "Region", "Replicas", "Reservation", "Session", "Sharing", "SizeClass", "Slice", "StaleLayout", "Statistics",
     "Unavailable",
     "__version__", "configure_default", "default_allocator", "default_session",

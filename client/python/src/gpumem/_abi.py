@@ -102,7 +102,7 @@ class RegionInfo(ctypes.Structure):
 
 class AllocatorOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("limit", c_uint64), ("label", c_char_p),
-                ("wait_ms", c_int64), ("idle_ms", c_int64)]
+                ("wait_ms", c_int64), ("idle_ms", c_int64), ("pageable", c_bool)]
 
 
 class Placement(ctypes.Structure):

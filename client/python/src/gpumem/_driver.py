@@ -29,6 +29,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxSynchronize": [],
     "cuMemHostAlloc": [POINTER(c_void_p), c_size_t, c_uint],
     "cuMemFreeHost": [c_void_p],
+    "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
     "cuMemcpyDtoD_v2": [c_uint64, c_uint64, c_size_t],
@@ -129,6 +130,13 @@ def pinned(size: int) -> Iterator[memoryview]:
         yield memoryview((ctypes.c_ubyte * size).from_address(address.value or 0)).cast("B")
     finally:
         _call("cuMemFreeHost", address)
+
+
+def device_address(address: int) -> int:
+    """Of pinned host memory, in the thread's current context. Raises GpumemError."""
+    found = c_uint64()
+    _call("cuMemHostGetDevicePointer_v2", ctypes.byref(found), address, 0)
+    return found.value
 
 
 def copy_in(address: int, source: int, size: int) -> None:

@@ -15,6 +15,7 @@ from ._library import check, check_waiting, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of, wait_ms_of
 from .allocator import Allocator
 from .errors import InvalidArgument
+from .host import HostMemory
 from .ipc import Import
 from .pressure import Handler, Listener
 from .region import Region, Reservation, waited_in_vain_as_not_found
@@ -109,6 +110,23 @@ class Session(Handle):
         handle = _abi.Handle()
         check(load().gpumem_allocator_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
         return Allocator(handle.value or 0)
+
+    def open_host(self, *, limit: SupportsIndex = 0, label: str | None = None, wait: float | None = None,
+                  idle: float = 2.0, pinned: bool = True) -> HostMemory:
+        """Buffers of the machine's memory, from the broker's host store.
+
+        limit: bytes; 0: none but the tenant's host_limit.
+        pinned: for all devices of the process, which must have a CUDA context by its first buffer. False: the memory is
+            pageable, and the process needs no driver.
+        wait, idle: as open_allocator.
+        Raises NotFound (the broker has no host store; pinned, and no driver), OutOfMemory (no addresses), InvalidArgument,
+        FailedPrecondition, Unavailable.
+        """
+        options = allocator_options(device="host", limit=limit, label=label, wait=wait, idle=idle)
+        options.pageable = not pinned
+        handle = _abi.Handle()
+        check(load().gpumem_allocator_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
+        return HostMemory(Allocator(handle.value or 0), pinned=pinned)
 
     def import_handle(self, handle: bytes) -> Import:
         """Maps the memory that `handle` names: 64 bytes that another session of the tenant made (Slice.export_handle).
