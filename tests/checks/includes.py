@@ -71,7 +71,7 @@ INSIDE = {
                         "client/cli/monitor"}, {
         "program": "", "line": "program"}),
     "client/shim/memory": ({"base", "cuda", "include", "client", "client/allocator", "client/shim"}, {
-        "session": "", "blocks": "session", "outside": "blocks", "": "session blocks outside"}),
+        "session": "", "blocks": "session", "outside": "session blocks", "": "session blocks outside"}),
     "daemon/kubernetes": ({"base", "proto", "proto/generated"}, {
         "http": "", "claims": "http", "plugin": "http claims", "device_plugin": "http claims plugin",
         "": "claims plugin"}),

@@ -16,6 +16,7 @@
 #include "client/shim/memory/outside/driver_pools.h"
 #include "client/shim/memory/outside/graph_memory.h"
 #include "client/shim/memory/outside/outside.h"
+#include "client/shim/memory/outside/pinned.h"
 #include "client/shim/memory/session/session.h"
 
 namespace gpumem::shim {
@@ -63,6 +64,7 @@ class Process : public client::OfProcess {
   Pools& pools() { return pools_; }
   Handles& handles() { return handles_; }
   Outside& outside() { return outside_; }
+  Pinned& pinned() { return pinned_; }
   DriverPools& driver_pools() { return driver_pools_; }
   GraphMemory& graph_memory() { return graph_memory_; }
   /// Charges what the driver keeps of the device now for pools of its own and for graphs.
@@ -122,6 +124,7 @@ class Process : public client::OfProcess {
   Mutex mutex_;  ///< held while something is opened
   Settings settings_;
   Session session_;
+  Pinned pinned_{session_};
   std::optional<WaitPolicy> opening_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices, while the broker is away
   std::array<bool, kDevices> not_lent_ GPUMEM_GUARDED_BY(mutex_){};
   std::array<std::vector<int>, kDevices> peers_ GPUMEM_GUARDED_BY(mutex_){};  ///< of devices not opened yet

@@ -40,7 +40,7 @@ struct MemoryFigures {
 /// allocation comes from the slices of a new session; the limit counts both.
 /// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
 ///          slices are replaced.
-class DeviceMemory {
+class DeviceMemory final : public Dischargeable {
  public:
   using Uuid = std::array<unsigned char, 16>;
 
@@ -138,7 +138,7 @@ class DeviceMemory {
   /// Charges memory that the driver has taken already, as far as the limits allow. Returns the charged
   /// amount.
   Bytes charge_outside_up_to(Bytes bytes);
-  void discharge_outside(Bytes bytes);
+  void discharge_outside(Bytes bytes) override;
   /// Whether the driver may take `bytes` more for a context of the program. They are not charged here: the
   /// broker charges what it sees of contexts.
   /// Errors  OUT_OF_MEMORY: the tenant is above its limit, or would be. Idle memory has gone back then.

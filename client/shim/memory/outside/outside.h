@@ -15,7 +15,7 @@ namespace gpumem::shim {
 /// Threads  any.
 class Outside {
  public:
-  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kModule, kLibrary, kHandle };
+  enum class Kind { kAddress, kArray, kMipmappedArray, kExternal, kModule, kLibrary, kHandle, kHost };
   /// What the program calls it by.
   struct Name {
     Kind kind = Kind::kAddress;
@@ -35,13 +35,14 @@ class Outside {
       name.kind = Kind::kHandle;
       return name;
     }
+    static Name of_host(const void* address) { return {Kind::kHost, address}; }
 
    private:
     Name(Kind its_kind, const void* pointer)
         : kind(its_kind), number(reinterpret_cast<std::uint64_t>(pointer)) {}
   };
   struct Piece {
-    DeviceMemory* memory = nullptr;
+    Dischargeable* memory = nullptr;  ///< that it is charged to
     Bytes bytes;
     CUcontext context = nullptr;  ///< the piece ends with this context; null: with none
     unsigned uses = 1;            ///< number of frees until it is gone

@@ -48,6 +48,14 @@ class Budget {
   std::atomic<std::uint64_t> used_{0};
 };
 
+/// Has charged memory that the driver itself holds.
+class Dischargeable {
+ public:
+  virtual ~Dischargeable() = default;
+  /// The driver has freed `bytes` of it.
+  virtual void discharge_outside(Bytes bytes) = 0;
+};
+
 /// The figures of the broker's page on the slices' device.
 /// Errors  as Connection::broker_figures; kNotFound: the broker does not lend the device.
 Result<DeviceFigures> figures_of(const Slices& of);
