@@ -122,12 +122,12 @@ int run_history(const HistoryOptions& options) {
                                         "used since the machine started"});
   if (!answer) return report(answer.error());
   if (options.choice.forget) {
-    const auto forgotten = answer->value("forgotten", std::int64_t{0});
+    const auto forgotten = answer->value("forgotten", std::uint64_t{0});
     std::cout << "user " << user_name(*options.choice.forget);
     if (forgotten == 0)
       std::cout << " has no history\n";
     else
-      std::cout << " has no history any more: " << forgotten << " tenants and devices\n";
+      std::cout << " has no history any more: " << counted(forgotten, "account") << "\n";
   } else {
     print_answer(options, *answer);
   }
