@@ -107,6 +107,12 @@ TEST_F(Explain, RelatesTheFiguresOfAProcess) {
   EXPECT_EQ(program["frameworks"], nullptr);
 }
 
+TEST_F(Explain, ANumberIsADeviceThatIsLentElseAProcess) {
+  EXPECT_EQ(answer({"explain", "0", "--json"})["devices"][0]["sum"]["bytes"], mebibytes(256).count);
+  EXPECT_EQ(answer({"explain", "1", "--json"})["pid"], 1) << "there is no second device";
+  EXPECT_EQ(answer({"explain", "pid:1", "--json"})["pid"], 1);
+}
+
 TEST_F(Explain, IsForEverybodyWhoMayConnect) {
   GPUMEM_NEEDS_ROOT();
   auto one = client_with(mebibytes(16), kAnn);
@@ -131,7 +137,7 @@ TEST_F(Explain, AJobIsNamedByItsNumber) {
   EXPECT_EQ(program["job"], begun["job"]);
   EXPECT_EQ(find(program["devices"].at(0)["sum"], "lent")["bytes"], mebibytes(8).count);
   EXPECT_EQ(program["devices"][0]["limit"], mebibytes(32).count);
-  for (const char* none : {"job:99", "2147483646", "gpu9", "job:"}) {
+  for (const char* none : {"job:99", "2147483646", "gpu9", "job:", "pid:", "pid:0", "pid:2147483646"}) {
     const Outcome outcome = gpumem({"explain", none});
     EXPECT_EQ(outcome.status, 1) << none;
     EXPECT_NE(outcome.output.find(none), std::string::npos) << outcome.output;

@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <variant>
 
 #include "base/number.h"
 #include "client/cli/check/check.h"
@@ -14,7 +16,6 @@ namespace gpumem::cli {
 namespace {
 
 constexpr int kMostLooks = 3;
-constexpr std::string_view kJobPrefix = "job:";
 
 struct Options {
   std::filesystem::path runtime_folder;
@@ -80,13 +81,7 @@ Result<std::string> explain_devices(const Monitor& monitor, const std::string& d
 
 std::optional<std::int64_t> number_in(std::string_view text) {
   const auto number = whole_number<std::int64_t>(text);
-  return number && *number > 0 ? number : std::nullopt;
-}
-
-const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id) {
-  for (const v1::JobInfo& one : jobs.jobs())
-    if (one.id() == id) return &one;
-  return nullptr;
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 Error no_such(const std::string& subject) {
@@ -133,38 +128,45 @@ Result<std::string> explain_program(const Monitor& monitor, const Subject& subje
                     : program_text(program, layout_for(program.status, flags.is_long));
 }
 
-// A number is a process that has a session, else a job, else any process.
-Result<Subject> subject_of(const Monitor& monitor, const std::string& text) {
-  const bool is_job = text.starts_with(kJobPrefix);
-  const auto number =
-      number_in(is_job ? std::string_view(text).substr(kJobPrefix.size()) : std::string_view(text));
-  if (!number) return no_such(text);
+// The number behind the prefix; nothing: `text` is none.
+std::optional<std::int64_t> number_behind(std::string_view prefix, std::string_view text) {
+  return text.starts_with(prefix) ? number_in(text.substr(prefix.size())) : std::nullopt;
+}
+
+Result<Named> named_by_number(const Monitor& monitor, const v1::GetStatusResponse& status,
+                              std::int64_t number) {
   const auto jobs = monitor.jobs();
   if (!jobs) return jobs.error();
-  const auto id = static_cast<std::uint64_t>(*number);
-  const bool has_job = find_job(*jobs, id) != nullptr;
-  if (is_job && !has_job) return no_such(text);
-  if (is_job) return Subject{.job = id};
   const auto sessions = monitor.sessions();
   if (!sessions) return sessions.error();
-  const bool has_session =
-      std::ranges::find(sessions->sessions(), *number, &v1::SessionInfo::pid) != sessions->sessions().end();
-  return has_job && !has_session ? Subject{.job = id} : Subject{.pid = *number};
+  return named_by(number, status, *jobs, *sessions);
+}
+
+Result<Named> named_by_text(const Monitor& monitor, const std::string& text) {
+  if (const auto pid = number_behind(kPidPrefix, text); pid && *pid > 0) return Named(Subject{.pid = *pid});
+  if (const auto number = number_behind(kJobPrefix, text)) {
+    const auto jobs = monitor.jobs();
+    if (!jobs) return jobs.error();
+    const auto id = static_cast<std::uint64_t>(*number);
+    return find_job(*jobs, id) != nullptr ? Result<Named>(Subject{.job = id}) : no_such(text);
+  }
+  if (text.starts_with(kJobPrefix) || text.starts_with(kPidPrefix)) return no_such(text);
+  const auto status = monitor.status();
+  if (!status) return status.error();
+  if (const auto number = number_in(text)) return named_by_number(monitor, *status, *number);
+  auto device = find_device(*status, text);
+  return device ? Result<Named>(std::move(*device)) : device.error();
 }
 
 Result<std::string> explain(const Options& options) {
   const auto monitor = Monitor::connect(options.runtime_folder);
   if (!monitor) return monitor.error();
   if (options.subject.empty()) return explain_devices(*monitor, "", options.flags);
-  const bool is_number = number_in(options.subject).has_value() || options.subject.starts_with(kJobPrefix);
-  if (!is_number) {
-    const auto status = monitor->status();
-    if (!status) return status.error();
-    const auto device = find_device(*status, options.subject);
-    return device ? explain_devices(*monitor, *device, options.flags) : device.error();
-  }
-  const auto subject = subject_of(*monitor, options.subject);
-  return subject ? explain_program(*monitor, *subject, options.flags) : subject.error();
+  const auto named = named_by_text(*monitor, options.subject);
+  if (!named) return named.error();
+  const auto* const device = std::get_if<std::string>(&*named);
+  return device != nullptr ? explain_devices(*monitor, *device, options.flags)
+                           : explain_program(*monitor, std::get<Subject>(*named), options.flags);
 }
 
 }  // namespace
@@ -175,8 +177,8 @@ void add_explain_command(CLI::App& app, const std::string& runtime_dir, int& sta
   command
       ->add_option(
           "DEVICE|PID|JOB", options->subject,
-          "gpu0, a UUID or the beginning of one; the number of a process or a job, or job:N; default: all "
-          "devices")
+          "gpu0, a UUID or the beginning of one; pid:N; job:N; a number that is only one of these; default: "
+          "all devices")
       ->check(refuse_unprintable);
   add_table_flags(*command, options->flags);
   command->callback([&runtime_dir, &status, options] {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/device_name.h"
 #include "client/cli/views/views.h"
 
 namespace gpumem::cli {
@@ -149,6 +150,31 @@ std::optional<HostMemory> host_memory_in(std::string_view status, const std::str
   const auto files = kibibytes_in(status, "RssFile"), shared = kibibytes_in(status, "RssShmem");
   if (!virt || !resident || !files || !shared) return std::nullopt;
   return HostMemory{*virt, *resident, *files + *shared};
+}
+
+const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id) {
+  const auto found = std::ranges::find(jobs.jobs(), id, &v1::JobInfo::id);
+  return found == jobs.jobs().end() ? nullptr : &*found;
+}
+
+Result<Named> named_by(std::int64_t number, const v1::GetStatusResponse& status,
+                       const v1::ListJobsResponse& jobs, const v1::ListSessionsResponse& sessions) {
+  const auto id = static_cast<std::uint64_t>(number);
+  const std::string digits = std::to_string(number);
+  const auto has_pid = [&](const v1::SessionInfo& one) { return number != 0 && one.pid() == number; };
+  std::vector<std::pair<std::string, Named>> meanings;
+  if (number < status.devices_size())
+    meanings.emplace_back(device_name(id), status.devices(static_cast<int>(number)).uuid());
+  if (std::ranges::any_of(sessions.sessions(), has_pid))
+    meanings.emplace_back(std::string(kPidPrefix) + digits, Subject{.pid = number});
+  if (find_job(jobs, id) != nullptr)
+    meanings.emplace_back(std::string(kJobPrefix) + digits, Subject{.job = id});
+  if (meanings.size() == 1) return meanings.front().second;
+  if (meanings.empty() && number == 0) return Error{Code::kNotFound, "there is no device, process or job 0"};
+  if (meanings.empty()) return Named(Subject{.pid = number});
+  std::string names;
+  for (const auto& [name, meaning] : meanings) names += (names.empty() ? "" : ", ") + name;
+  return Error{Code::kInvalidArgument, "'" + digits + "' has several meanings: give one of " + names};
 }
 
 std::vector<Member> members_of(const Subject& subject, const v1::ListSessionsResponse& sessions,

@@ -3,9 +3,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "client/cli/explain/account.h"
+#include "gpumem/result.h"
 
 // The memory of a process, or of a job's processes together. Arithmetic alone.
 
@@ -29,6 +31,18 @@ struct Subject {
   std::int64_t pid = 0;
   std::uint64_t job = 0;  ///< if it is not 0, that of all sessions in it
 };
+
+inline constexpr std::string_view kPidPrefix = "pid:", kJobPrefix = "job:";
+
+/// The job with this number; null: there is none.
+const v1::JobInfo* find_job(const v1::ListJobsResponse& jobs, std::uint64_t id);
+
+/// The UUID of a device, or a program.
+using Named = std::variant<std::string, Subject>;
+/// The device at the place `number`, the process with a session and that PID, or that job; else any process.
+/// Errors  kInvalidArgument: more than one of them; names them. kNotFound: 0, and no device.
+Result<Named> named_by(std::int64_t number, const v1::GetStatusResponse& status,
+                       const v1::ListJobsResponse& jobs, const v1::ListSessionsResponse& sessions);
 
 struct Member {
   std::int64_t pid = 0;

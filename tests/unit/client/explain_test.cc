@@ -305,6 +305,31 @@ Program program_of(const Subject& subject, const Ledger& books, const v1::Reconc
   return program;
 }
 
+// The words of the refusal; else what is named, as it can be given.
+std::string named(std::int64_t number) {
+  v1::GetStatusResponse status;
+  for (const char* uuid : {"GPU-0", "GPU-1", "GPU-2"}) status.add_devices()->set_uuid(uuid);
+  v1::ListJobsResponse jobs;
+  for (const std::uint64_t id : {1, 50}) jobs.add_jobs()->set_id(id);
+  v1::ListSessionsResponse sessions;
+  for (const std::int64_t pid : {0, 50, 60}) sessions.add_sessions()->set_pid(pid);
+  const auto named = named_by(number, status, jobs, sessions);
+  if (!named) return named.error().message;
+  if (const auto* const device = std::get_if<std::string>(&*named)) return *device;
+  const auto subject = std::get<Subject>(*named);
+  return subject.job != 0 ? "job:" + std::to_string(subject.job) : "pid:" + std::to_string(subject.pid);
+}
+
+TEST(SubjectTest, ANumberWithSeveralMeaningsIsRefused) {
+  EXPECT_EQ(named(0), "GPU-0");
+  EXPECT_EQ(named(2), "GPU-2");
+  EXPECT_EQ(named(3), "pid:3") << "there is no fourth device";
+  EXPECT_EQ(named(60), "pid:60");
+  EXPECT_EQ(named(1), "'1' has several meanings: give one of gpu1, job:1");
+  EXPECT_EQ(named(50), "'50' has several meanings: give one of pid:50, job:50");
+  EXPECT_FALSE(named_by(0, {}, {}, {}));
+}
+
 TEST(ProgramTest, RelatesLentCommittedUsedAndCached) {
   const Ledger books =
       ledger({telling(1, 7, 10 * kMebi, 4 * kMebi), session(2, 8, "ann", kMebi)}, {tenant("ann")});
