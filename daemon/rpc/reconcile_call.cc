@@ -48,6 +48,7 @@ struct Call {
   void finish(const core::Broker& broker, core::TimePoint now) {
     if (reactor == nullptr) return;
     const auto& devices = broker.policy().devices;
+    response->set_past_broker_allowance(broker.policy().past_broker.allowance.count);
     for (core::DeviceIndex i = 0; i < devices.size(); ++i) {
       if (devices[i].is_host()) continue;  // no driver tells of it
       const core::Reconciliation& seen = broker.reconciliation(i);
