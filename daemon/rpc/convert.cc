@@ -247,6 +247,7 @@ v1::JobInfo to_proto(const core::JobView& view, const std::vector<std::string>& 
     one.set_reserved(view.devices[i].reserved.count);
     one.set_peak(view.devices[i].peak.count);
     one.set_waiting(view.devices[i].waiting);
+    one.set_quarantined(view.devices[i].quarantined.count);
   }
   return info;
 }

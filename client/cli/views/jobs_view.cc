@@ -18,7 +18,8 @@ Json job_json(const v1::JobInfo& job) {
                        {"charged", usage.charged()},
                        {"reserved", usage.reserved()},
                        {"peak", usage.peak()},
-                       {"waiting", usage.waiting()}});
+                       {"waiting", usage.waiting()},
+                       {"quarantined", usage.quarantined()}});
   }
   return {{"id", job.id()},
           {"tenant", job.tenant()},

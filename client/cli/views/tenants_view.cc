@@ -36,11 +36,27 @@ void add_jobs(v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs
       one.set_device(usage.device());
       one.set_limit(usage.limit());
       one.set_charged(usage.charged());
+      one.set_quarantined(usage.quarantined());
       one.set_sessions(job.sessions());
       one.set_waiting(usage.waiting());
     }
   }
 }
+
+// The smallest limit of each tenant and those above it, by device. A parent stands before those below it.
+class Limits {
+ public:
+  std::uint64_t of(const v1::TenantUsage& tenant) {
+    const auto above = known_.find({tenant.parent(), tenant.device()});
+    const std::uint64_t limit = above == known_.end() || tenant.limit() == kNoJobLimit
+                                    ? tenant.limit()
+                                    : std::min(tenant.limit(), above->second);
+    return known_[{tenant.tenant(), tenant.device()}] = limit;
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, std::uint64_t> known_;
+};
 
 }  // namespace
 
@@ -69,14 +85,14 @@ std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout,
       {.title = "WAITING", .align = kRight, .usual = "0", .alerts = true}};
   if (layout.is_terminal) columns.push_back({.title = "OF ITS LIMIT", .rank = 4});
   Table table(std::move(columns));
+  Limits limits;
   for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
+    const std::uint64_t limit = limits.of(*tenant);
     table.add({std::string(2 * depth, ' ') + tenant_text(tenant->tenant()), layout.device(tenant->device()),
-               size_text(tenant->guarantee()),
-               tenant->limit() == kNoJobLimit ? "-" : size_text(tenant->limit()),
+               size_text(tenant->guarantee()), limit == kNoJobLimit ? "-" : size_text(limit),
                size_text(tenant->charged()), size_text(tenant->debt()), size_text(tenant->burst()),
                size_text(tenant->quarantined()), std::to_string(tenant->sessions()),
-               std::to_string(tenant->waiting()),
-               usage_bar(tenant->charged(), tenant->guarantee(), tenant->limit())});
+               std::to_string(tenant->waiting()), usage_bar(tenant->charged(), tenant->guarantee(), limit)});
   }
   return table.text(layout);
 }

@@ -294,7 +294,8 @@ std::vector<JobView> Broker::jobs(CommandJobId after, std::size_t most) const {
     for (DeviceIndex i = 0; i < job.devices.size(); ++i) {
       view.devices.push_back({ledger.quota(job.leaf, i).limit, ledger.used(job.leaf, i),
                               ledger.reserved(job.leaf, i), job.devices[i].peak,
-                              state_.arbiter.waiting(i, job.leaf)});
+                              state_.arbiter.waiting(i, job.leaf),
+                              ledger.charges(job.leaf, i)[Charge::kQuarantined]});
     }
   }
   return views;

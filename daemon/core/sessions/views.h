@@ -69,6 +69,7 @@ struct JobView {
     Bytes reserved;  ///< of `charged`: not on loan
     Bytes peak;
     std::size_t waiting = 0;
+    Bytes quarantined;  ///< of `charged`
   };
   CommandJobId id;
   std::string tenant;

@@ -265,6 +265,33 @@ TEST(TenantsView, ShowsThoseWhoBelongToAnotherBelowIt) {
   EXPECT_TRUE(tenants_json(list)["tenants"][1]["parent"].is_null());
 }
 
+TEST(TenantsView, ShowsTheLimitOfAParentThatIsSmaller) {
+  v1::ListTenantsResponse list;
+  add_tenant(list, "ann", "lab").set_limit(30 * kGiB);
+  add_tenant(list, "bob", "lab").set_limit(7 * kGiB);
+  add_tenant(list, "lab", "").set_limit(20 * kGiB);
+  const std::string text = tenants_text(list);
+  EXPECT_EQ(text.find("30GiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("20GiB", text.find("  ann")), std::string::npos) << text;
+  EXPECT_NE(text.find("7GiB"), std::string::npos) << text;
+  EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 30 * kGiB) << "as it is configured";
+}
+
+TEST(TenantsView, ShowsTheQuarantinedMemoryOfJobs) {
+  v1::ListTenantsResponse list;
+  add_tenant(list, "ann", "");
+  v1::ListJobsResponse jobs;
+  v1::JobInfo& job = *jobs.add_jobs();
+  job.set_id(5);
+  job.set_tenant("ann");
+  v1::JobUsage& usage = *job.add_devices();
+  usage.set_device("GPU-1");
+  usage.set_charged(3 * kGiB);
+  usage.set_quarantined(2 * kGiB);
+  const std::string text = tenants_text(list, {}, jobs);
+  EXPECT_NE(text.find("2GiB", text.find("job 5")), std::string::npos) << text;
+}
+
 TEST(TenantsView, ShowsBurstAndDebtWhereThereIsAny) {
   v1::ListTenantsResponse list;
   add_tenant(list, "ann", "");
