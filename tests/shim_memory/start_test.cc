@@ -20,6 +20,29 @@ TEST_F(Start, WithoutABrokerInitFailsAndSaysWhatToDo) {
   EXPECT_NE(one.output().find("GPUMEM_OPTIONAL=1"), std::string::npos) << one.output();
 }
 
+SCENE(InitIsInterrupted) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGINT, &action, nullptr);
+  EXPECT_EQ(calls::cuInit(0), CUDA_ERROR_SYSTEM_NOT_READY);
+  tell_and_await();
+  start();
+}
+
+TEST_F(Start, ASignalEndsTheWaitForABrokerThatDoesNotAnswer) {
+  ASSERT_EQ(::kill(broker_.pid(), SIGSTOP), 0);
+  Actor one = actor("InitIsInterrupted", {{"GPUMEM_WAIT", "10m"}});
+  const auto says = [&](const char* words) { return one.output().find(words) != std::string::npos; };
+  EXPECT_TRUE(gpumem::test::eventually([&] { return says("gpumem: waiting for the broker"); }));
+  one.child().signal(SIGINT);
+  one.await();
+  EXPECT_TRUE(says("gpumem: the wait was ended by a signal, SIGINT\n")) << one.output();
+  ASSERT_EQ(::kill(broker_.pid(), SIGCONT), 0);
+  EXPECT_TRUE(gpumem::test::eventually([&] { return broker_.sessions().size() == 1; }))
+      << "the late answer makes the session of the next call";
+  one.tell_and_expect_success();
+}
+
 // A program that goes on after cuInit has failed must not get the driver's own memory.
 SCENE(GoesOnAfterInitHasFailed) {
   EXPECT_EQ(calls::cuInit(0), CUDA_ERROR_SYSTEM_NOT_READY);

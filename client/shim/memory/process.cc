@@ -71,22 +71,28 @@ CUresult Process::connect() {
   }
   const auto settings = Settings::from_environment();
   if (!settings) return refuse(settings.error().message);
+  const client::SignalWatch signals;  // one that comes during the first attempt ends the wait, too
   const auto begun = WaitPolicy::Clock::now();
-  auto borrows = borrow_by(*settings);
+  const auto ask = [&] { return session_.open(settings->name, kUsualPatience); };
+  auto opened = ask();
   // Where there is no broker, that is known at once.
   const bool is_awaited = WaitPolicy::Clock::now() - begun > kUsualPatience / 2;
-  if (!borrows && is_away(borrows.error()) && is_awaited && !settings->optional &&
+  if (!opened && is_away(opened.error()) && is_awaited && !settings->optional &&
       settings->wait > kUsualPatience) {
     client::Pace pace;
     const client::WaitNotice notice(
         pace, "waiting for the broker, which is being restarted or does not answer; at most " +
                   span_text(settings->wait));
-    borrows = borrow_by(*settings, settings->wait);
+    opened = ask_while_away(begun + settings->wait, ask);
   }
-  if (!borrows && !settings->optional)
-    return refuse(borrows.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
-  if (!borrows) {
-    client::say(borrows.error().message + "; going on without it, with the driver's own memory");
+  if (opened) {
+    borrow(*settings);
+  } else if (opened.error().code == Code::kCancelled) {
+    return refuse(opened.error().message);
+  } else if (!settings->optional) {
+    return refuse(opened.error().message + " (GPUMEM_OPTIONAL=1 runs programs without a broker, too)");
+  } else {
+    client::say(opened.error().message + "; going on without it, with the driver's own memory");
     state_.store(State::kForwarded, std::memory_order_release);
   }
   return CUDA_SUCCESS;
@@ -94,10 +100,14 @@ CUresult Process::connect() {
 
 Result<void> Process::borrow_by(const Settings& settings, std::chrono::milliseconds patience) {
   if (auto opened = session_.open(settings.name, patience); !opened) return opened;
+  borrow(settings);
+  return {};
+}
+
+void Process::borrow(const Settings& settings) {
   settings_ = settings;
   opening_.emplace(settings.wait);
   state_.store(State::kBrokered, std::memory_order_release);
-  return {};
 }
 
 bool Process::connect_quietly() {

@@ -101,6 +101,8 @@ class Process : public client::OfProcess {
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
   Result<void> borrow_by(const Settings& settings, std::chrono::milliseconds patience = kUsualPatience)
       GPUMEM_REQUIRES(mutex_);
+  /// The session is open.
+  void borrow(const Settings& settings) GPUMEM_REQUIRES(mutex_);
   void connect_by_system() GPUMEM_REQUIRES(mutex_);
   bool connect_quietly() GPUMEM_REQUIRES(mutex_);
   std::optional<MemoryFigures> figures_now(const DeviceMemory::Uuid& uuid);
