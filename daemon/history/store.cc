@@ -274,11 +274,18 @@ Result<std::int64_t> Store::state(const char* name) {
 Result<void> Store::drop_before(const Resolution& resolution, std::int64_t time) {
   const auto from = state(resolution.from);
   if (!from) return from.error();
-  if (time <= *from) return {};
   auto drop = database_.prepare("DELETE FROM " + std::string(resolution.table) + " WHERE time<?");
   if (!drop) return drop.error();
   if (auto done = drop->with(time).finish(); !done) return done;
-  return set_state(resolution.from, time);
+  return time > *from ? set_state(resolution.from, time) : Result<void>();
+}
+
+// What was dropped at a later time, before the clock was set back, is not missing from now on.
+Result<void> Store::begin_at_latest(const Resolution& resolution, std::int64_t now) {
+  const auto from = state(resolution.from);
+  if (!from) return from.error();
+  const std::int64_t next = floor_to(now + resolution.seconds, resolution.seconds);
+  return *from > next ? set_state(resolution.from, next) : Result<void>();
 }
 
 // Each minute: drops what was kept for long enough, and writes the log into the file.
@@ -287,6 +294,7 @@ Result<void> Store::tidy(std::int64_t now) {
   if (!transaction) return transaction.error();
   for (const Resolution& one : kResolutions) {
     if (one.kept == 0) continue;
+    if (auto done = begin_at_latest(one, now); !done) return done;
     if (auto done = drop_before(one, floor_to(now - one.kept, one.seconds)); !done) return done;
   }
   if (auto done = events_.tidy(database_, now, most_bytes_); !done) return done;

@@ -77,6 +77,7 @@ class Store {
   Result<std::int64_t> state(const char* name);
   Result<std::int64_t> used_bytes();
   Result<void> drop_before(const Resolution& resolution, std::int64_t time);
+  Result<void> begin_at_latest(const Resolution& resolution, std::int64_t now);
   Result<void> tidy(std::int64_t now);
   Result<void> make_room();
 

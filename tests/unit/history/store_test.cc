@@ -137,6 +137,30 @@ TEST_F(StoreTest, DropsTheFinestFirstAndNeverTheDays) {
   EXPECT_EQ(early["until"], "2026-11-03T00:00:00Z") << "the oldest are not: a day is shown";
 }
 
+// 240 seconds, of which the clock shows one minute as ten years later.
+void leap(Store& store) {
+  constexpr std::int64_t kTenYears = 3650 * kDay;
+  for (std::int64_t second = 0; second <= 240; ++second) {
+    Sample sample = sample_at(second, {account("a", 7, static_cast<double>(second))});
+    if (second >= 60 && second < 120) sample.time += kTenYears;
+    add(store, sample);
+  }
+}
+
+TEST_F(StoreTest, IsAsExactAsBeforeOnceTheClockWasSetBack) {
+  Store store = open();
+  leap(store);
+  const Json answer = shown(file, by({By::kTenant}, kMonday + 200, kMonday + 230));
+  EXPECT_EQ(answer["since"], "2026-11-02T00:03:20Z");
+  EXPECT_EQ(sum(answer, "a"), 30);
+}
+
+TEST_F(StoreTest, MakesRoomThoughTheClockWasSetBack) {
+  Store store = open(1);  // whatever it holds is too much
+  leap(store);
+  EXPECT_EQ(sum(shown(file, by({By::kTenant})), "a"), 240) << "days stay";
+}
+
 TEST_F(StoreTest, HasEventsOncePeaksAndEnds) {
   Store store = open();
   Sample sample = sample_at(100, {account("a", 7, 5), account("", {}, 5)});
