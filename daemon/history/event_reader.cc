@@ -118,12 +118,13 @@ void EventReader::follow() {
   call_ = nullptr;
 }
 
-// Times never go back, but several events may have the same.
+// Several events may have one time. The kept events that a stream begins with are not before the position;
+// one that is, is new, of a broker that began after the clock was set back.
 void EventReader::note(const v1::Event& event, EventPosition& seen, const EventPosition& skip) {
   const std::int64_t time = micros_of(event.time());
   seen.count = time == seen.time ? seen.count + 1 : 1;
   seen.time = time;
-  if (time < skip.time || (time == skip.time && seen.count <= skip.count)) return;
+  if (time == skip.time && seen.count <= skip.count) return;
   Event kept = event_of(event, time);
   const MutexLock lock(mutex_);
   while (!stopping_ && read_.events.size() >= kMostUnread) changed_.wait(mutex_);

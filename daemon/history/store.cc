@@ -213,10 +213,10 @@ Result<void> Store::write(const Sample& sample, const std::vector<Row>& rows,
   for (const auto& [key, counter] : counters)
     if (auto written = write_counter(key, counter); !written) return written;
   if (auto written = events_.write(sample); !written) return written;
+  const EventPosition& position = sample.position == EventPosition{} ? position_ : sample.position;
   for (const auto& [name, value] :
-       {std::pair{"time", rows.empty() ? last_time_ : sample.time},
-        std::pair{"event_time", std::max(sample.position.time, position_.time)},
-        std::pair{"event_count", sample.position.time == 0 ? position_.count : sample.position.count}})
+       {std::pair{"time", rows.empty() ? last_time_ : sample.time}, std::pair{"event_time", position.time},
+        std::pair{"event_count", position.count}})
     if (auto done = set_state(name, value); !done) return done;
   return transaction->commit();
 }

@@ -173,6 +173,10 @@ TEST_F(StoreTest, HasEventsOncePeaksAndEnds) {
   sample.charged = {{{"a", "GPU-1"}, 60}};
   add(store, sample);
   EXPECT_EQ(open().position(), (EventPosition{77, 2}));
+  Sample earlier = sample_at(102, {});
+  earlier.position = {50, 1};
+  add(store, earlier);
+  EXPECT_EQ(open().position(), (EventPosition{50, 1})) << "the clock was set back";
   for (const std::string tenant : {"a", ""}) {
     const Json answer = shown(file, by({By::kTenant}));
     EXPECT_EQ(sum(answer, tenant, "denied"), 3);
