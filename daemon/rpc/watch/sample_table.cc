@@ -1,6 +1,19 @@
 #include "daemon/rpc/watch/sample_table.h"
 
+#include "base/time_format.h"
+
 namespace gpumem::rpc {
+namespace {
+
+// Whether the instants differ by more than by rounding: the clock was set.
+bool is_another(const std::string& before, const std::string& now) {
+  constexpr std::chrono::seconds kRounding{2};
+  if (before == now) return false;
+  const auto one = parse_rfc3339(before), other = parse_rfc3339(now);
+  return one && other && std::chrono::abs(*one - *other) > kRounding;
+}
+
+}  // namespace
 
 void SampleTable::begin() {
   ++number_;
@@ -22,7 +35,7 @@ void SampleTable::put(v1::SessionInfo session) {
 template <class Info>
 void SampleTable::put_dated(Entries<std::uint64_t>& entries, Info info, Info* (v1::Sample::*add)()) {
   Entry& entry = entries[info.id()];
-  if (entry.since.empty())
+  if (entry.since.empty() || is_another(entry.since, info.since()))
     entry.since = info.since();
   else
     info.set_since(entry.since);

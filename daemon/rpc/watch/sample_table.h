@@ -33,7 +33,7 @@ class SampleTable {
  private:
   struct Entry {
     std::string bytes;
-    std::string since;  ///< an instant that does not change, although it is computed each time
+    std::string since;  ///< an instant that changes with the clock alone, although it is computed each time
     std::uint64_t seen = 0;
   };
   template <class Key>

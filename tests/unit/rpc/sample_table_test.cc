@@ -59,6 +59,14 @@ TEST_F(SampleTableTest, KeepsTheBeginningOfASession) {
   EXPECT_EQ(sample({session(1, "", "10:00:01")}).sessions_size(), 0) << "it is computed anew, and rounded";
 }
 
+TEST_F(SampleTableTest, TellsTheBeginningAnewWhenTheClockWasSet) {
+  sample({session(1, "", "2030-01-02T10:00:00Z")});
+  EXPECT_EQ(sample({session(1, "", "2030-01-02T10:00:01Z")}).sessions_size(), 0);
+  const v1::Sample changes = sample({session(1, "", "2030-01-02T11:00:00Z")});
+  ASSERT_EQ(changes.sessions_size(), 1);
+  EXPECT_EQ(changes.sessions(0).since(), "2030-01-02T11:00:00Z");
+}
+
 TEST_F(SampleTableTest, TellsATenantOfEachDeviceByItself) {
   v1::TenantUsage one, other;
   for (v1::TenantUsage* usage : {&one, &other}) usage->set_tenant("ann");
