@@ -7,6 +7,7 @@
 #include "proto/lane.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/session_stream.h"
+#include "tests/unit/metrics/http_client.h"
 
 namespace gpumem::test {
 namespace {
@@ -197,6 +198,17 @@ struct EventStreams : Events {
     stream->reader = stub->WatchEvents(&stream->context, request);
     return stream;
   }
+  static constexpr const char* kSince = "2000-01-01T00:00:00Z";  // so that each has something to say
+  /// As many as one user may have.
+  std::vector<std::unique_ptr<Stream>> open_all() {
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 16; ++i) {
+      streams.push_back(open(kSince));
+      v1::Event event;
+      EXPECT_TRUE(streams.back()->reader->Read(&event)) << i;
+    }
+    return streams;
+  }
   static grpc::Status rest_of(Stream& stream, std::size_t* heard = nullptr) {
     v1::Event event;
     while (stream.reader->Read(&event)) {
@@ -242,18 +254,37 @@ TEST_F(EventStreams, AreCutOffWhereNobodyReads) {
 
 TEST_F(EventStreams, AreSoManyForAUser) {
   auto client = client_with(mebibytes(4));
-  const std::string since = "2000-01-01T00:00:00Z";  // so that each has something to say once it is open
-  std::vector<std::unique_ptr<Stream>> streams;
-  for (int i = 0; i < 16; ++i) {
-    streams.push_back(open(since));
-    v1::Event event;
-    ASSERT_TRUE(streams.back()->reader->Read(&event)) << i;
-  }
-  EXPECT_EQ(rest_of(*open(since)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto streams = open_all();
+  EXPECT_EQ(rest_of(*open(kSince)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   streams.front()->context.TryCancel();
   EXPECT_EQ(rest_of(*streams.front()).error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(eventually([&] { return rest_of(*open(since, false)).ok(); })) << "a place is free again";
+  EXPECT_TRUE(eventually([&] { return rest_of(*open(kSince, false)).ok(); })) << "a place is free again";
   for (const auto& stream : streams) stream->context.TryCancel();
+}
+
+TEST_F(EventStreams, ThatAreTooManyAreWaitedForByTheCommandWhichSaysSoOnce) {
+  auto client = client_with(mebibytes(4));
+  auto streams = open_all();
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "events";
+  const UniqueFd log(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const Child follower({.program = cli_program(),
+                        .arguments = {"events", "--since", "1h", "--runtime-dir", broker_.folder()},
+                        .output = log.get()});
+  const auto refusals = [&] {
+    const UniqueFd metrics = connect_to(broker_.folder() + "/metrics.sock");
+    EXPECT_TRUE(send_all(metrics.get(), kLastScrape));
+    const std::string text = read_to_end(metrics.get()), words = "{bound=\"followers\"} ";
+    const auto at = text.find(words);
+    return at == std::string::npos ? 0 : std::stoi(text.substr(at + words.size()));
+  };
+  EXPECT_TRUE(eventually([&] { return refusals() >= 3; }));
+  for (const auto& stream : streams) stream->context.TryCancel();
+  const auto said = [&] { return read_file(file); };
+  EXPECT_TRUE(eventually([&] { return said().find("granted") != std::string::npos; })) << said();
+  const std::string words = "too many follow events";
+  EXPECT_NE(said().find(words), std::string::npos) << said();
+  EXPECT_EQ(said().find(words, said().find(words) + 1), std::string::npos) << said();
 }
 
 }  // namespace

@@ -118,16 +118,19 @@ void warn_of_unknown_tenant(const Monitor& monitor, const std::string& tenant) {
   std::cerr << "gpumem: no tenant '" << tenant << "' is known now; see `gpumem tenants`\n";
 }
 
-// Shows the broker's events. A command that follows them goes on with the next broker.
+// Shows the broker's events. A command that follows them goes on with the next broker. It says once that it
+// waits for one, until an event has come.
 Result<void> watch(const std::filesystem::path& runtime_folder, v1::WatchEventsRequest& request,
                    EventCursor& told, const Show& show, const std::stop_token& stop) {
   Result<void> last;
   bool is_away = false, is_over = false;
   const auto watch_one = [&](const Monitor& monitor) {
-    is_away = false;
     request.set_since(told.begin());
-    return monitor.watch_events(
-        request, [&](const v1::Event& event) { return !(is_over = !show(event)); }, stop);
+    const auto show_one = [&](const v1::Event& event) {
+      is_away = false;
+      return !(is_over = !show(event));
+    };
+    return monitor.watch_events(request, show_one, stop);
   };
   keep_watching(runtime_folder, stop, watch_one, [&](const Result<void>& watched) {
     last = watched;
