@@ -100,6 +100,32 @@ TEST_F(Web, TellsOfTheLastHourAndThenOfEachSecond) {
   EXPECT_EQ(client->leave(), 0);
 }
 
+// Each page is opened right after an event, which it may be told of as one of the last hour, or as a new one.
+TEST_F(Web, TellsAPageOfEachEventOnce) {
+  for (int i = 1; i <= 4; ++i) {
+    auto client = client_with(mebibytes(2));
+    std::string told;
+    const UniqueFd stream = open_stream();
+    const auto times = [&] {
+      int count = 0;
+      const std::string words = "\"kind\":\"granted\"";
+      for (auto at = told.find(words); at != std::string::npos; at = told.find(words, at + 1)) ++count;
+      return count;
+    };
+    while (times() < i) {
+      const std::string more = read_until(stream.get(), "\n\n");
+      ASSERT_FALSE(more.empty()) << told;
+      told += more;
+    }
+    for (int more = 0; more < 2; ++more) {  // the first sample has no events
+      told += read_until(stream.get(), "event: sample");
+      told += read_until(stream.get(), "\n\n");
+    }
+    EXPECT_EQ(times(), i) << told;
+    EXPECT_EQ(client->leave(), 0);
+  }
+}
+
 TEST_F(Web, GoesOnWithTheNextBroker) {
   const UniqueFd stream = open_stream();
   read_until(stream.get(), "event: sample");

@@ -43,7 +43,8 @@ void Feed::add(std::shared_ptr<http::Stream> page) {
   Json hello = hello_;
   hello["timeline"] = timeline_.json();
   hello["events"] = Json::array();
-  for (const v1::Event& event : events_) hello["events"].push_back(event_json(event, devices));
+  for (auto event = events_.cbegin(); event != first_new(); ++event)  // new ones come with the next sample
+    hello["events"].push_back(event_json(*event, devices));
   page->send(message_text("hello", hello));
   if (!problem_.empty())
     page->send(message_text("problem", problem_json(problem_)));
@@ -102,7 +103,7 @@ void Feed::take(const v1::Event& event) {
 Json Feed::take_news() {
   const std::vector<std::string> devices = picture_.device_uuids();
   Json list = Json::array();
-  for (auto event = events_.end() - static_cast<std::ptrdiff_t>(news_); event != events_.end(); ++event)
+  for (auto event = first_new(); event != events_.cend(); ++event)
     list.push_back(event_json(*event, devices));
   return list;
 }

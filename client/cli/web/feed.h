@@ -41,6 +41,9 @@ class Feed {
   void send(const char* kind, const Json& message) GPUMEM_REQUIRES(mutex_);
   void forget_closed() GPUMEM_REQUIRES(mutex_);
   Json take_news() GPUMEM_REQUIRES(mutex_);
+  std::deque<v1::Event>::const_iterator first_new() const GPUMEM_REQUIRES(mutex_) {
+    return events_.end() - static_cast<std::ptrdiff_t>(news_);
+  }
 
   const std::filesystem::path runtime_folder_;
   const Json hello_;
