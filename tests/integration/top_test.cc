@@ -127,6 +127,12 @@ TEST_F(Top, PrintsOneScreenWithoutATerminal) {
 TEST_F(Top, OnATerminalThatCannotBeDrawnOnPrintsScreens) {
   Tmux terminal(program(), "TERM=dumb");
   EXPECT_TRUE(terminal.shows("CHARGED"));
+  broker_.kill();
+  EXPECT_TRUE(terminal.shows("waiting for the broker"));
+  broker_.start_again();
+  auto client = client_with(mebibytes(16));
+  EXPECT_TRUE(terminal.shows("lent 16M")) << "it goes on with the next broker";
+  EXPECT_EQ(client->leave(), 0);
 }
 
 TEST_F(Top, OfHostsIsAskedForBySsh) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <stop_token>
 #include <string_view>
+#include <utility>
 
 #include "client/cli/commands/commands.h"
 #include "client/cli/top/controller.h"
@@ -49,20 +50,30 @@ int show_once(const Monitor& monitor, const Options& options, const Interrupt& i
   return std::cout ? 0 : 1;
 }
 
-// For a terminal that cannot be drawn on: one screen below the other.
-int show_again(const Monitor& monitor, const Options& options, const Interrupt& interrupt) {
+// For a terminal that cannot be drawn on: one screen below the other, also those of the next broker.
+int show_again(const Options& options, const Interrupt& interrupt) {
   constexpr std::uint64_t kEvery = 2;  // samples
   Picture picture;
-  const auto watched = monitor.watch(
-      [&](v1::Sample sample) {
-        const bool is_due = sample.whole() || sample.number() % kEvery == 0;
-        picture.apply(sample, Picture::Clock::now());
-        if (is_due) print(picture, options.view, options.has_colour);
-        return static_cast<bool>(std::cout);
-      },
-      interrupt.token());
+  Result<void> last;
+  bool is_away = false;
+  const auto show = [&](const v1::Sample& sample) {
+    is_away = false;
+    const bool is_due = sample.whole() || sample.number() % kEvery == 0;
+    picture.apply(sample, Picture::Clock::now());
+    if (is_due) print(picture, options.view, options.has_colour);
+    return static_cast<bool>(std::cout);
+  };
+  const auto watch = [&](const Monitor& monitor) { return monitor.watch(show, interrupt.token()); };
+  keep_watching(options.runtime_folder, interrupt.token(), watch, [&](const Result<void>& watched) {
+    last = watched;
+    if (!std::cout || (!watched && !may_pass(watched.error()))) return false;
+    if (!std::exchange(is_away, true))
+      std::cerr << "gpumem: waiting for the broker" << (watched ? "" : ": " + watched.error().message)
+                << "\n";
+    return true;
+  });
   if (interrupt.happened()) return 0;
-  return watched ? 1 : report(watched.error());
+  return last ? 1 : report(last.error());
 }
 
 /// The program on a terminal: keys and samples in, screens out.
@@ -175,7 +186,7 @@ int run(const Options& options) {
   if (!monitor) return report(monitor.error());
   if (options.is_once || ::isatty(STDOUT_FILENO) != 1) return show_once(*monitor, options, interrupt);
   auto terminal = is_drawable() ? Terminal::open(options.has_colour) : nullptr;
-  if (!terminal) return show_again(*monitor, options, interrupt);
+  if (!terminal) return show_again(options, interrupt);
   Interactive(options, std::move(terminal), interrupt).run();
   return 0;
 }
