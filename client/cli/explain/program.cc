@@ -83,14 +83,20 @@ Line lent_line(const DeviceUse& use, const Sums& sums) {
 }
 
 struct Seen {
-  bool is_told = false;
+  bool has_parts = false;  // of all members
+  bool is_told = false;    // the driver's own figure
   std::uint64_t used = 0, context = 0, declared = 0, past_broker = 0;
 };
 
+// A PID of 0 stands for any process that has none here: of a member in another PID namespace, or gone.
 Seen seen_of(const std::vector<Member>& members, const v1::Reconciliation& look) {
-  Seen seen{.is_told = look.has_accounting() && look.accounting().tells_processes()};
+  const auto is_member = [&](std::int64_t pid) {
+    return std::ranges::find(members, pid, &Member::pid) != members.end();
+  };
+  const bool has_parts = look.has_accounting() && look.accounting().tells_processes() && !is_member(0);
+  Seen seen{.has_parts = has_parts, .is_told = has_parts};
   for (const v1::SeenProcess& process : look.accounting().processes()) {
-    if (std::ranges::find(members, process.pid(), &Member::pid) == members.end()) continue;
+    if (process.pid() == 0 || !is_member(process.pid())) continue;
     seen.is_told = seen.is_told && process.used() != 0;
     seen.used += process.used();
     seen.context += process.context();
@@ -124,7 +130,7 @@ DeviceUse use_of(const Subject& subject, const std::vector<Member>& members, con
   use.is_told = sums.untold == 0 && use.reserved != 0;
   const Seen seen = seen_of(members, look);
   if (seen.is_told) use.listed = seen.used;
-  if (look.has_accounting() && look.accounting().tells_processes()) use.context = seen.context;
+  if (seen.has_parts) use.context = seen.context;
   const auto told = [&](std::uint64_t bytes) { return use.context ? std::optional(bytes) : std::nullopt; };
   use.sum = line_of(
       "held", "its memory",

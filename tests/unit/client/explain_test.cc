@@ -381,6 +381,19 @@ TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
   EXPECT_THAT(program_text(program, {}), testing::StartsWith("job 5, 2 processes, tenant ann\n"));
 }
 
+TEST(ProgramTest, AJobInAnotherPidNamespaceHasNothingOfProcessesThatAreGone) {
+  v1::SessionInfo session = telling(1, 0, 10, 4);
+  session.set_job(5);
+  const Ledger books = ledger({session}, {tenant("ann")});
+  v1::Reconciliation look = look_at(64 * kMebi);
+  add_process(look, 0, 6 * kMebi, 0);
+  v1::ListJobsResponse jobs;
+  jobs.add_jobs()->set_id(5);
+  const Program program = program_of({.job = 5}, books, look, jobs);
+  EXPECT_EQ(program.uses.at(0).sum.bytes, 10);
+  EXPECT_FALSE(program.uses[0].listed || program.uses[0].context) << "the driver cannot name the process";
+}
+
 TEST(ProgramTest, AProcessWithoutASessionHasWhatTheDriverSaysOfIt) {
   const Ledger books = ledger({}, {});
   v1::Reconciliation look = look_at(64 * kMebi + 5);
