@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kVersion = 2;
 constexpr std::uint64_t kSamplesPerTidy = 60;  // a minute
 constexpr std::int64_t kRowsPerDrop = 2000;
+constexpr const char* kTidied = "tidied";  // the name in `state` of the time by which rows were dropped last
 
 // WAL: readers and the writer do not wait for each other. NORMAL: the disk is waited for once a minute
 // (tidy()); a loss of power costs a minute at most, the end of a process nothing.
@@ -201,7 +202,7 @@ Result<void> Store::add(const Sample& sample) {
     if (has_read) position_ = sample.position;
     if (!rows.empty()) last_time_ = sample.time;
   }
-  return ++added_ % kSamplesPerTidy == 0 || events_.is_full() ? tidy(sample.time) : Result<void>();
+  return ++added_ % kSamplesPerTidy == 0 || events_.is_full() ? tidy(sample) : Result<void>();
 }
 
 Result<void> Store::write(const Sample& sample, const std::vector<Row>& rows,
@@ -280,7 +281,7 @@ Result<void> Store::drop_before(const Resolution& resolution, std::int64_t time)
   return time > *from ? set_state(resolution.from, time) : Result<void>();
 }
 
-// What was dropped at a later time, before the clock was set back, is not missing from now on.
+// Rows that were dropped while the clock was ahead do not make the rows from now on incomplete.
 Result<void> Store::begin_at_latest(const Resolution& resolution, std::int64_t now) {
   const auto from = state(resolution.from);
   if (!from) return from.error();
@@ -288,8 +289,23 @@ Result<void> Store::begin_at_latest(const Resolution& resolution, std::int64_t n
   return *from > next ? set_state(resolution.from, next) : Result<void>();
 }
 
+// A clock that is suddenly more than a day ahead is believed after a day: else all rows of the last months
+// would be dropped for a moment's mistake.
+Result<std::int64_t> Store::believed_time(const Sample& sample) {
+  const auto last = state(kTidied);
+  if (!last) return last.error();
+  const bool is_ahead = *last != 0 && sample.time > *last + kDay;
+  if (!is_ahead) ahead_since_.reset();
+  if (is_ahead && !ahead_since_) ahead_since_ = sample.steady;
+  const bool is_believed = !is_ahead || sample.steady - *ahead_since_ > std::chrono::seconds(kDay);
+  return is_believed ? sample.time : *last;
+}
+
 // Each minute: drops what was kept for long enough, and writes the log into the file.
-Result<void> Store::tidy(std::int64_t now) {
+Result<void> Store::tidy(const Sample& sample) {
+  const auto believed = believed_time(sample);
+  if (!believed) return believed.error();
+  const std::int64_t now = *believed;
   auto transaction = Transaction::begin(database_);
   if (!transaction) return transaction.error();
   for (const Resolution& one : kResolutions) {
@@ -299,6 +315,7 @@ Result<void> Store::tidy(std::int64_t now) {
   }
   if (auto done = events_.tidy(database_, now, most_bytes_); !done) return done;
   if (auto done = make_room(); !done) return done;
+  if (auto done = set_state(kTidied, now); !done) return done;
   if (auto done = transaction->commit(); !done) return done;
   return database_.run("PRAGMA wal_checkpoint(PASSIVE)");
 }

@@ -78,7 +78,8 @@ class Store {
   Result<std::int64_t> used_bytes();
   Result<void> drop_before(const Resolution& resolution, std::int64_t time);
   Result<void> begin_at_latest(const Resolution& resolution, std::int64_t now);
-  Result<void> tidy(std::int64_t now);
+  Result<std::int64_t> believed_time(const Sample& sample);
+  Result<void> tidy(const Sample& sample);
   Result<void> make_room();
 
   Database database_;
@@ -88,7 +89,8 @@ class Store {
   EventPosition position_;
   std::int64_t last_time_ = 0;
   std::uint64_t most_bytes_ = 0;
-  std::uint64_t added_ = 0;  ///< samples
+  std::uint64_t added_ = 0;                                ///< samples
+  std::optional<std::chrono::nanoseconds> ahead_since_{};  ///< the clock is more than a day ahead
 };
 
 /// Renames the files of a damaged store, with the date. The new name. Errors  of renaming the first of them.
