@@ -11,6 +11,20 @@ std::string administrators(const core::Caller& caller) {
          (caller.tenant.empty() ? ", of no tenant" : ", of tenant '" + caller.tenant + "'");
 }
 
+// Whether it holds for the tenant or one above it. The copy may be of several moments, so that it could have
+// a cycle.
+template <class IsTop>
+bool lies_within(const std::string& tenant, const Parents& parents, const IsTop& is_top) {
+  const std::string* above = &tenant;
+  for (std::size_t steps = 0; steps <= parents.size(); ++steps) {
+    if (is_top(*above)) return true;
+    const auto parent = parents.find(*above);
+    if (parent == parents.end()) return false;
+    above = &parent->second;
+  }
+  return false;
+}
+
 bool concerns(const core::Caller& caller, const std::string& tenant, const core::Broker& broker) {
   if (caller.admin) return true;
   if (caller.tenant.empty() || tenant.empty()) return false;
@@ -23,18 +37,21 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const cor
   return caller.reader || concerns(caller, tenant, broker);
 }
 
-// The copy may be of several moments, so that it could have a cycle.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents) {
   if (caller.admin) return true;
   if (caller.tenant.empty() || tenant.empty()) return false;
-  const std::string* above = &tenant;
-  for (std::size_t steps = 0; steps <= parents.size(); ++steps) {
-    if (*above == caller.tenant) return true;
-    const auto parent = parents.find(*above);
-    if (parent == parents.end()) return false;
-    above = &parent->second;
-  }
-  return false;
+  return lies_within(tenant, parents, [&](const std::string& one) { return one == caller.tenant; });
+}
+
+void Followers::add(const core::Caller& caller) {
+  has_admin_ = has_admin_ || caller.admin;
+  if (!caller.tenant.empty()) tenants_.insert(caller.tenant);
+}
+
+bool Followers::may_follow(const std::string& tenant, const Parents& parents) const {
+  if (has_admin_) return true;
+  return !tenant.empty() &&
+         lies_within(tenant, parents, [&](const std::string& one) { return tenants_.contains(one); });
 }
 
 bool may_read_words(const core::Caller& caller, const core::Event& event) {

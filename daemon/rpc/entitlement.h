@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 
 #include "daemon/core/broker/executor.h"
@@ -17,6 +18,17 @@ bool may_follow(const core::Caller& caller, const std::string& tenant, const cor
 using Parents = std::map<std::string, std::string>;
 /// As above without the reader, by a copy of the tree. Threads  any.
 bool may_follow(const core::Caller& caller, const std::string& tenant, const Parents& parents);
+
+/// Tells whether any of several callers may follow a tenant, at the cost of one caller.
+class Followers {
+ public:
+  void add(const core::Caller& caller);
+  bool may_follow(const std::string& tenant, const Parents& parents) const;
+
+ private:
+  bool has_admin_ = false;
+  std::set<std::string> tenants_;
+};
 
 /// A denial's words speak of who holds what: they are for its own tenant, the reader and administrators.
 bool may_read_words(const core::Caller& caller, const core::Event& event);

@@ -20,27 +20,26 @@ constexpr std::size_t kViewedSlices = 256;
 constexpr std::size_t kViewedRequests = 64;
 constexpr std::size_t kCallers = 16;
 
-/// Says which tenants' requests are to be listed: those that a viewer may see, so many of each.
+/// Says which tenants' requests are to be listed: those that a viewer may see, so many of each. It is asked
+/// on the core's thread for every request that waits.
 class WantedRequests {
  public:
-  explicit WantedRequests(const TakenSample& sample) : sample_(sample) {}
+  explicit WantedRequests(const TakenSample& sample) : parents_(sample.parents) {
+    for (const auto& caller : sample.callers)
+      if (caller) viewers_.add(*caller);
+  }
 
   bool take(const std::string& tenant) {
     const auto [known, is_new] = left_.try_emplace(tenant, 0);
-    if (is_new && is_seen(tenant)) known->second = ViewSampler::kMostOfTenant;
+    if (is_new && viewers_.may_follow(tenant, parents_)) known->second = ViewSampler::kMostOfTenant;
     if (known->second == 0) return false;
     --known->second;
     return true;
   }
 
  private:
-  bool is_seen(const std::string& tenant) const {
-    return std::ranges::any_of(sample_.callers, [&](const auto& caller) {
-      return caller && may_follow(*caller, tenant, sample_.parents);
-    });
-  }
-
-  const TakenSample& sample_;
+  const Parents& parents_;
+  Followers viewers_;
   std::map<std::string, std::size_t> left_;
 };
 

@@ -83,6 +83,22 @@ TEST_F(ViewSamplerTest, TellsOfWaitingOnlyThoseWhomItConcerns) {
   EXPECT_TRUE(denial.holders().empty());
 }
 
+TEST_F(ViewSamplerTest, CopiesWaitingRequestsThatOneOfManyViewersMaySee) {
+  core::Machine& machine = executor.machine;
+  const SessionId cat = machine.connect(3), bob = machine.connect(2);
+  machine.get(cat, machine.slice(cat), mebibytes(48));
+  machine.grow(bob, machine.slice(bob), mebibytes(32), seconds(60));
+  const auto copied = [&](const ViewSampler::Connections& viewers) {
+    const auto taken = sampler.take(viewers);
+    v1::Sample all;
+    for (const TakenSample::Line& line : taken->lines) EXPECT_TRUE(all.MergeFromString(line.bytes));
+    return all.waiting_size();
+  };
+  EXPECT_EQ(copied({1, 3, 5}), 0);
+  EXPECT_EQ(copied({1, 3, 4}), 1) << "of a tenant below one of them";
+  EXPECT_EQ(copied({1, 6, 7}), 1) << "one is an administrator, and one is gone";
+}
+
 TEST_F(ViewSamplerTest, TellsOfMemoryThatIsAskedBackOnlyThoseWhomItConcerns) {
   core::Machine& machine = executor.machine;
   const SessionId cat = machine.connect(3), ann = machine.connect(1);
