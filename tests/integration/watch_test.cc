@@ -49,7 +49,7 @@ class TestViewer {
 };
 
 struct Watch : BrokerTest {
-  Watch() : BrokerTest({.config = shared()}) {}
+  explicit Watch(const std::string& config = shared()) : BrokerTest({.config = config}) {}
 
   long resident_mib() const {
     const std::string status = read_file("/proc/" + std::to_string(broker_.pid()) + "/status");
@@ -196,6 +196,31 @@ TEST_F(Watch, TellsOfWaitingRequestsOnlyTheirTenantAndAdministrators) {
     EXPECT_EQ(bob->waiting(), 1U) << "how many wait is for everybody";
     EXPECT_EQ(sample->sessions_size(), 2) << "so are the sessions";
   }
+  EXPECT_EQ(holder->leave(), 0);
+  EXPECT_TRUE(succeeded(waiter->answer()));
+  EXPECT_EQ(waiter->leave(), 0);
+}
+
+// Every user of these tests is an administrator until the reload.
+struct FormerAdministratorsWatch : Watch {
+  FormerAdministratorsWatch() : Watch(shared("admin_group = 10000\n")) {}
+};
+
+TEST_F(FormerAdministratorsWatch, ShowsNoRequestsOfOthersAnyMore) {
+  GPUMEM_NEEDS_ROOT();
+  auto holder = client_with(kPool - mebibytes(4), kAnn);
+  auto waiter = client({}, kBob);
+  waiter->begin_to_grow("a", mebibytes(64), std::chrono::minutes(10));
+  await_waiters(1);
+  TestViewer viewer(connect_as(kCat));
+  const auto before = viewer.next();
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->waiting_size(), 1);
+  broker_.reload(shared());
+  EXPECT_TRUE(viewer.reads([](const v1::Sample& one) { return one.waiting_size() == 0; }));
+  const auto after = viewer.next();
+  ASSERT_TRUE(after);
+  EXPECT_EQ(after->waiting_size() + after->asked_back_size(), 0);
   EXPECT_EQ(holder->leave(), 0);
   EXPECT_TRUE(succeeded(waiter->answer()));
   EXPECT_EQ(waiter->leave(), 0);
