@@ -206,8 +206,9 @@ TEST(Config, SaysThatAmountsAreWrittenInQuotes) {
 TEST(Config, WithAnUnknownKeyNamesItItsPlaceAndTheKnownOnes) {
   EXPECT_THAT(wrong_config("\n\nbrokr = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'brokr' in the file; known are: broker, device"));
-  EXPECT_THAT(wrong_config("[broker]\n  size = 1\n"),
-              StartsWith("g.toml:2:3: unknown key 'size' in [broker]; known are: runtime_dir"));
+  EXPECT_THAT(wrong_config("[broker]\n  many = 1\n"),
+              StartsWith("g.toml:2:3: unknown key 'many' in [broker]; known are: runtime_dir"));
+  EXPECT_THAT(wrong_config("[broker]\n  size = 1\n"), HasSubstr("it belongs in [host]"));
   EXPECT_THAT(wrong_config("[[device]]\nuuid = \"a\"\nlimit = 1\n"),
               StartsWith("g.toml:3:1: unknown key 'limit' in [[device]]"));
   EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuid = 1\n"),

@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <string>
 
 namespace gpumem::host {
 namespace {
@@ -51,7 +52,10 @@ TEST_F(HostSourceTest, MemoryIsNotProvedBeforeItsLastWriterIsGone) {
 
 TEST_F(HostSourceTest, AReaderThatStaysIsEndedByTheKernelWhenItReads) {
   ASSERT_EQ(::pwrite(file(), "secret", 6, 0), 6);
-  const char* const at = map(PROT_READ);
+  const std::string path = "/proc/self/fd/" + std::to_string(file());
+  const UniqueFd only_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const void* const at = ::mmap(nullptr, kSize.count, PROT_READ, MAP_SHARED, only_read.get(), 0);
+  ASSERT_NE(at, MAP_FAILED);
   EXPECT_TRUE(give_back());
   const pid_t reader = ::fork();
   if (reader == 0) {
