@@ -7,7 +7,7 @@
 #include "proto/lane.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/session_stream.h"
-#include "tests/unit/metrics/http_client.h"
+#include "tests/support/http_client.h"
 
 namespace gpumem::test {
 namespace {

@@ -169,7 +169,7 @@ Result<Named> named_by(std::int64_t number, const v1::GetStatusResponse& status,
   const std::string digits = std::to_string(number);
   const auto has_pid = [&](const v1::SessionInfo& one) { return number != 0 && one.pid() == number; };
   std::vector<std::pair<std::string, Named>> meanings;
-  if (number < status.devices_size())
+  if (number < status.devices_size() && status.devices(static_cast<int>(number)).uuid() != kHostStore)
     meanings.emplace_back(device_name(id), status.devices(static_cast<int>(number)).uuid());
   if (std::ranges::any_of(sessions.sessions(), has_pid))
     meanings.emplace_back(std::string(kPidPrefix) + digits, Subject{.pid = number});
