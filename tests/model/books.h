@@ -87,6 +87,8 @@ class Accounts {
   }
   /// Anywhere on the way to the top.
   bool over_limit(NodeIndex leaf, Number bytes) const;
+  /// Whether it is lent what is guaranteed to others.
+  bool may_borrow(NodeIndex leaf) const;
   /// Whether `bytes` can be charged to the leaf, where others wait by right for `spoken_for`.
   bool fits(NodeIndex leaf, Number bytes, Number spoken_for) const;
   /// The most that fits.
@@ -94,7 +96,6 @@ class Accounts {
 
  private:
   void count(NodeIndex node);
-  bool may_borrow(NodeIndex leaf) const;
   Number firm(NodeIndex node) const;
 
   const Books& books_;

@@ -36,10 +36,13 @@ class Needs {
     const auto next = moment_.first(device_);
     if (!next) return 0;
     const Number bytes = least(*next);
-    if (standing_.books.devices[device_].lends)
-      return bytes + claimed(Books::kTop) - (moment_.is_claim(*next, device_) ? bytes : 0) - there_;
-    const Number claimable = accounts_.claimable(standing_.queue[*next].leaf);
-    return std::max(bytes, std::max<Number>(0, bytes - claimable) + accounts_.of(Books::kTop).kept) - there_;
+    const NodeIndex leaf = standing_.queue[*next].leaf;
+    const Number beyond = std::max<Number>(0, bytes - accounts_.claimable(leaf));
+    const auto& all = accounts_.of(Books::kTop);
+    if (!standing_.books.devices[device_].lends) return std::max(bytes, beyond + all.kept) - there_;
+    const Number others = claimed(Books::kTop) - (moment_.is_claim(*next, device_) ? bytes : 0);
+    const bool is_barred = beyond > 0 && !accounts_.may_borrow(leaf);
+    return std::max(bytes + others, is_barred ? beyond + std::max(all.kept, all.pool_kept) : 0) - there_;
   }
 
   Number of_debt(NodeIndex node) const {

@@ -128,6 +128,8 @@ class Ledger {
   /// The sum of all promises.
   Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
+  /// As kept(), as if nothing were used outside the pool.
+  Bytes pool_kept(DeviceIndex device) const { return root_.accounts[device].pool_kept; }
   bool is_idle(TenantId tenant) const;
   /// Whether the tenant has tenants below it.
   bool has_members(TenantId tenant) const { return node(tenant).children != 0; }

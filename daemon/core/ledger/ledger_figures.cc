@@ -110,8 +110,7 @@ Bytes Ledger::obtainable(TenantId tenant, DeviceIndex device, const GrantTerms& 
   const Bytes lent = std::max(std::min(own, free_bytes), free_bytes.minus(terms.spoken_for));
   if (terms.may_borrow && unanswered(tenant, device).is_zero()) return lent;
   // Memory that others declare uses up their guarantees only as long as they declare it.
-  const Bytes pool_kept = root_.accounts[device].pool_kept;
-  return std::min({lent, unborrowed, own + free_bytes.minus(pool_kept)});
+  return std::min({lent, unborrowed, own + free_bytes.minus(pool_kept(device))});
 }
 
 Bytes Ledger::kept_for_others(TenantId tenant, DeviceIndex device) const {

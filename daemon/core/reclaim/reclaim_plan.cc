@@ -305,9 +305,13 @@ std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIn
 Bytes lack_of(const Ledger& ledger, const Arbiter& arbiter, const Request& request, DeviceIndex device,
               Bytes there) {
   const Bytes needed = needed_of(ledger, request, device);
-  if (ledger.lends(device)) return (needed + arbiter.spoken_for(request.id, device)).minus(there);
-  const Bytes claimable = ledger.claimable(request.tenant, device);
-  return std::max(needed.minus(there), (needed.minus(claimable) + ledger.kept(device)).minus(there));
+  const Bytes beyond = needed.minus(ledger.claimable(request.tenant, device));
+  if (!ledger.lends(device))
+    return std::max(needed.minus(there), (beyond + ledger.kept(device)).minus(there));
+  const Bytes lack = (needed + arbiter.spoken_for(request.id, device)).minus(there);
+  const bool may_borrow = request.may_borrow && ledger.unanswered(request.tenant, device).is_zero();
+  if (may_borrow || beyond.is_zero()) return lack;
+  return std::max(lack, (beyond + std::max(ledger.kept(device), ledger.pool_kept(device))).minus(there));
 }
 
 ReclaimPlan plan_reclaim(const Ledger& ledger, const Arbiter& arbiter, DeviceIndex device,

@@ -155,6 +155,19 @@ TEST_F(ReclaimForFairness, AsksWhoWouldStillHaveMore) {
   EXPECT_EQ(asked(plan(), {bob}), Amounts{20});
 }
 
+// What is guaranteed is lent to others, but not to a tenant with memory that nobody answers for.
+TEST_F(ReclaimForFairness, AsksForWhatATenantLacksThatMayBorrowNothing) {
+  ledger.set_lending(0, true);
+  tenant(promise(40));
+  ledger.reserve(bob, 0, {50});
+  ledger.set_unanswered(cid, 0, {1});
+  const RequestId id{ask(cid, 20)};
+  EXPECT_EQ(asked(plan(), {bob}), Amounts{10});
+  EXPECT_EQ(lack_of(ledger, arbiter, *arbiter.find(id), 0, ledger.free(0)), Bytes{10});
+  ledger.release(bob, 0, {10}, Charge::kOffered);
+  EXPECT_EQ(admitted(), Ids{id.value});
+}
+
 TEST_F(ReclaimForFairness, AsksForAllOfItOrNothing) {
   ledger.reserve(bob, 0, {60});
   ledger.reserve(cid, 0, {40});
