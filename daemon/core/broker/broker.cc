@@ -309,9 +309,7 @@ Result<void> Broker::spent(SessionId id, const Spent& request, TimePoint now) {
   const auto index = state_.find_device(request.device);
   if (!index) return Error{Code::kNotFound, "there is no device " + request.device + "; see `gpumem status`"};
   auto session = state_.live(id);
-  if (!session) return {};
-  reclaimer_.spent(**session, *index, now);
-  settle(now);
+  if (session) reclaimer_.spent(**session, *index, now);
   return {};
 }
 

@@ -354,7 +354,8 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
     is_news |= note_pinned(session, device);
     is_news |= devices_[device].spent.insert_or_assign(session.id, until).second;
   }
-  if (is_news) replan();  // a plan visits all sessions that could be asked
+  // A plan visits all sessions that could be asked, and many may say so at once: one plan serves them all.
+  if (is_news) wake(device, now);
 }
 
 bool Reclaimer::note_pinned(Session& session, DeviceIndex device) {

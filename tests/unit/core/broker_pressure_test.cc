@@ -108,6 +108,24 @@ TEST_F(BrokerPressure, PassesOnWhatASessionHasNotToTheNext) {
   EXPECT_EQ(machine.asked_of(bob), mebibytes(16)) << "a word holds for a while";
 }
 
+// A plan visits all sessions that could be asked.
+TEST_F(BrokerPressure, IsPlannedOnceForAllWhoSayThatTheyHaveNothing) {
+  const SessionId other = machine.connect(2);
+  machine.get(bob, bobs, mebibytes(10));
+  machine.get(other, machine.slice(other), mebibytes(6));
+  const SessionId last = machine.connect(2);
+  machine.get(last, machine.slice(last), mebibytes(48));
+  machine.grow(ann, anns, mebibytes(16), seconds(60));
+  ASSERT_EQ(machine.asked_of(last), mebibytes(16)) << "it holds most";
+  for (const SessionId each : {last, last}) EXPECT_TRUE(machine.broker.spent(each, {"GPU-0"}, machine.now));
+  EXPECT_EQ(machine.asked_of(bob), Bytes{}) << "not before all that lies in sockets is read";
+  EXPECT_EQ(machine.broker.next_deadline(), machine.now);
+  machine.pass({});
+  EXPECT_EQ(machine.asked_of(last), Bytes{});
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(10));
+  EXPECT_EQ(machine.asked_of(other), mebibytes(6));
+}
+
 TEST_F(BrokerPressure, TakesTheWordOfNobodyWhoWasNotAsked) {
   machine.get(bob, bobs, mebibytes(64));
   machine.say_spent(bob);

@@ -205,7 +205,7 @@ class Machine : public CoreWorld<> {
     const auto& devices = broker.policy().devices;
     const bool is_known = device < devices.size();
     EXPECT_EQ(bool{broker.spent(session, {is_known ? devices[device].uuid : "GPU-none"}, now)}, is_known);
-    collect();
+    pass({});
   }
   /// Gives back what the session is asked for of the device, in whole leases; says so where it has no more.
   void heed(SessionId session, DeviceIndex device = 0) {
