@@ -79,8 +79,12 @@ Result<void> SessionCalls::take(const Call& call, const CloseSlice& body) {
 
 Result<void> SessionCalls::take(const Call& call, const Return& body) {
   crash_at(CrashPoint::kReturnRead);
-  answer_later(call, call.broker.give_back(call.session, to_request(body), call.now));
-  crash_at(CrashPoint::kReturnTaken);
+  core::after_regions(executor_, call.broker, call.session, to_request(body), call.now,
+                      [this, session = call.session, number = call.number](
+                          const core::Return& request, core::Broker& broker, core::TimePoint now) {
+                        answer_later({session, number, broker, now}, broker.give_back(session, request, now));
+                        crash_at(CrashPoint::kReturnTaken);
+                      });
   return {};
 }
 
@@ -121,8 +125,13 @@ Result<void> SessionCalls::take(const Call& call, const RevokeHandle& body) {
 
 Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
   crash_at(CrashPoint::kReleaseRead);
-  answer_later(call, call.broker.release_import(call.session, {core::ImportId{body.import}}, call.now));
-  crash_at(CrashPoint::kReleased);
+  core::after_regions(
+      executor_, call.broker, call.session, core::ReleaseImport{core::ImportId{body.import}}, call.now,
+      [this, session = call.session, number = call.number](const core::ReleaseImport& request,
+                                                           core::Broker& broker, core::TimePoint now) {
+        answer_later({session, number, broker, now}, broker.release_import(session, request, now));
+        crash_at(CrashPoint::kReleased);
+      });
   return {};
 }
 

@@ -56,7 +56,7 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kGiveBack:
       if (request.give_back().leases_size() > static_cast<int>(core::Return::kMostLeases))
         return answer_later(call, failed_with(too_many_leases()));
-      return answer_later(call, broker.give_back(session_, to_request(request.give_back()), now));
+      return give_back(call, to_request(request.give_back()));
     case v1::SessionRequest::kExportHandle: return export_handle(call, request.export_handle());
     case v1::SessionRequest::kImportHandle:
     case v1::SessionRequest::kMapRegion:
@@ -72,8 +72,7 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
           call, broker.remove_region(
                     session_, {request.remove_region().name(), request.remove_region().version()}, now));
     case v1::SessionRequest::kReleaseImport:
-      return answer_later(
-          call, broker.release_import(session_, {core::ImportId{request.release_import().import()}}, now));
+      return release_import(call, {core::ImportId{request.release_import().import()}});
     case v1::SessionRequest::kCharge:
       return answer_later(
           call, broker.charge(session_, {request.charge().device(), {request.charge().bytes()}}, now));
@@ -182,6 +181,24 @@ void SessionCalls::cancel(const Call& call, const v1::CancelRequest& request) {
   const auto growth = growths_.find(request.growth());
   if (growth != growths_.end()) executor_.cancel(RequestId(growth->second));
   answer_later(call, Result<void>());
+}
+
+void SessionCalls::give_back(const Call& call, const core::Return& request) {
+  core::after_regions(
+      executor_, call.broker, session_, request, call.now,
+      [self = shared_from_this(), number = call.number](const core::Return& asked, core::Broker& broker,
+                                                        core::TimePoint now) {
+        self->answer_later({number, broker, now}, broker.give_back(self->session_, asked, now));
+      });
+}
+
+void SessionCalls::release_import(const Call& call, const core::ReleaseImport& request) {
+  core::after_regions(
+      executor_, call.broker, session_, request, call.now,
+      [self = shared_from_this(), number = call.number](const core::ReleaseImport& asked,
+                                                        core::Broker& broker, core::TimePoint now) {
+        self->answer_later({number, broker, now}, broker.release_import(self->session_, asked, now));
+      });
 }
 
 void SessionCalls::export_handle(const Call& call, const v1::ExportHandleRequest& request) {

@@ -41,6 +41,8 @@ class SessionCalls final : public core::SessionHolder, public std::enable_shared
   void open_slice(const Call& call, const v1::OpenSliceRequest& request);
   void grow(const Call& call, const v1::GrowRequest& request);
   void cancel(const Call& call, const v1::CancelRequest& request);
+  void give_back(const Call& call, const core::Return& request);
+  void release_import(const Call& call, const core::ReleaseImport& request);
   void export_handle(const Call& call, const v1::ExportHandleRequest& request);
   void answer_exported(const Call& call, const core::HandleExported& exported);
   void export_fabric(const Call& call, const v1::ExportHandleRequest& request);

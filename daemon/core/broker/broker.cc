@@ -118,6 +118,16 @@ bool Broker::end_some_regions(SessionId id, TimePoint now) {
   return session != nullptr && leases_.end_some_regions(*session, now);
 }
 
+bool Broker::end_some_regions(SessionId id, const Return& request, TimePoint now) {
+  const auto session = state_.live(id);
+  return session && leases_.end_some_regions(**session, request.slice, request.leases, now);
+}
+
+bool Broker::end_some_regions(SessionId id, const ReleaseImport& request, TimePoint now) {
+  const auto session = state_.live(id);
+  return session && leases_.end_some_regions(**session, request.import, now);
+}
+
 void Broker::forget_if_done(SessionId id, TimePoint now) {
   Session* known = state_.find(id);
   if (known == nullptr) return;

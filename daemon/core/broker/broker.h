@@ -91,9 +91,11 @@ class Broker {
   void session_ended(SessionId session, SessionEnd end, TimePoint now);
   /// The process is gone, and with it every mapping of its own.
   void exited(SessionId session, TimePoint now) { session_ended(session, SessionEnd::kExited, now); }
-  /// Before a session ends: ends some of the regions that end with it, a bounded number. False: there are
-  /// none.
+  /// Before a session ends, gives leases back or releases an import: ends some of the regions that end with
+  /// that, a bounded number. False: there are none, or the request is refused.
   bool end_some_regions(SessionId session, TimePoint now);
+  bool end_some_regions(SessionId session, const Return& request, TimePoint now);
+  bool end_some_regions(SessionId session, const ReleaseImport& request, TimePoint now);
 
   // Requests of sessions. Errors of each, too: those of check(), and kUnauthenticated (no such session).
 

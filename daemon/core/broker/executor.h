@@ -85,6 +85,12 @@ class Executor {
   /// it: whoever is answered may look at once.
   virtual void after(std::function<void()> done) = 0;
 
+  /// The rest of a session's request that takes long: has `work` done in another turn of the session's user.
+  virtual void go_on(SessionId session, Work work) {
+    static_cast<void>(session);
+    post(std::move(work));
+  }
+
   /// Writes down what was decided so far, so that the next broker knows of it before anybody is told.
   /// Errors  kUnavailable (it cannot be written: the caller takes back what it decided).
   virtual Result<void> write_down() = 0;
@@ -124,6 +130,17 @@ class Executor {
   virtual void watch(std::shared_ptr<EventWatcher> watcher, std::optional<WallTime> since) = 0;
   virtual void unwatch(const EventWatcher& watcher) = 0;
 };
+
+/// Ends the regions that end with `request` (Broker::end_some_regions()), piece by piece, and then calls
+/// `finish(request, broker, now)`: at once, unless there are very many. Inside work on the core's thread.
+template <class Request, class Finish>
+void after_regions(Executor& executor, Broker& broker, SessionId session, const Request& request,
+                   TimePoint now, Finish finish) {
+  if (!broker.end_some_regions(session, request, now)) return finish(request, broker, now);
+  executor.go_on(session, [&executor, session, request, finish](Broker& again, TimePoint at) {
+    after_regions(executor, again, session, request, at, finish);
+  });
+}
 
 /// Sends packets to sessions.
 class PacketSender {

@@ -110,7 +110,8 @@ void Leases::abandon(GrantId grant, TimePoint now) {
   for (const LeaseId id : std::vector(offered->second)) let_go(lease(id), now);
 }
 
-Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids, TimePoint now) {
+Result<Bytes> Leases::check_returned(const Session& session, SliceId slice,
+                                     std::span<const LeaseId> ids) const {
   // More than there are cannot all be its own; to look for the first that is not would take time by their
   // number.
   if (ids.size() > leases_.size())
@@ -128,10 +129,16 @@ Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const 
     }
     returned += one->extent.size;
   }
+  return returned;
+}
+
+Result<void> Leases::give_back(Session& session, SliceId slice, std::span<const LeaseId> ids, TimePoint now) {
+  const auto returned = check_returned(session, slice, ids);
+  if (!returned) return returned.error();
   if (ids.empty()) return {};
   Event& event = state_.note(Event::Kind::kReturned, session, now);  // until the next one is noted
   event.device = lease(ids.front()).device;
-  event.bytes = returned;
+  event.bytes = *returned;
   for (const LeaseId id : ids) let_go(lease(id), now);
   return {};
 }

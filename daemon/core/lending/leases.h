@@ -83,8 +83,11 @@ class Leases {
   /// Takes the leases back that a detached session had for this region alone, which has ended. Readers of
   /// other tenants are charged for what they keep.
   void let_go_unkept(const Region& removed, TimePoint now);
-  /// As Broker::end_some_regions().
+  /// As Broker::end_some_regions(): before end(), before give_back(), before release_import().
   bool end_some_regions(const Session& session, TimePoint now);
+  bool end_some_regions(const Session& session, SliceId slice, std::span<const LeaseId> leases,
+                        TimePoint now);
+  bool end_some_regions(const Session& session, ImportId import, TimePoint now);
 
   Store& store(DeviceIndex device) { return stores_[device]; }
   const Store& store(DeviceIndex device) const { return stores_[device]; }
@@ -127,7 +130,11 @@ class Leases {
   void share(const Lease& lease);
   Session& detached_session_for(const Session& holder, TimePoint now);
   Session* successor_of(const Lease& lease);
-  bool has_other_user(const Lease& lease) const;
+  // The bytes of the leases. Errors  as give_back().
+  Result<Bytes> check_returned(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
+  bool has_mate(const Lease& lease) const;
+  void end_some_of(const Lease& lease, std::size_t& left, TimePoint now);
+  bool end_some_of(const Session& session, std::span<const LeaseId> leases, TimePoint now);
   void pass(Lease& lease, Session& successor);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);
 

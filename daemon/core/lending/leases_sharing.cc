@@ -7,11 +7,6 @@
 // Leases that several sessions use: imports, and the session that is charged once another lets go.
 
 namespace gpumem::core {
-namespace {
-
-constexpr std::size_t kRegionsInARow = 64;  // about 0.1 ms
-
-}  // namespace
 
 Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
   const auto end = offset.plus(bytes);
@@ -154,30 +149,75 @@ void Leases::let_go(Lease& lease, TimePoint now) {
   regions_.note_change(lease.id);
 }
 
+// ---- Ends of regions, in pieces ----
+
 // As let_go() will, for as many regions as a piece of work has time for.
-bool Leases::end_some_regions(const Session& session, TimePoint now) {
-  std::size_t left = kRegionsInARow;
-  for (const Lease& lease : session.leases) {
-    if (lease.in_store || has_other_user(lease)) continue;
-    std::vector<RegionId> ending;
-    for (const RegionId id : regions_.of(lease.id)) {
-      if (ending.size() == left) break;
-      if (!regions_.at(id).kept) ending.push_back(id);
-    }
-    for (const RegionId id : ending)
-      describe(regions_.remove(id), state_.note(Event::Kind::kRegionLost, session, now));
-    left -= ending.size();
+void Leases::end_some_of(const Lease& lease, std::size_t& left, TimePoint now) {
+  if (!regions_.has(lease.id) || lease.in_store || has_mate(lease)) return;
+  std::vector<RegionId> ending;
+  for (const RegionId id : regions_.of(lease.id)) {
+    if (ending.size() == left) break;
+    if (!regions_.at(id).kept) ending.push_back(id);
+  }
+  for (const RegionId id : ending)
+    describe(regions_.remove(id), state_.note(Event::Kind::kRegionLost, state_.session(lease.session), now));
+  left -= ending.size();
+}
+
+bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, TimePoint now) {
+  std::size_t left = Regions::kMostInARow;
+  for (const LeaseId id : ids) {
+    if (const Lease* one = find(id); one != nullptr && one->session == session.id)
+      end_some_of(*one, left, now);
     if (left == 0) return true;
   }
   return false;
 }
 
-bool Leases::has_other_user(const Lease& lease) const {
-  const Imports::Shared* const shared = state_.imports.find(lease.id);
-  return shared != nullptr && std::ranges::any_of(shared->users, [&](const auto& user) {
-           return user.first != lease.session && user.second != 0;
-         });
+bool Leases::end_some_regions(const Session& session, TimePoint now) {
+  std::size_t left = Regions::kMostInARow;
+  for (const Lease& lease : session.leases) {
+    end_some_of(lease, left, now);
+    if (left == 0) return true;
+  }
+  return false;
 }
+
+bool Leases::end_some_regions(const Session& session, SliceId slice, std::span<const LeaseId> ids,
+                              TimePoint now) {
+  const bool any = std::ranges::any_of(ids, [this](LeaseId id) { return regions_.has(id); });
+  return any && check_returned(session, slice, ids) && end_some_of(session, ids, now);
+}
+
+// Leases that the session has inherited, and of which this is its last import.
+bool Leases::end_some_regions(const Session& session, ImportId import, TimePoint now) {
+  const auto& imports = state_.imports.of(session.id);
+  const auto released = imports.find(import);
+  if (released == imports.end()) return false;
+  std::vector<LeaseId> leaving;
+  for (const LeaseId id : released->second) {
+    const Imports::Shared* const shared = state_.imports.find(id);
+    if (shared == nullptr) continue;  // free since
+    const auto used = shared->users.find(session.id);
+    const bool is_last = used != shared->users.end() && used->second == 1;
+    if (is_last && !at(id).slice) leaving.push_back(id);
+  }
+  return end_some_of(session, leaving, now);
+}
+
+// Whether another session of the tenant has the lease after its session. Then its regions go on.
+bool Leases::has_mate(const Lease& lease) const {
+  const Imports::Shared* const shared = state_.imports.find(lease.id);
+  if (shared == nullptr) return false;
+  const TenantId owner = state_.session(lease.session).tenant;
+  return std::ranges::any_of(shared->users, [&](const auto& user) {
+    const Session* const known = state_.find(user.first);
+    return user.first != lease.session && user.second != 0 && known != nullptr && !known->exited &&
+           known->tenant == owner;
+  });
+}
+
+// ---- Memory that passes on ----
 
 void Leases::let_go_unkept(const Region& removed, TimePoint now) {
   if (!removed.kept) return;

@@ -148,11 +148,19 @@ const Region* PublishedRegions::find(TenantId owner, const MapRegion& terms) con
   return region != nullptr && region->device == *device ? region : nullptr;
 }
 
+template <class Find>
+const Region* PublishedRegions::find_unexpired(Find find, TimePoint now) {
+  const Region* found = find();
+  for (; found != nullptr && found->ends() <= now; found = find())
+    note_expired(regions_.remove(found->id), now);
+  return found;
+}
+
 Result<const Region*> PublishedRegions::mappable(const Session& session, const MapRegion& terms,
                                                  TimePoint now) {
-  drop_expired(now);
   const bool is_own = terms.owner.empty() || terms.owner == session.tenant_name;
-  const Region* region = is_own ? find(session.tenant, terms) : find_for(session.tenant, terms);
+  const Region* const region = find_unexpired(
+      [&] { return is_own ? find(session.tenant, terms) : find_for(session.tenant, terms); }, now);
   if (region != nullptr && region->id.value > terms.newer_than) {
     if (auto in_hands = leases_.check_descriptors(region->leases); !in_hands) return in_hands.error();
     for (const auto& [holder, bytes] : holders_of(*region)) {
@@ -181,8 +189,8 @@ Imported PublishedRegions::map_region(Session& session, const Region& region, Ti
 
 Result<void> PublishedRegions::remove_region(const Session& session, const std::string& name,
                                              std::uint64_t version, TimePoint now) {
-  drop_expired(now);
-  const Region* region = regions_.find(session.tenant, name, version);
+  const Region* const region =
+      find_unexpired([&] { return regions_.find(session.tenant, name, version); }, now);
   if (region == nullptr) return no_region(session.tenant_name, name, version);
   const Region removed = remove(region->id, now);
   describe(removed, state_.note(Event::Kind::kRemoved, session, now));
@@ -191,9 +199,9 @@ Result<void> PublishedRegions::remove_region(const Session& session, const std::
 
 Result<void> PublishedRegions::remove_region_of(const std::string& owner, const std::string& name,
                                                 std::uint64_t version, TimePoint now) {
-  drop_expired(now);
-  const Tenant* tenant = state_.tenants.find(owner);
-  const Region* region = tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version);
+  const Tenant* const tenant = state_.tenants.find(owner);
+  const Region* const region = find_unexpired(
+      [&] { return tenant == nullptr ? nullptr : regions_.find(tenant->id, name, version); }, now);
   if (region == nullptr) {
     return Error{Code::kNotFound, "tenant '" + owner + "' has no region '" + name + "'" +
                                       (version == 0 ? "" : " of version " + std::to_string(version))};
@@ -212,11 +220,13 @@ Region PublishedRegions::remove(RegionId id, TimePoint now) {
 }
 
 void PublishedRegions::drop_expired(TimePoint now) {
-  for (const Region& region : regions_.drop_expired(now)) {
-    leases_.let_go_unkept(region, now);
-    Event& event = describe(region, state_.outbox.note(Event::Kind::kExpired, now));
-    event.tenant = state_.tenants.name(region.owner);
-  }
+  for (const Region& region : regions_.drop_expired(now)) note_expired(region, now);
+}
+
+void PublishedRegions::note_expired(const Region& removed, TimePoint now) {
+  leases_.let_go_unkept(removed, now);
+  Event& event = describe(removed, state_.outbox.note(Event::Kind::kExpired, now));
+  event.tenant = state_.tenants.name(removed.owner);
 }
 
 std::vector<Region> PublishedRegions::move(const std::map<SessionId, TenantId>& owners, TimePoint now) {

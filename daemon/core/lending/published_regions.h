@@ -49,7 +49,7 @@ class PublishedRegions {
   /// The sessions that hold the region's leases, and the bytes that each is charged for them as a whole.
   /// There is one holder, unless some leases were inherited.
   std::map<SessionId, Bytes> holders_of(const Region& region) const;
-  /// Ends the regions whose time is over.
+  /// Ends some of the regions whose time is over. The others end at the next deadline, which has come.
   void drop_expired(TimePoint now);
   /// Sets when the last process has left each kept region whose holders or users have changed.
   void note_left(TimePoint now);
@@ -72,6 +72,10 @@ class PublishedRegions {
  private:
   Result<void> check_sealing(std::span<const LeaseId> leases, const Publish& terms) const;
   const Region* find(TenantId owner, const MapRegion& terms) const;
+  // The region that `find` finds, or the next one that it finds if the time of the first is over.
+  template <class Find>
+  const Region* find_unexpired(Find find, TimePoint now);
+  void note_expired(const Region& removed, TimePoint now);
   Region remove(RegionId id, TimePoint now);
   bool give_up_kept(const Session& detached, DeviceIndex device, const ReclaimRequest& request,
                     TimePoint now);

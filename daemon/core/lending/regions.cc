@@ -241,7 +241,7 @@ void Regions::set_owner(RegionId id, TenantId owner) {
 
 std::vector<Region> Regions::drop_expired(TimePoint now) {
   std::vector<Region> dropped;
-  while (!by_expiry_.empty() && by_expiry_.begin()->first <= now)
+  while (dropped.size() < kMostInARow && !by_expiry_.empty() && by_expiry_.begin()->first <= now)
     dropped.push_back(remove(by_expiry_.begin()->second));
   return dropped;
 }

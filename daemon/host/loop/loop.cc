@@ -190,6 +190,12 @@ void Loop::post_to(const Flow& flow, Work work) {
   });
 }
 
+void Loop::go_on(SessionId session, Work work) {
+  const auto client = clients_.find(session);
+  if (client == clients_.end()) return;  // its lane is gone, and nobody waits for an answer
+  queue(client->second.flow, [this, work = std::move(work)] { run(work); });
+}
+
 void Loop::run_and_wait(const Work& work) {
   std::promise<void> done;
   boost::asio::post(io_, [&] {

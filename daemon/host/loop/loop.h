@@ -81,6 +81,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   void post(Work work) override;
   void post_for(std::optional<int> connection, Work work) override;
+  void go_on(SessionId session, Work work) override;
   void after(std::function<void()> done) override { after_.push_back(std::move(done)); }
   Result<void> write_down() override;
   void region_kept(const std::vector<LeaseId>& leases) override;
@@ -108,6 +109,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
  private:
   struct Client {
     std::shared_ptr<SessionLink> link;
+    Flow flow{};
   };
 
   explicit Loop(Options options);

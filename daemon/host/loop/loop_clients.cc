@@ -73,7 +73,8 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   }
   crash_at(CrashPoint::kSessionJournalled);
   const auto [client, added] = clients_.emplace(
-      *session, Client{std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell))});
+      *session, Client{std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell)),
+                       flow_of(lane->peer(), lane->is_admin())});
   GPUMEM_CHECK(added, "session ids are new");
   publish(*session);
   return Opened{*session, std::move(*ends)};
@@ -220,7 +221,8 @@ Result<SessionId> Loop::open_session(int connection, std::string label, core::Co
   auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now(), job,
                                       administrators_.include(peer));
   if (!session) return session.error();
-  const bool added = clients_.emplace(*session, Client{*link}).second;
+  const Flow flow = flow_of(peer, administrators_.include(peer));
+  const bool added = clients_.emplace(*session, Client{*link, flow}).second;
   GPUMEM_CHECK(added, "session ids are new");
   (*link)->await_end([this, id = *session, weak = std::weak_ptr(*link)] {
     queue_end(id, core::SessionEnd::kExited);

@@ -33,13 +33,11 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
     extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));
   for (const core::RestoredSession& session : restored.sessions) {
     const auto link = std::make_shared<AwaitedLink>(io_, session.peer);
-    clients_.emplace(session.id, Client{link});
+    clients_.emplace(session.id, Client{link, flow_of(session.peer, administrators_.include(session.peer))});
     awaited += session.awaited ? 1 : 0;
     const auto watched = link->watch();
     if (watched) {
-      link->await_end([this, id = session.id] {
-        queue_own([id](core::Broker& broker, core::TimePoint at) { broker.exited(id, at); });
-      });
+      link->await_end([this, id = session.id] { queue_end(id, core::SessionEnd::kExited); });
     } else if (watched.error().code == Code::kNotFound || !session.awaited) {
       // Whether its memory is free is for the driver to say.
       broker_.exited(session.id, now);

@@ -51,19 +51,45 @@ class BrokerRegion : public testing::Test {
     return machine.broker.map_region(session, {.owner = "bob", .name = "weights", .version = version},
                                      machine.now);
   }
-  /// The publisher ends, as the host has it end: in pieces. Returns how many regions each has ended.
-  std::vector<std::size_t> end_in_pieces() {
+  /// Calls `end_some`, as the host does, until it says that it has ended all. Returns how many regions each
+  /// call has ended.
+  template <class EndSome>
+  std::vector<std::size_t> in_pieces(EndSome end_some) {
     std::vector<std::size_t> pieces;
-    const auto ended = [&] { return machine.events_of(Event::Kind::kRegionLost).size(); };
+    const auto ended = [&] {
+      return machine.events_of(Event::Kind::kRegionLost).size() +
+             machine.events_of(Event::Kind::kExpired).size();
+    };
     for (bool is_more = true; is_more;) {
       const std::size_t before = ended();
-      is_more = machine.broker.end_some_regions(publisher, machine.now);
+      is_more = end_some();
       machine.collect();
       pieces.push_back(ended() - before);
     }
+    return pieces;
+  }
+  /// The publisher ends, as the host has it end.
+  std::vector<std::size_t> end_in_pieces() {
+    auto pieces = in_pieces([&] { return machine.broker.end_some_regions(publisher, machine.now); });
     machine.die(publisher);
     return pieces;
   }
+  /// The same memory, under as many names.
+  void publish_many(Publish one) {
+    for (std::size_t i = 0; i < kMany; ++i) {
+      one.name = "weights" + std::to_string(i);
+      ASSERT_TRUE(publish(one));
+    }
+  }
+  void expect_all_in_small(const std::vector<std::size_t>& pieces) {
+    std::size_t sum = 0;
+    for (const std::size_t piece : pieces) {
+      EXPECT_LE(piece, 64u);
+      sum += piece;
+    }
+    EXPECT_EQ(sum, kMany);
+  }
+  static constexpr std::size_t kMany = 200;
   /// The process maps it.
   ImportId use(SessionId session) {
     auto mapped = map(session);
@@ -93,19 +119,71 @@ class BrokerRegion : public testing::Test {
 };
 
 TEST_F(BrokerRegion, VeryManyOfOneProcessEndInPieces) {
-  constexpr std::size_t kMany = 1000;
-  for (std::size_t i = 0; i < kMany; ++i) {
-    Publish one = terms();
-    one.name += std::to_string(i);
-    ASSERT_TRUE(publish(one));
-  }
-  std::size_t sum = 0;
-  for (const std::size_t piece : end_in_pieces()) {
-    EXPECT_LE(piece, 64u);
-    sum += piece;
-  }
-  EXPECT_EQ(sum, kMany);
-  EXPECT_EQ(machine.events_of(Event::Kind::kRegionLost).size(), kMany);
+  publish_many(terms());
+  expect_all_in_small(end_in_pieces());
+}
+
+TEST_F(BrokerRegion, VeryManyOfOneProcessEndInPiecesThoughAReaderOfAnotherTenantKeepsThem) {
+  ASSERT_TRUE(publish(terms(Sharing::kPublic)));
+  use(zoe);
+  publish_many(terms());
+  expect_all_in_small([&] {
+    auto pieces = end_in_pieces();
+    --pieces.front();  // the one that zoe has mapped
+    return pieces;
+  }());
+  EXPECT_EQ(machine.charged("zoe"), mebibytes(8));
+}
+
+TEST_F(BrokerRegion, VeryManyOfAnExtentThatIsReturnedEndInPieces) {
+  publish_many(terms());
+  const Return wrong{SliceId{99}, Machine::leases_of(grant)};
+  EXPECT_FALSE(machine.broker.end_some_regions(publisher, wrong, machine.now)) << "it is refused";
+  const Return request{slice, Machine::leases_of(grant)};
+  expect_all_in_small(
+      in_pieces([&] { return machine.broker.end_some_regions(publisher, request, machine.now); }));
+  ASSERT_TRUE(machine.give_back(publisher, slice, grant));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(BrokerRegion, VeryManyOfInheritedMemoryThatIsReleasedEndInPieces) {
+  ASSERT_TRUE(publish(terms()));
+  const ImportId import = use(mate);
+  publish_many(terms());
+  ASSERT_TRUE(machine.give_back(publisher, slice, grant));
+  EXPECT_TRUE(machine.events_of(Event::Kind::kRegionLost).empty()) << "they are the mate's now";
+  const ReleaseImport request{import};
+  auto pieces = in_pieces([&] { return machine.broker.end_some_regions(mate, request, machine.now); });
+  --pieces.front();
+  expect_all_in_small(pieces);
+  machine.stop_using(mate, grant);
+  EXPECT_TRUE(machine.broker.release_import(mate, request, machine.now));
+  machine.collect();
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
+TEST_F(BrokerRegion, VeryManyWhoseTimeIsOverEndInPieces) {
+  Publish one = terms();
+  one.life = seconds(5);
+  publish_many(one);
+  machine.now += seconds(5);
+  expect_all_in_small(in_pieces([&] {
+    machine.pass({});
+    const auto next = machine.broker.next_deadline();
+    return next && *next <= machine.now;
+  }));
+}
+
+TEST_F(BrokerRegion, WhoseTimeIsOverIsNotMappedThoughOthersEndFirst) {
+  ASSERT_TRUE(publish(terms()));
+  Publish one = terms();
+  one.life = seconds(5);
+  publish_many(one);
+  ASSERT_TRUE(publish(one));
+  machine.now += seconds(5);
+  const auto mapped = map(mate);
+  ASSERT_TRUE(mapped);
+  EXPECT_EQ(mapped->version, RegionId{1}) << "an older version has no end";
 }
 
 TEST_F(BrokerRegion, ThatAMateUsesOutlivesThePiecesOfItsPublishersEnd) {
