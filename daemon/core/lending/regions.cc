@@ -120,11 +120,13 @@ Result<void> Regions::check_room(const Region& region) const {
                                         " kept regions already, as many as it may; publish another part of "
                                         "the slice, or remove some (`gpumem regions`)");
   }
-  if (count.regions < kMostOfTenant && count.parts + region.leases.size() <= kMostParts) return {};
+  if (count.regions < kMostOfTenant && count.parts + parts_of(region) <= kMostParts) return {};
   return refusal(Bound::kRegions, "the tenant has published " + std::to_string(count.regions) +
                                       " regions of " + std::to_string(count.parts) +
                                       " extents, and may publish " + std::to_string(kMostOfTenant) + " of " +
-                                      std::to_string(kMostParts) + "; remove some (`gpumem regions`)");
+                                      std::to_string(kMostParts) +
+                                      ", where a tenant that is named counts as " +
+                                      std::to_string(kPartsOfReader) + "; remove some (`gpumem regions`)");
 }
 
 void Regions::restore(Region region) {
@@ -143,7 +145,7 @@ void Regions::put(Region region) {
   audiences_.add(region);
   Count& count = count_of_[region.owner];
   ++count.regions;
-  count.parts += region.leases.size();
+  count.parts += parts_of(region);
   RegionTotal& total = totals_[{region.owner, region.device}];
   ++total.count;
   total.bytes += region.bytes;
@@ -183,7 +185,7 @@ Region Regions::take(RegionId id) {
   by_expiry_.erase({region.ends(), id});
   audiences_.remove(region);
   const auto count = count_of_.find(region.owner);
-  count->second.parts -= region.leases.size();
+  count->second.parts -= parts_of(region);
   if (--count->second.regions == 0) count_of_.erase(count);
   const auto total = totals_.find({region.owner, region.device});
   total->second.bytes -= region.bytes;

@@ -93,8 +93,10 @@ Event& describe(const Region& region, Event& event);
 class Regions {
  public:
   static constexpr std::size_t kMostOfTenant = 16'384;
-  /// Leases of all of a tenant's regions together: to end them takes some time for each.
+  /// Parts of all of a tenant's regions together: each lease is one, and takes some time at the end. A named
+  /// reader, by which the region is found, takes as much memory as many.
   static constexpr std::size_t kMostParts = 65'536;
+  static constexpr std::size_t kPartsOfReader = 8;
   static constexpr std::size_t kMostReaders = 8;  ///< that are named
   /// Kept ones that stand for one lease: each is looked at, and journaled, whenever it changes hands.
   static constexpr std::size_t kMostKeptOfLease = 64;
@@ -179,6 +181,9 @@ class Regions {
   };
   using ByLease = boost::unordered_flat_map<LeaseId, std::set<RegionId>, std::hash<LeaseId>>;
   static const std::set<RegionId>& found(const ByLease& by_lease, LeaseId lease);
+  static std::size_t parts_of(const Region& region) {
+    return region.leases.size() + kPartsOfReader * region.readers.size();
+  }
   Result<void> check_room(const Region& region) const;
   void put(Region region);
   Region take(RegionId id);
