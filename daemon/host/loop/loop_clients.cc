@@ -37,6 +37,7 @@ PeerListener::Options Loop::listening(Options& options) {
       .budget = budget_,
       .administrators = &administrators_,
       .disposal = &disposal_,
+      .queue = [this](std::function<void()> work) { queue(kConnectionsFlow, std::move(work)); },
       .accepted = [this](Connection connection) { take_in(std::move(connection)); },
       .refused = [this](Connection connection, const Error& error) { refuse(std::move(connection), error); },
       .warn = [this](const std::string& words) { warn(words); }};

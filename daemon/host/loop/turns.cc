@@ -5,7 +5,8 @@
 namespace gpumem::host {
 
 core::Duration Turns::quantum_of(const Flow& flow) {
-  return flow.kind == Flow::Kind::kBroker ? kQuantaOfBroker * kQuantum : kQuantum;
+  const bool is_for_all = flow.kind == Flow::Kind::kBroker || flow.kind == Flow::Kind::kConnections;
+  return is_for_all ? kQuantaForAll * kQuantum : kQuantum;
 }
 
 void Turns::add(const Flow& flow, Work work) {

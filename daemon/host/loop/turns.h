@@ -14,6 +14,7 @@ namespace gpumem::host {
 struct Flow {
   enum class Kind {
     kBroker,         ///< proofs, deadlines, ends of processes
+    kConnections,    ///< new connections, whose users are not known yet
     kUnknown,        ///< posted without a caller
     kAdministrator,  ///< on the host; root of a container is none
     kUser
@@ -24,6 +25,7 @@ struct Flow {
 };
 
 inline constexpr Flow kOwnFlow{.kind = Flow::Kind::kBroker};
+inline constexpr Flow kConnectionsFlow{.kind = Flow::Kind::kConnections};
 /// The flow of a client. `is_admin`  as Administrators::include() says.
 inline Flow flow_of(const core::Peer& peer, bool is_admin) {
   return {is_admin ? Flow::Kind::kAdministrator : Flow::Kind::kUser, peer.account()};
@@ -41,8 +43,8 @@ class Turns {
   using Work = std::function<void()>;
   using Clock = std::function<core::TimePoint()>;
   static constexpr core::Duration kQuantum = std::chrono::milliseconds(1);
-  /// The broker's own work serves all users.
-  static constexpr int kQuantaOfBroker = 4;
+  /// The broker's own work serves all users, and so do new connections.
+  static constexpr int kQuantaForAll = 4;
 
   explicit Turns(Clock clock) : clock_(std::move(clock)) {}
 

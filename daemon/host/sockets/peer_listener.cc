@@ -11,8 +11,6 @@
 namespace gpumem::host {
 namespace {
 
-// Connections accepted before those that are open have their turn.
-constexpr int kAcceptsInARow = 32;
 constexpr auto kPause = std::chrono::milliseconds(50);
 constexpr const char* kRaise = "; raise the limit of open files (LimitNOFILE=)";
 
@@ -37,30 +35,32 @@ void PeerListener::await() {
   if (!socket_.is_open()) return;
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [this](const boost::system::error_code& error) {
-                       if (!error) accept();
+                       if (!error) accept_next();
                      });
 }
 
-void PeerListener::accept() {
-  for (int i = 0; i < kAcceptsInARow && socket_.is_open(); ++i) {
-    if (!options_.disposal->has_room()) return pause("connections that brought descriptors are being closed");
-    UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection.valid()) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-      if (const Error error = errno_error(errno, "accept"); is_shortage(error))
-        return pause(error.message + kRaise);
-      continue;  // this one gave up; the next may not have
-    }
-    auto peer = identify_peer(connection.get(), options_.kernel);
-    if (peer) {
-      take(std::move(connection), std::move(*peer));
-      continue;
-    }
-    options_.disposal->close(std::move(connection));
-    if (is_shortage(peer.error())) return pause(peer.error().message + kRaise);
-    spdlog::debug("connection dropped: {}", peer.error().message);
+void PeerListener::accept_next() {
+  options_.queue([this] {
+    if (socket_.is_open() && accept()) accept_next();
+  });
+}
+
+// False: not now; it goes on by itself later.
+bool PeerListener::accept() {
+  const auto pause = [this](const std::string& why) { return this->pause(why), false; };
+  if (!options_.disposal->has_room()) return pause("connections that brought descriptors are being closed");
+  UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!connection.valid()) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return await(), false;
+    const Error error = errno_error(errno, "accept");
+    return is_shortage(error) ? pause(error.message + kRaise) : true;  // else this one gave up alone
   }
-  await();
+  auto peer = identify_peer(connection.get(), options_.kernel);
+  if (peer) return take(std::move(connection), std::move(*peer)), true;
+  options_.disposal->close(std::move(connection));
+  if (is_shortage(peer.error())) return pause(peer.error().message + kRaise);
+  spdlog::debug("connection dropped: {}", peer.error().message);
+  return true;
 }
 
 void PeerListener::take(UniqueFd socket, PeerProcess peer) {

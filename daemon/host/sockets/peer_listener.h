@@ -30,6 +30,8 @@ class PeerListener {
     DescriptorBudget budget;
     const Administrators* administrators = nullptr;  ///< outlives it
     SocketDisposal* disposal = nullptr;              ///< outlives it
+    /// Has a piece of work done on the loop's thread, in its turn: to take one connection in.
+    std::function<void(std::function<void()>)> queue;
     std::function<void(Connection)> accepted;
     /// One that may not be taken in: to be told why, and to be disposed of.
     std::function<void(Connection, const Error&)> refused;
@@ -48,7 +50,8 @@ class PeerListener {
 
  private:
   void await();
-  void accept();
+  void accept_next();
+  bool accept();
   void take(UniqueFd socket, PeerProcess peer);
   void pause(const std::string& why);
 

@@ -103,9 +103,9 @@ TEST_F(TurnsTest, DebtDelaysNothingWhereNobodyElseWaits) {
 }
 
 TEST_F(TurnsTest, NobodyIsStarvedByWorkThatServesAll) {
-  for (const Flow& flow : {kOwnFlow, kRoot, kBob}) keep_asking(flow, microseconds(100));
-  const Duration round = Turns::kQuantaOfBroker * Turns::kQuantum + 2 * Turns::kQuantum;
-  EXPECT_LE(wait_of(kAnn), round + microseconds(300));
+  for (const Flow& flow : {kOwnFlow, kConnectionsFlow, kRoot, kBob}) keep_asking(flow, microseconds(100));
+  const Duration round = 2 * Turns::kQuantaForAll * Turns::kQuantum + 2 * Turns::kQuantum;
+  EXPECT_LE(wait_of(kAnn), round + microseconds(400));
 }
 
 TEST_F(TurnsTest, RootOfAContainerHasTheTurnsOfAUser) {
