@@ -35,6 +35,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   for (DevicePolicy& device : configuration.policy.devices)
     if (habits.elastic) device.pool_mode = PoolMode::kElastic;
   World world(configuration.policy, random());
+  if (habits.read_late) world.read_late(seed);
   if (habits.contexts) world.make_contexts_explicit(mebibytes(24));
   Workload workload(world, configuration.users, habits, random);
   while (world.events() < events && world.fault().empty()) workload.step();
@@ -52,6 +53,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
 
 void run(std::uint64_t events, Workload::Habits habits) {
   std::uint64_t seed = setting("GPUMEM_MODEL_SEED", 20261122);
+  habits.read_late = true;
   std::printf("GPUMEM_MODEL_SEED=%llu\n", static_cast<unsigned long long>(seed));
   Seen seen;
   for (; seen.events < events && !testing::Test::HasFatalFailure(); ++seed)

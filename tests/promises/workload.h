@@ -11,10 +11,11 @@ namespace gpumem::core::promises {
 class Workload {
  public:
   struct Habits {
-    bool shares = false;    ///< processes publish regions, and map each other's
-    bool jobs = false;      ///< processes begin jobs, join them, and reserve memory for them
-    bool contexts = false;  ///< the driver lacks memory for their contexts
-    bool elastic = false;   ///< pools are
+    bool shares = false;     ///< processes publish regions, and map each other's
+    bool jobs = false;       ///< processes begin jobs, join them, and reserve memory for them
+    bool contexts = false;   ///< the driver lacks memory for their contexts
+    bool elastic = false;    ///< pools are
+    bool read_late = false;  ///< the broker finds lanes unread when sessions are to be ended
   };
   Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);
 

@@ -230,10 +230,17 @@ void World::take(RingDoorbell& effect) {
   after(up_to(std::max(time - milliseconds(1), Duration{})), [this, pid = process->pid] { react(pid); });
 }
 
+// That the session is ended is judged when it is decided. The host may find something unread in its lane.
 void World::take(SignalSession& effect) {
-  happened_.signals.emplace_back(effect.session, effect.signal);
-  if (const auto facts = sessions_.find(effect.session); facts != sessions_.end())
-    signals_.emplace_back(facts->second.pid, effect.signal);
+  const bool was_held = held_.erase(effect.session) != 0 && !effect.may_wait;
+  if (!was_held) happened_.signals.emplace_back(effect.session, effect.signal);
+  const auto known = sessions_.find(effect.session);
+  const bool has_lane = known != sessions_.end() && known->second.has_lane;
+  if (late_ && effect.may_wait && has_lane && (*late_)() % 4 == 0) {
+    held_.insert(effect.session);
+    return broker.hold_signal(effect.session, now);
+  }
+  if (known != sessions_.end()) signals_.emplace_back(known->second.pid, effect.signal);
 }
 
 void World::take(SignalForeignProcess& effect) {

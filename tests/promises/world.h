@@ -3,7 +3,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,8 @@ class World : public CoreWorld<WatchedBroker> {
   void set_context(Bytes bytes) { context_ = bytes; }
   /// Processes make contexts as they come. `besides`  the driver has so much for them beside each pool.
   void make_contexts_explicit(Bytes besides);
+  /// From now on the host finds some sessions' lanes unread when they are to be ended.
+  void read_late(std::uint64_t seed) { late_.emplace(seed); }
   /// They are made every second, unless they are stopped.
   void stop_regular_looks() { looks_ = false; }
   void start_regular_looks();
@@ -185,6 +189,8 @@ class World : public CoreWorld<WatchedBroker> {
   }
 
   std::mt19937_64 random_;
+  std::optional<std::mt19937_64> late_;  ///< which lanes are read late
+  std::set<SessionId> held_;             ///< their SIGTERM waits
   Books books_;
   Promises promises_;
   std::multimap<TimePoint, Timer> timers_;

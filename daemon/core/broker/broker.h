@@ -233,6 +233,10 @@ class Broker {
   /// Takes the driver's figures of a device's memory.
   void observe(const Observation& observation, TimePoint now);
 
+  /// To be called in place of sending a signal that may wait (SignalSession): unread requests of the session
+  /// may return its memory. The effect comes again after Terminations::kReadingTime, unless they have.
+  void hold_signal(SessionId session, TimePoint now) { reclaimer_.hold_signal(session, now); }
+
   void job_done(const JobResult& result, TimePoint now);
   /// Time has passed: to be called at next_deadline().
   void tick(TimePoint now);

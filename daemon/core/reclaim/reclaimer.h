@@ -24,11 +24,14 @@ class Reclaimer {
   /// Plans anew for each device where something has changed: asks, relieves, terminates. Returns the claims
   /// that are to be refused. Takes time by the number of sessions asked; little if nobody waits or owes.
   std::vector<RequestId> update(TimePoint now);
-  /// Kills the processes whose grace is over, unless they have complied meanwhile.
+  /// Sends the signals of terminations that are due, unless the sessions have complied meanwhile.
   void tick(TimePoint now) { terminations_.carry_out(now); }
+  /// As Broker::hold_signal().
+  void hold_signal(SessionId session, TimePoint now) { terminations_.hold_signal(session, now); }
   std::optional<TimePoint> next_deadline() const;
 
-  /// The session says that it has no more to give. Others are asked for the rest, too.
+  /// The session says that it has no more to give. Others are asked for the rest, too, by the next plan,
+  /// which is due at once.
   void spent(Session& session, DeviceIndex device, TimePoint now);
   /// A person asks the session to give back `bytes` of what it has now. Nothing follows if it does not. The
   /// request ends when it has, when it says that it has no more to give, or after kManualLife.

@@ -9,9 +9,14 @@ namespace gpumem::core {
 void Terminations::begin(const Session& session, DeviceIndex device, const char* cause, TimePoint now) {
   const ReclaimPolicy& reclaim = state_.policy.devices[device].reclaim;
   const TimePoint kill_at = now + reclaim.grace;
-  const auto asked = session.asked.find(device);
-  const Bytes bytes = asked == session.asked.end() ? Bytes{} : asked->second.bytes;
-  ending_[session.id] = {device, kill_at, kill_at + reclaim.deadline, bytes, session.holding(device).freed};
+  const auto found = session.asked.find(device);
+  const ReclaimRequest asked = found == session.asked.end() ? ReclaimRequest{} : found->second;
+  const Bytes bytes = asked.bytes;
+  ending_[session.id] = {device,
+                         kill_at,
+                         kill_at + reclaim.deadline,
+                         {bytes, asked.own, !asked.declared.is_zero()},
+                         figures_of(session, device)};
   Event& event = state_.note(Event::Kind::kTerminating, session, now);
   event.device = device;
   event.bytes = session.holding(device).leaving();
@@ -21,28 +26,75 @@ void Terminations::begin(const Session& session, DeviceIndex device, const char*
       (bytes.is_zero() ? "what it was asked for" : "the " + to_string(bytes) + " it was asked for") +
       " within " + span_text(std::chrono::ceil<std::chrono::milliseconds>(reclaim.deadline));
   state_.session(session.id).why = event.words;
-  state_.outbox.emit(SignalSession{session.id, Signal::kTerminate});
+  state_.outbox.emit(SignalSession{session.id, Signal::kTerminate, true});
 }
 
+Terminations::Figures Terminations::figures_of(const Session& session, DeviceIndex device) const {
+  const Holding& holding = session.holding(device);
+  const Imports::Kept kept = state_.imports.kept(session.id, device);
+  return {holding.freed, holding.leaving(), kept.held_back(), holding.charges.total() + kept.known};
+}
+
+// Of its own memory as much as was asked for, and of others' memory all: it is not known which of that was
+// meant. Memory that the driver does not prove free counts as kept again.
+bool Terminations::has_let_go(const Termination& termination, const Figures& now) {
+  const Asked& asked = termination.asked;
+  const Figures& before = termination.before;
+  return !asked.bytes.is_zero() && !asked.is_declared && now.leaving + asked.own <= before.leaving &&
+         (before.of_others.is_zero() || now.of_others.is_zero());
+}
+
+// What an importer lets go of becomes free at its holder.
 bool Terminations::has_complied(const Session& session, const Termination& termination) const {
-  const Bytes freed = session.holding(termination.device).freed - termination.freed_before;
-  return !termination.asked.is_zero() && freed >= termination.asked;
+  const Figures now = figures_of(session, termination.device);
+  const Bytes asked = termination.asked.bytes;
+  if (!asked.is_zero() && now.freed - termination.before.freed >= asked) return true;
+  return has_let_go(termination, now) && now.known + asked <= termination.before.known;
 }
 
 void Terminations::spare_compliant() {
   std::erase_if(ending_, [this](const auto& entry) {
-    return !entry.second.killed && has_complied(state_.session(entry.first), entry.second);
+    Session& session = state_.session(entry.first);
+    if (entry.second.killed || !has_complied(session, entry.second)) return false;
+    if (entry.second.held_until && !session.told_to_end) session.why.clear();
+    return true;
   });
+}
+
+void Terminations::hold_signal(SessionId session, TimePoint now) {
+  const auto found = ending_.find(session);
+  if (found == ending_.end()) return;
+  Termination& termination = found->second;
+  termination.held_until = std::min(now + kReadingTime, termination.kill_at);
 }
 
 void Terminations::carry_out(TimePoint now) {
   spare_compliant();
   for (auto& [id, termination] : ending_) {
-    if (termination.killed || termination.kill_at > now) continue;
-    termination.killed = true;
-    state_.note(Event::Kind::kKilling, state_.session(id), now).words = "it did not end on SIGTERM";
-    state_.outbox.emit(SignalSession{id, Signal::kKill});
+    if (const auto next = next_signal(id, termination); next && *next <= now) send(id, termination, now);
   }
+}
+
+// Nothing: the session is given time to comply, or no signal is left.
+std::optional<TimePoint> Terminations::next_signal(SessionId id, const Termination& termination) const {
+  if (termination.killed) return std::nullopt;
+  if (!termination.held_until) return termination.kill_at;
+  if (has_let_go(termination, figures_of(state_.session(id), termination.device))) return std::nullopt;
+  return termination.held_until;
+}
+
+// SIGTERM comes first, and a grace after it that was not used up by the driver.
+void Terminations::send(SessionId id, Termination& termination, TimePoint now) {
+  if (std::exchange(termination.held_until, std::nullopt)) {
+    const ReclaimPolicy& reclaim = state_.policy.devices[termination.device].reclaim;
+    if (termination.kill_at < now) termination.kill_at = now + reclaim.grace;
+    termination.given_up_at = termination.kill_at + reclaim.deadline;
+    state_.outbox.emit(SignalSession{id, Signal::kTerminate});
+    return;
+  }
+  termination.killed = true;
+  state_.note(Event::Kind::kKilling, state_.session(id), now).words = "it did not end on SIGTERM";
+  state_.outbox.emit(SignalSession{id, Signal::kKill});
 }
 
 template <class Amount>
@@ -91,7 +143,7 @@ std::optional<TimePoint> Terminations::latest_kill(DeviceIndex device, TimePoint
 std::optional<TimePoint> Terminations::next_deadline() const {
   std::optional<TimePoint> next;
   for (const auto& [id, termination] : ending_) {
-    if (!termination.killed) next = std::min(next.value_or(termination.kill_at), termination.kill_at);
+    if (const auto one = next_signal(id, termination)) next = std::min(next.value_or(*one), *one);
   }
   return next;
 }

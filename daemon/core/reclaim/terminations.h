@@ -19,7 +19,11 @@ class Terminations {
   /// Calls off the terminations of sessions that have complied after all: as much as they were asked for is
   /// free. They get no other signal.
   void spare_compliant();
-  /// Kills the processes whose grace is over.
+  /// The SIGTERM of begin() was not sent yet, since requests of the session are unread. It is sent a moment
+  /// later, unless the session has let go of what it was asked for by then. SIGKILL comes no later for it.
+  void hold_signal(SessionId session, TimePoint now);
+  static constexpr Duration kReadingTime = std::chrono::milliseconds(100);
+  /// Sends the signals that are due.
   void carry_out(TimePoint now);
   void forget(SessionId session) { ending_.erase(session); }
 
@@ -31,21 +35,38 @@ class Terminations {
   Bytes coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const;
   /// The latest SIGKILL that coming() counts on for the device.
   std::optional<TimePoint> latest_kill(DeviceIndex device, TimePoint now) const;
-  /// The time of the next SIGKILL.
+  /// The time of the next signal.
   std::optional<TimePoint> next_deadline() const;
   /// The time when coming() stops counting on the next process.
   std::optional<TimePoint> next_given_up(TimePoint now) const;
 
  private:
+  struct Asked {
+    Bytes bytes;  ///< of the session
+    Bytes own;    ///< of these: its own memory
+    bool is_declared = false;
+  };
+  // Of a session and a device.
+  struct Figures {
+    Bytes freed;      ///< Holding::freed
+    Bytes leaving;    ///< Holding::leaving()
+    Bytes of_others;  ///< Imports::Kept::held_back()
+    Bytes known;      ///< what it may have, of its own and of others: it is not free
+  };
   struct Termination {
     DeviceIndex device = 0;
     TimePoint kill_at;
     TimePoint given_up_at;  ///< from then on coming() does not count on its memory
-    Bytes asked;            ///< of the session
-    Bytes freed_before;     ///< Holding::freed
+    Asked asked;
+    Figures before;
+    std::optional<TimePoint> held_until{};  ///< SIGTERM was not sent yet
     bool killed = false;
   };
+  Figures figures_of(const Session& session, DeviceIndex device) const;
+  static bool has_let_go(const Termination& termination, const Figures& now);
   bool has_complied(const Session& session, const Termination& termination) const;
+  std::optional<TimePoint> next_signal(SessionId session, const Termination& termination) const;
+  void send(SessionId session, Termination& termination, TimePoint now);
   Bytes brings(const Session& session, DeviceIndex device) const;
   template <class Amount>
   Bytes sum(TenantId of, TimePoint now, Amount amount) const;

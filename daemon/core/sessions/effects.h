@@ -80,6 +80,7 @@ enum class Signal { kTerminate, kKill };
 struct SignalSession {
   SessionId session;
   Signal signal = Signal::kTerminate;
+  bool may_wait = false;  ///< for requests of the session that are unread: Broker::hold_signal()
 };
 /// End a process that is no client, if it still is the one that started then.
 struct SignalForeignProcess {

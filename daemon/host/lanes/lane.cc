@@ -1,6 +1,7 @@
 #include "daemon/host/lanes/lane.h"
 
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <array>
@@ -165,6 +166,12 @@ void Lane::send(std::string_view packet, std::span<const ExtentId> extents) {
 bool Lane::is_behind() {
   int unread = 0;
   return !outbox_.empty() || ::ioctl(socket_.native_handle(), SIOCOUTQ, &unread) != 0 || unread > kMuchUnread;
+}
+
+bool Lane::has_unread() {
+  if (ended_) return false;
+  pollfd socket{socket_.native_handle(), POLLIN, 0};
+  return ::poll(&socket, 1, 0) == 1;
 }
 
 // The descriptors of welcomes are counted once their connection is closed: before, they are fewer than the

@@ -79,6 +79,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void send(std::string_view packet, std::span<const ExtentId> extents = {});
   /// Whether much of what was sent is unread.
   bool is_behind();
+  /// Whether a frame of the peer lies in the socket.
+  bool has_unread();
   /// The client has said that it has unmapped everything.
   void note_goodbye() { released_ = true; }
   /// Closes the connection without telling anybody: the session goes on with the next broker.

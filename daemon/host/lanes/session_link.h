@@ -39,6 +39,8 @@ class SessionLink {
   virtual void send(std::string_view packet, std::span<const ExtentId> extents) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;
+  /// Whether the client has sent something that the broker has not read, as far as it can be told.
+  virtual bool has_unread() const { return false; }
   /// The figures that the client reports; nothing if they cannot be true.
   virtual std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const = 0;
   /// Errors  as ProcessWatch::signal.
@@ -61,6 +63,7 @@ class LaneLink final : public SessionLink {
   void press(const BrokerFigures& figures) override;
   void send(std::string_view packet, std::span<const ExtentId> extents) override;
   bool is_behind() const override { return lane_->is_behind(); }
+  bool has_unread() const override { return lane_->has_unread(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
   Result<void> signal(core::Signal signal) override { return lane_->signal(signal); }
   // Clients keep what they have, and those that can go on with the next broker.

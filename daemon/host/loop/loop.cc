@@ -326,6 +326,7 @@ void Loop::do_effect(core::SignalSession& effect) {
   if (client == clients_.end()) return;
   crash_at(CrashPoint::kPressureSignal);
   SessionLink& link = *client->second.link;
+  if (effect.may_wait && link.has_unread()) return broker_.hold_signal(effect.session, now());
   warn_of_signal("session " + std::to_string(effect.session.value) + ", " + link.who(), effect.signal,
                  link.signal(effect.signal), "see `gpumem events` for the reason");
   crash_at(CrashPoint::kPressureSignalled);

@@ -109,6 +109,57 @@ TEST_F(BrokerEscalation, KillsNobodyWhoHasReturnedAfterSigtermAsMuchAsWasAsked) 
   EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
 }
 
+// The host has not read all that the session has sent before its deadline ended.
+TEST_F(BrokerEscalation, SendsNoSignalToWhomHasReturnedInTimeWhatIsReadLate) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass_in_steps(seconds(2));
+  ASSERT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  machine->broker.hold_signal(large, machine->now);  // in place of it
+  machine->pass_in_steps(std::chrono::milliseconds(50));
+  give_back_all_of_large();
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->signals.size(), 1u);
+  EXPECT_EQ(machine->broker.next_deadline(), std::nullopt);
+}
+
+TEST_F(BrokerEscalation, KillsNobodyLaterBecauseSomethingWasUnread) {
+  for (const bool lies : {false, true}) {
+    start(Escalation::kEndSession);
+    claim();
+    machine->pass_in_steps(seconds(2));
+    machine->broker.hold_signal(large, machine->now);
+    machine->signals.clear();
+    if (lies) {
+      ASSERT_TRUE(machine->keep_but_give_back(large, slice_of_large, grant_of_large));
+    }
+    machine->pass_in_steps(Terminations::kReadingTime - std::chrono::nanoseconds(1));
+    EXPECT_THAT(machine->signals, IsEmpty());
+    machine->pass_in_steps(std::chrono::nanoseconds(1));
+    EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+    machine->pass_in_steps(seconds(5) - Terminations::kReadingTime);
+    EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+  }
+}
+
+TEST_F(BrokerEscalation, SendsSigtermFirstHoweverLateTheProofOfAReturnFails) {
+  start(Escalation::kEndSession);
+  claim();
+  machine->pass_in_steps(seconds(2));
+  machine->broker.hold_signal(large, machine->now);
+  machine->signals.clear();
+  machine->jobs_run_at_once = false;
+  ASSERT_TRUE(machine->keep_but_give_back(large, slice_of_large, grant_of_large));
+  machine->pass_in_steps(seconds(6));
+  EXPECT_THAT(machine->signals, IsEmpty()) << "the driver has not been asked yet";
+  machine->run_jobs();
+  machine->pass_in_steps(seconds(1));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  machine->pass_in_steps(seconds(5));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+}
+
 TEST_F(BrokerEscalation, KillsWhoHasKeptEverythingThoughOthersHaveMetTheClaim) {
   start(Escalation::kEndSession);
   const RequestId id = claim();

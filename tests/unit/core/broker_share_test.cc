@@ -351,6 +351,53 @@ TEST_F(BrokerShareEnding, LenderAndUserThatKeepItEndInTime) {
               testing::IsSupersetOf({Pair(lender, Signal::kTerminate), Pair(user, Signal::kTerminate)}));
 }
 
+TEST_F(BrokerShareEnding, ALenderAndAllItsUsersAreEndedAtOnceAndInTime) {
+  std::vector<SessionId> all{lender, user, machine.connect(2), machine.connect(2), machine.connect(2)};
+  for (const SessionId one : std::span(all).subspan(1)) import(one, handle);
+  const auto expect_each_sent = [&](Signal signal) {
+    std::vector<std::pair<SessionId, Signal>> expected;
+    for (const SessionId one : all) expected.emplace_back(one, signal);
+    EXPECT_THAT(std::exchange(seen, {}), testing::UnorderedElementsAreArray(expected));
+  };
+  const RequestId id = claim_until_just_before_the_deadline();
+  EXPECT_THAT(seen, IsEmpty());
+  pass_and_let_the_killed_die(kMoment);
+  expect_each_sent(Signal::kTerminate);
+  pass_and_let_the_killed_die(promised() - deadline() - kMoment);
+  EXPECT_THAT(seen, IsEmpty());
+  pass_and_let_the_killed_die(kMoment);
+  expect_each_sent(Signal::kKill);
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+}
+
+TEST_F(BrokerShareEnding, AUserThatLetsGoAfterSigtermIsNotKilled) {
+  const ImportId import = this->import(user, handle);
+  const RequestId id = claim();
+  pass_and_let_the_killed_die(deadline());
+  ASSERT_THAT(seen, UnorderedElementsAre(Pair(lender, Signal::kTerminate), Pair(user, Signal::kTerminate)));
+  release(user, import, grant);
+  ASSERT_TRUE(machine.give_back(lender, slice, grant));
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+  pass_and_let_the_killed_die(2 * promised());
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST_F(BrokerShareEnding, AUserWhoseReleaseIsReadLateGetsNoSignal) {
+  const ImportId import = this->import(user, handle);
+  const RequestId id = claim();
+  pass_and_let_the_killed_die(deadline());
+  ASSERT_THAT(seen, Contains(Pair(user, Signal::kTerminate)));
+  machine.broker.hold_signal(user, machine.now);  // in place of it
+  seen.clear();
+  release(user, import, grant);
+  pass_and_let_the_killed_die(std::chrono::seconds(1));
+  EXPECT_THAT(seen, IsEmpty());
+  ASSERT_TRUE(machine.give_back(lender, slice, grant));
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+  pass_and_let_the_killed_die(2 * promised());
+  EXPECT_THAT(seen, IsEmpty());
+}
+
 TEST_F(BrokerShareEnding, AUserThatKeepsWhatTheLenderGaveBackEndsInTime) {
   const ImportId import = this->import(user, handle);
   ASSERT_TRUE(import);

@@ -127,6 +127,15 @@ TEST_F(LaneTest, HandsTheGreetingOverAndWelcomes) {
   EXPECT_EQ(lane->peer().pid, ::getpid());
 }
 
+TEST_F(LaneTest, KnowsWhetherAFrameLiesInItsSocket) {
+  greet();
+  EXPECT_FALSE(lane->has_unread());
+  say(kGoodbye);
+  EXPECT_TRUE(lane->has_unread()) << "though the loop has not looked";
+  EXPECT_TRUE(lane->take_frame());
+  EXPECT_FALSE(lane->has_unread());
+}
+
 TEST_F(LaneTest, RefusesWithTheReasonAndCloses) {
   recorder.refusal = Error{Code::kPermissionDenied, "not you"};
   greet();
