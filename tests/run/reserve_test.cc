@@ -6,6 +6,7 @@
 
 #include "tests/run/fixture.h"
 #include "tests/run/loopback_listener.h"
+#include "tests/support/frame_lane.h"
 
 namespace gpumem::test {
 namespace {
@@ -117,6 +118,17 @@ TEST_F(Reserve, WaitsInTheLineUntilThereIsRoom) {
   second.pid_of_command();
   third.pid_of_command();
   EXPECT_EQ(outside(), mebibytes(128));
+}
+
+// A reservation that waits, or is about to be charged, is a session with this label.
+TEST_F(Reserve, IsNotRefusedBecauseAnotherStartsAtTheSameMoment) {
+  std::optional<FrameLane> other(broker_.folder());
+  other->greet("gpumem reserve, waits for 16MiB");
+  auto running = reserve("48MiB");
+  EXPECT_TRUE(eventually([&] { return broker_.sessions().size() == 2; }));
+  other.reset();
+  running.pid_of_command();
+  EXPECT_EQ(outside(), mebibytes(48));
 }
 
 TEST_F(Reserve, WaitsUntilItIsInterrupted) {

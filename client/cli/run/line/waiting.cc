@@ -16,6 +16,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTick{1000};  // how often the terminal's line is drawn
+// Reservations that start at the same moment are charged one after the other. A reservation without --wait
+// waits so long for those before it.
+constexpr milliseconds kStart{1000};
 
 milliseconds until(Clock::time_point moment) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(moment - Clock::now()));
@@ -39,8 +42,10 @@ class RoomWait {
   Result<std::string> obstacle_of_tenant();
   Result<std::uint64_t> ahead();
   Clock::time_point next_look();
+  Clock::time_point end() const;
 
   const RoomWaitOptions& options_;
+  const Clock::time_point began_ = Clock::now();
   Monitor monitor_;
   std::unique_ptr<BrokerSession> session_;
   std::uint64_t ahead_ = 0;  // when it last looked; 0: none, or there was no room
@@ -111,6 +116,10 @@ Clock::time_point RoomWait::next_look() {
   return looks_.next_of(milliseconds(200) * std::min(ahead_, kPlaces));
 }
 
+Clock::time_point RoomWait::end() const {
+  return ahead_ == 0 ? options_.until : std::max(options_.until, began_ + kStart);
+}
+
 // A listing that is refused or late is no end of the waiting.
 bool is_busy(const Error& error) {
   return error.code == Code::kResourceExhausted || error.code == Code::kDeadlineExceeded;
@@ -125,7 +134,8 @@ Result<Waited> RoomWait::run(const Signals& signals, Progress& progress) {
     if (!words && is_busy(words.error())) words = words.error().message;
     if (!words) return words.error();
     if (words->empty()) return Waited{{}, std::move(session_)};
-    if (until(options_.until).count() == 0) {
+    const Clock::time_point end = this->end();
+    if (until(end).count() == 0) {
       const bool waited = options_.wait.count() > 0;
       return Error{waited ? Code::kDeadlineExceeded : Code::kResourceExhausted,
                    to_string(options_.bytes) + " cannot be reserved: " + *words +
@@ -133,7 +143,7 @@ Result<Waited> RoomWait::run(const Signals& signals, Progress& progress) {
     }
     const std::string state =
         "waiting for " + to_string(options_.bytes) + " of " + options_.name + ": " + *words;
-    for (const auto next = std::min(next_look(), options_.until); Clock::now() < next;) {
+    for (const auto next = std::min(next_look(), end); Clock::now() < next;) {
       const milliseconds waited = options_.wait - until(options_.until);
       progress.show(state, "; " + span_text(std::max(milliseconds(0), waited)));
       const auto signal = signals.next_for_itself_before(-1, std::min(kTick, until(next)));
