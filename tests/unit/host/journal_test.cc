@@ -327,6 +327,38 @@ TEST_F(JournalKept, IsShortenedWhileChangesAreAdded) {
   EXPECT_EQ(read().damage, "");
 }
 
+TEST_F(JournalKept, LosesNothingIfTheThreadThatShortensItFails) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  ASSERT_TRUE(journal->add(std::span(changes).first(3)));
+  const std::filesystem::path obstacle = folder_ / "journal.new";
+  std::filesystem::create_directory(obstacle);
+  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(3, 4)));
+  auto done = journal->finish_shortening();
+  while (done && !*done) done = journal->finish_shortening();
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("journal.new"));
+  EXPECT_FALSE(journal->is_shortening());
+  EXPECT_EQ(read().checkpoint, made_of(std::span(changes).first(7)));
+  std::filesystem::remove(obstacle);
+  journal->begin_to_shorten(made_of(std::span(changes).first(7)));
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
+  for (done = false; done && !*done;) done = journal->finish_shortening();
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(read().checkpoint, made_of(changes));
+}
+
+TEST_F(JournalKept, IsRewrittenWhileAThreadShortensIt) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  ASSERT_TRUE(journal->rewrite(made_of(std::span(changes).first(7))));
+  EXPECT_FALSE(journal->is_shortening()) << "its work is lost";
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
+  EXPECT_EQ(read().checkpoint, made_of(changes));
+}
+
 struct JournalWritten : JournalKept {
   /// Has a session come and go, and its changes written, so often that the journal is long; or until
   /// `is_enough`.
