@@ -432,6 +432,8 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   settle(now);
 }
 
+// All that has come is granted before any request that was put off is refused. A refusal makes room for
+// others, so settle() grants once more.
 void Broker::job_done(const JobResult& result, TimePoint now) {
   leases_.store(result.device).finish(result, now);
   grant(now);
