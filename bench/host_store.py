@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a buffer of the host store costs, against memory that a process takes by itself.
+"""The cost of a buffer of the host store, against memory that a process takes by itself.
 
     bench/host_store.py [--build build/release] [--mib 1024] [--rounds 5]
 

@@ -8,13 +8,12 @@
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
-// What is done to pages of host memory: they are faulted in, and pinned for the devices.
+// Faults pages of host memory in, and pins them for the devices.
 
 namespace gpumem::client {
 
-/// The bytes that this process may still touch before a cgroup of its own or of one above reaches its
-/// memory.max, whose page cache can be dropped; nothing: no limit is known. The kernel kills whoever goes
-/// beyond.
+/// The bytes that this process may still touch before its cgroup, or one above, reaches its memory.max. The
+/// kernel kills a process that goes beyond. Page cache counts as room. Nothing: no limit is known.
 /// `folder`  where cgroups are mounted. `own`  the text of /proc/self/cgroup.
 std::optional<Bytes> cgroup_room(const std::filesystem::path& folder, std::string_view own);
 

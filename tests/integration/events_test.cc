@@ -6,8 +6,8 @@
 
 #include "proto/lane.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/session_stream.h"
 #include "tests/support/http_client.h"
+#include "tests/support/session_stream.h"
 
 namespace gpumem::test {
 namespace {

@@ -29,7 +29,7 @@ class ExtentSource {
 
   /// Errors  kResourceExhausted: there is no more memory; the system's.
   virtual Result<HeldExtent> create(const core::Extent& extent) = 0;
-  /// What is used and free now; nothing: it is not known.
+  /// The used and the free bytes now; nothing: they are not known.
   virtual std::optional<cuda::DeviceMemory> memory() = 0;
 
   /// Destroys the extents of one step. Returns false if the step has a proof by use, and the memory of its

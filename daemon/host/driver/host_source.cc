@@ -73,7 +73,7 @@ Result<HeldExtent> HostSource::create(const core::Extent& extent) {
 
 bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
   for (const HeldExtent& extent : extents) made_.erase(extent.extent.id);
-  if (!proof) return true;  // they were never lent
+  if (!proof) return true;  // the extents were never lent
   std::vector<HeldExtent>& of_lease = unproved_[proof->lease];
   for (HeldExtent& extent : extents) of_lease.push_back(std::move(extent));
   std::erase_if(of_lease, take_back);

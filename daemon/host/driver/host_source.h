@@ -15,8 +15,8 @@ namespace gpumem::host {
 class HostSource final : public ExtentSource {
  public:
   Result<HeldExtent> create(const core::Extent& extent) override;
-  /// What the kernel can give without swapping (MemAvailable), less the pages of extents that nobody has
-  /// touched yet.
+  /// Free is the memory that the kernel can give without swapping (MemAvailable), less the pages of extents
+  /// that nobody has touched yet.
   std::optional<cuda::DeviceMemory> memory() override;
   bool destroy(std::vector<HeldExtent> extents, const Proof& proof) override;
   void note_created(const Proof&, bool) override {}
