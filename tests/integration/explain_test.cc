@@ -137,7 +137,7 @@ TEST_F(Explain, AJobIsNamedByItsNumber) {
   EXPECT_EQ(program["job"], begun["job"]);
   EXPECT_EQ(find(program["devices"].at(0)["sum"], "lent")["bytes"], mebibytes(8).count);
   EXPECT_EQ(program["devices"][0]["limit"], mebibytes(32).count);
-  for (const char* none : {"job:99", "2147483646", "gpu9", "job:", "pid:", "pid:0", "pid:2147483646"}) {
+  for (const char* none : {"job:99", "2147483646", "gpu9", "job:", "pid:", "pid:0"}) {
     const Outcome outcome = gpumem({"explain", none});
     EXPECT_EQ(outcome.status, 1) << none;
     EXPECT_NE(outcome.output.find(none), std::string::npos) << outcome.output;
