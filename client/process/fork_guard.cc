@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -13,6 +14,13 @@ namespace gpumem::client {
 struct OwnFd::Node {
   int fd = -1;
   std::atomic<std::uint64_t> file{0};  ///< the result of file_of() for it
+  Node* previous = nullptr;
+  Node* next = nullptr;
+};
+
+struct OwnAddresses::Node {
+  char* base = nullptr;
+  std::size_t size = 0;
   Node* previous = nullptr;
   Node* next = nullptr;
 };
@@ -37,6 +45,7 @@ bool is_of_its_file(const OwnFd::Node& node) {
 struct Registry {
   std::mutex mutex;
   OwnFd::Node* first = nullptr;
+  OwnAddresses::Node* first_addresses = nullptr;
   std::atomic<std::uint64_t> generation{0};
 };
 
@@ -53,6 +62,8 @@ void in_child() {
     node->fd = -1;
   }
   registry.first = nullptr;
+  for (const auto* node = registry.first_addresses; node != nullptr; node = node->next)
+    set_aside(node->base, node->size);
   registry.mutex.unlock();
 }
 
@@ -97,6 +108,33 @@ void OwnFd::Unlink::operator()(Node* node) const {
     (node->previous != nullptr ? node->previous->next : registry.first) = node->next;
     if (is_of_its_file(*node)) ::close(node->fd);
   }
+  delete node;
+}
+
+char* set_aside(char* at, std::size_t size) {
+  const int fixed = at != nullptr ? MAP_FIXED : 0;
+  void* const set = ::mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  return set != MAP_FAILED ? static_cast<char*>(set) : nullptr;
+}
+
+Result<OwnAddresses> OwnAddresses::reserve(std::size_t size) {
+  const NoFork no_fork;
+  char* const base = set_aside(nullptr, size);
+  if (base == nullptr) return errno_error(errno, "no addresses");
+  auto* const node = new Node{.base = base, .size = size, .next = registry.first_addresses};
+  if (node->next != nullptr) node->next->previous = node;
+  registry.first_addresses = node;
+  return OwnAddresses(node);
+}
+
+char* OwnAddresses::base() const { return node_ ? node_->base : nullptr; }
+std::size_t OwnAddresses::size() const { return node_ ? node_->size : 0; }
+
+void OwnAddresses::Unlink::operator()(Node* node) const {
+  const NoFork no_fork;
+  if (node->next != nullptr) node->next->previous = node->previous;
+  (node->previous != nullptr ? node->previous->next : registry.first_addresses) = node->next;
+  ::munmap(node->base, node->size);
   delete node;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -60,6 +61,34 @@ class OwnFd {
 /// Makes the descriptor with `own`'s number refer to the file of `other`, and closes its former file. All
 /// threads see the change at the same moment. False: `own` is not intact; its number is left alone.
 bool replace_descriptor(const OwnFd& own, OwnFd other);
+
+/// Owns addresses that memory of this process alone is mapped at. A forked child can read and write nothing
+/// there: fork() sets them aside in the child before it returns there, so that nothing else lands on them.
+class OwnAddresses {
+ public:
+  OwnAddresses() = default;
+  /// Sets `size` bytes of addresses aside. Errors  those of mmap.
+  static Result<OwnAddresses> reserve(std::size_t size);
+
+  OwnAddresses(OwnAddresses&&) noexcept = default;
+  OwnAddresses& operator=(OwnAddresses&&) noexcept = default;
+
+  char* base() const;
+  std::size_t size() const;
+
+  struct Node;
+
+ private:
+  struct Unlink {
+    void operator()(Node* node) const;
+  };
+  explicit OwnAddresses(Node* node) : node_(node) {}
+  std::unique_ptr<Node, Unlink> node_;
+};
+
+/// Maps nothing at [at, at + size), and sets the addresses aside. Returns where; nullptr: errno tells why.
+/// `at`  nullptr: anywhere.
+char* set_aside(char* at, std::size_t size);
 
 /// Base of objects of which each process has one.
 class OfProcess {

@@ -22,26 +22,25 @@ constexpr std::uint64_t kHostTimes = 4;
 constexpr std::uint64_t kFewestHostTimes = 2;
 constexpr std::uint64_t kMostHostAddresses = std::uint64_t{1} << 44;
 
-void* map_nothing(char* at, std::size_t size, int flags) {
-  return ::mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
-}
+/// A process keeps a descriptor for each extent, so it grows by more than small blocks need: by this, or by
+/// this part of what it has.
+constexpr Bytes kLeastGrowth = mebibytes(32);
+constexpr std::uint64_t kGrowthShare = 4;
 
 }  // namespace
 
-void HostBacking::Unreserve::operator()(char* base) const { ::munmap(base, size); }
-
-Result<HostBacking::Addresses> HostBacking::reserve(Bytes limit) {
+Result<OwnAddresses> HostBacking::reserve(Bytes limit) {
   if (limit.count > kMostHostAddresses / kFewestHostTimes)
     return Error{Code::kInvalidArgument, "an allocator can have " +
                                              to_string(Bytes{kMostHostAddresses / kFewestHostTimes}) +
                                              " at most, not " + to_string(limit) + ": give it a limit"};
   for (std::uint64_t size = std::min(std::bit_ceil(limit.count * kHostTimes), kMostHostAddresses);;
        size /= 2) {
-    void* const base = map_nothing(nullptr, size, 0);
-    if (base != MAP_FAILED) return Addresses(static_cast<char*>(base), Unreserve{size});
+    auto addresses = OwnAddresses::reserve(size);
+    if (addresses) return addresses;
     if (size / 2 < kFewestHostTimes * limit.count)
-      return errno_error(errno, "no addresses for host memory of " + to_string(limit) +
-                                    ", which needs twice as many (ulimit -v)");
+      return addresses.error().in("host memory of " + to_string(limit) +
+                                  " needs twice as many addresses (ulimit -v)");
   }
 }
 
@@ -66,12 +65,12 @@ Result<std::unique_ptr<HostBacking>> HostBacking::open(std::shared_ptr<Connectio
       new HostBacking(std::move(connection), std::move(*opened), std::move(*addresses), driver));
 }
 
-HostBacking::HostBacking(std::shared_ptr<Connection> connection, Opened opened, Addresses addresses,
+HostBacking::HostBacking(std::shared_ptr<Connection> connection, Opened opened, OwnAddresses addresses,
                          const cuda::Driver* driver)
-    : Borrower(std::move(connection), std::move(opened), Bytes{addresses.get_deleter().size}),
+    : Borrower(std::move(connection), std::move(opened), Bytes{addresses.size()}),
       addresses_(std::move(addresses)),
-      properties_{reinterpret_cast<Address>(addresses_.get()),
-                  {addresses_.get_deleter().size},
+      properties_{reinterpret_cast<Address>(addresses_.base()),
+                  {addresses_.size()},
                   granularity(),
                   limit(),
                   device().uuid,
@@ -95,9 +94,11 @@ Result<std::vector<Extent>, GrowError> HostBacking::obtain(const Request& reques
     arrived_.clear();
   }
   const Bytes min_bytes = std::max(request.min_bytes, granularity());
+  const Bytes share = Bytes{committed().count / kGrowthShare}.rounded_down(granularity());
+  const Bytes room = limit().minus(committed()).rounded_down(granularity());
+  const Bytes many = std::min(std::max(kLeastGrowth, share), room);
   auto grown = grow_by(
-      *this,
-      {std::max(request.bytes, min_bytes), min_bytes, request.largest, request.taken, request.is_probe},
+      *this, {std::max({request.bytes, min_bytes, many}), min_bytes, {}, request.taken, request.is_probe},
       {request.wait, {}, request.stop});
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
@@ -144,7 +145,7 @@ Result<void> HostBacking::map_one(char* at, const Held& held) {
   ::madvise(at, size, MADV_HUGEPAGE);  // as far as the machine has them
   auto done = fault_in(at, held.size);
   if (done) done = pins_.pin(at, held.size);
-  if (!done) map_nothing(at, size, MAP_FIXED);
+  if (!done) set_aside(at, size);
   return done;
 }
 
@@ -158,7 +159,7 @@ Result<void> HostBacking::unmap(Address at, Bytes bytes) {
 void HostBacking::unmap_locked(Address at, Bytes bytes) {
   if (bytes.is_zero()) return;
   pins_.unpin(pointer(at), bytes);
-  map_nothing(pointer(at), bytes.count, MAP_FIXED);
+  set_aside(pointer(at), bytes.count);
   const auto first = mapped_.lower_bound(at), last = mapped_.lower_bound(at + bytes.count);
   for (auto it = first; it != last; ++it) --extents_.at(it->second).mappings;
   mapped_.erase(first, last);

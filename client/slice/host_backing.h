@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/allocator/backing.h"
+#include "client/process/fork_guard.h"
 #include "client/slice/borrower.h"
 #include "client/slice/host_pages.h"
 
@@ -12,7 +13,7 @@ namespace gpumem::client {
 
 /// An allocator's backing by the host store: extents are files of memory, which are mapped wherever the
 /// allocator wants them, faulted in, and pinned unless the options say otherwise. A forked child does not
-/// inherit the mappings, so it cannot keep memory that its parent has given back.
+/// inherit the mappings.
 /// Invariant  `extents_` holds all leases of the slice. `mapped_` has the start address of each mapped one.
 /// Threads    as Backing. `mutex_` guards both and is held for calls of the driver and the kernel.
 class HostBacking final : public allocator::Backing, public Borrower {
@@ -43,23 +44,16 @@ class HostBacking final : public allocator::Backing, public Borrower {
     Bytes size;
     int mappings = 0;
   };
-  /// Addresses that are set aside for mappings.
-  struct Unreserve {
-    std::size_t size = 0;
-    void operator()(char* base) const;
-  };
-  using Addresses = std::unique_ptr<char, Unreserve>;
-
-  HostBacking(std::shared_ptr<Connection> connection, Opened opened, Addresses addresses,
+  HostBacking(std::shared_ptr<Connection> connection, Opened opened, OwnAddresses addresses,
               const cuda::Driver* driver);
-  static Result<Addresses> reserve(Bytes limit);
+  static Result<OwnAddresses> reserve(Bytes limit);
   static char* pointer(allocator::Address at) { return reinterpret_cast<char*>(at); }
   Result<void> map_one(char* at, const Held& held) GPUMEM_REQUIRES(mutex_);
   void unmap_locked(allocator::Address at, Bytes bytes) GPUMEM_REQUIRES(mutex_);
   /// Lets go of what is held of `leases` and not mapped. Returns the leases.
   Leases let_go(const Leases& leases) GPUMEM_REQUIRES(mutex_);
 
-  const Addresses addresses_;
+  const OwnAddresses addresses_;
   const Properties properties_;
   Mutex mutex_;
   HostPins pins_ GPUMEM_GUARDED_BY(mutex_);

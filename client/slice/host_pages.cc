@@ -53,12 +53,11 @@ int populate(char* at, Bytes size) {
   return 0;
 }
 
-/// A context of the process on the calling thread: its own, else a primary one that is there.
+/// A context of the process on the calling thread: a primary one that is there, which is likelier to stay,
+/// else the thread's own.
 class AnyContext {
  public:
   static Result<AnyContext> enter(const cuda::Driver& driver) {
-    CUcontext current = nullptr;
-    if (driver.api().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr) return AnyContext();
     for (const cuda::Device& device : driver.devices()) {
       unsigned flags = 0;
       int is_active = 0;
@@ -68,6 +67,8 @@ class AnyContext {
       if (!entered) return entered.error();
       return AnyContext(std::move(*entered));
     }
+    CUcontext current = nullptr;
+    if (driver.api().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr) return AnyContext();
     return Error{
         Code::kFailedPrecondition,
         "host memory is pinned in a CUDA context, and this process has none yet: use a device first, "

@@ -1,5 +1,7 @@
 // The host store: memory of the machine that is lent as a device's, to real processes.
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -59,7 +61,7 @@ TEST_F(HostStore, AKilledClientLeavesNoCharge) {
   EXPECT_TRUE(eventually([&] { return is_whole(); }));
 }
 
-TEST_F(HostStore, MemoryThatAClientKeepsMappedStaysItsTenantsUntilItIsGone) {
+TEST_F(HostStore, ReturnedMemoryIsNobodysThoughItsClientKeepsItMapped) {
   auto memory = own_memory();
   ASSERT_TRUE(memory) << memory.error().message;
   const auto at = memory->allocate(kPiece);
@@ -70,9 +72,44 @@ TEST_F(HostStore, MemoryThatAClientKeepsMappedStaysItsTenantsUntilItIsGone) {
   ASSERT_NE(kept, MAP_FAILED);
   ASSERT_TRUE(memory->deallocate(*at, kPiece));
   ASSERT_TRUE(memory->trim());
-  EXPECT_TRUE(eventually([&] { return store().quarantined() != 0; }));
-  EXPECT_EQ(::munmap(kept, 4096), 0);
   EXPECT_TRUE(eventually([&] { return is_whole(); }));
+  int channel[2];
+  ASSERT_EQ(::pipe(channel), 0);
+  EXPECT_LT(::write(channel[1], kept, 1), 0) << "the kernel finds nothing there either";
+  ::close(channel[0]);
+  ::close(channel[1]);
+  EXPECT_EQ(::munmap(kept, 4096), 0);
+}
+
+TEST_F(HostStore, StaysUntilItsMemoryIsBackThoughTheFileHasItNoMore) {
+  auto one = client(60'000);
+  ASSERT_TRUE(succeeded(allocate(*one)));
+  broker_.kill();
+  broker_.start_again(kSomeSpare);
+  EXPECT_TRUE(eventually([&] { return broker_.status().devices_size() == 2 && charged() >= kPiece; }));
+  EXPECT_EQ(one->leave(), 0);
+  EXPECT_TRUE(eventually([&] { return is_whole(); }));
+}
+
+TEST_F(HostStore, AForkedChildHasNothingAtItsParentsAddresses) {
+  auto memory = own_memory();
+  ASSERT_TRUE(memory) << memory.error().message;
+  const auto at = memory->allocate(kPiece);
+  ASSERT_TRUE(at) << at.error().message;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (int i = 0; i < 64; ++i) {
+      const auto mine = reinterpret_cast<std::uint64_t>(
+          ::mmap(nullptr, kPiece.count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      if (mine < *at + kPiece.count && *at < mine + kPiece.count) ::_exit(1);
+    }
+    *reinterpret_cast<volatile char*>(*at) = 1;
+    ::_exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+  ASSERT_TRUE(memory->deallocate(*at, kPiece));
 }
 
 TEST_F(HostStore, SurvivesTheBrokersRestartAndUpgrade) {

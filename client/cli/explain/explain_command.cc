@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/device_name.h"
 #include "base/number.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
@@ -154,6 +155,9 @@ Result<Named> named_by_text(const Monitor& monitor, const std::string& text) {
   const auto status = monitor.status();
   if (!status) return status.error();
   if (const auto number = number_in(text)) return named_by_number(monitor, *status, *number);
+  if (text == kHostStore)
+    return Error{Code::kInvalidArgument,
+                 "explain accounts for GPUs; see `gpumem tenants` and `gpumem ps` for the host store"};
   auto device = find_device(*status, text);
   return device ? Result<Named>(std::move(*device)) : device.error();
 }

@@ -110,7 +110,8 @@ void compile_pool_mode(const DeviceConfig& config, const DeviceFacts& facts, cor
 }
 
 Result<core::DevicePolicy> compile_host(const Config& config, const DeviceFacts& facts) {
-  const Amount& size = config.host->size;
+  // Without [host], memory that the broker before has lent stays lent until it comes back.
+  const Amount size = config.host ? config.host->size : Amount::absolute({});
   core::DevicePolicy store;
   store.uuid = kHostStore;
   store.name = facts.device.name;
@@ -133,6 +134,9 @@ Result<core::DevicePolicy> compile_host(const Config& config, const DeviceFacts&
 
 Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFacts& facts,
                                           std::vector<std::string>& warnings) {
+  if (facts.is_host && !config.host)
+    warnings.push_back("[host] is gone, but " + to_string(facts.lent) +
+                       " of host memory are lent: they stay the store until the broker starts without them");
   if (facts.is_host) return compile_host(config, facts);
   core::DevicePolicy device;
   device.uuid = to_string(facts.device.uuid);
@@ -167,7 +171,7 @@ Result<std::vector<core::DevicePolicy>> compile_devices(const Config& config,
   std::vector<core::DevicePolicy> devices;
   for (const DeviceFacts& facts : all) {
     const bool is_chosen = config.devices.empty() || config.devices.contains(facts.uuid());
-    if (facts.is_host ? !config.host : !is_chosen) continue;
+    if (facts.is_host ? !config.host && facts.lent.is_zero() : !is_chosen) continue;
     auto device = compile_device(config, facts, warnings);
     if (!device) return device.error();
     devices.push_back(std::move(*device));

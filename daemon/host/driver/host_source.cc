@@ -34,17 +34,6 @@ Bytes touched(int file) {
   return {::fstat(file, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * kBlock : 0};
 }
 
-// The pages go first: a client that has sealed the file against shrinking cannot keep them by that.
-bool take_back(const HeldExtent& extent) {
-  const int file = extent.descriptor.get();
-  ::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-              static_cast<off_t>(extent.extent.size.count));
-  const int seals = ::fcntl(file, F_GET_SEALS);
-  const bool is_sealed = seals >= 0 && (seals & F_SEAL_WRITE) != 0;
-  if (!is_sealed && ::fcntl(file, F_ADD_SEALS, F_SEAL_WRITE) != 0) return false;
-  return ::ftruncate(file, 0) == 0 || touched(file).is_zero();
-}
-
 // Of /proc/meminfo.
 std::optional<Bytes> figure(const std::string& name) {
   std::ifstream file("/proc/meminfo");
@@ -65,21 +54,20 @@ Result<HeldExtent> HostSource::create(const core::Extent& extent) {
   if (!file.valid()) return errno_error(errno, "cannot make a file of memory");
   if (::ftruncate(file.get(), static_cast<off_t>(extent.size.count)) != 0)
     return errno_error(errno, "cannot size a file of memory");
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW) != 0)
+  // Nobody can add a seal that would keep the file from being truncated.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return errno_error(errno, "cannot seal a file of memory");
   made_[extent.id] = {file.get(), extent.size};
   return HeldExtent{extent, {}, std::move(file)};
 }
 
 bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
-  for (const HeldExtent& extent : extents) made_.erase(extent.extent.id);
-  if (!proof) return true;  // the extents were never lent
-  std::vector<HeldExtent>& of_lease = unproved_[proof->lease];
-  for (HeldExtent& extent : extents) of_lease.push_back(std::move(extent));
-  std::erase_if(of_lease, take_back);
-  if (!of_lease.empty()) return false;
-  unproved_.erase(proof->lease);
-  return true;
+  bool all = true;
+  for (const HeldExtent& extent : extents) {
+    made_.erase(extent.extent.id);
+    all = ::ftruncate(extent.descriptor.get(), 0) == 0 && all;
+  }
+  return all || !proof;
 }
 
 std::optional<cuda::DeviceMemory> HostSource::memory() {
