@@ -18,7 +18,10 @@ struct HostStore : BrokerTest {
   explicit HostStore(const std::string& more = {}) : BrokerTest({.config = kStore + more}) {}
 
   v1::DeviceStatus store() const { return broker_.device(1); }
-  Bytes charged() const { return {store().pool() - store().free()}; }
+  Bytes charged() const {
+    const v1::DeviceStatus status = store();
+    return {status.offered() + status.active() + status.returning() + status.quarantined()};
+  }
   bool is_whole() const { return charged().is_zero(); }
   std::unique_ptr<ClientProcess> client(int idle_ms = 100) {
     auto client = std::make_unique<ClientProcess>(broker_.folder(), ClientOptions{});
