@@ -132,9 +132,11 @@ class Leases {
   Session* successor_of(const Lease& lease);
   // The bytes of the leases. Errors  as give_back().
   Result<Bytes> check_returned(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
-  bool has_mate(const Lease& lease) const;
-  void end_some_of(const Lease& lease, std::size_t& left, TimePoint now);
-  bool end_some_of(const Session& session, std::span<const LeaseId> leases, TimePoint now);
+  // What becomes of the imports that a lease's own session has of it.
+  enum class OwnImports { kStay, kEnd };
+  bool has_mate(const Lease& lease, OwnImports own) const;
+  void end_some_of(const Lease& lease, OwnImports own, std::size_t& left, TimePoint now);
+  bool end_some_of(const Session& session, std::span<const LeaseId> leases, OwnImports own, TimePoint now);
   void pass(Lease& lease, Session& successor);
   void note_suspect(SessionId session, std::span<const LeaseId> leases);
 

@@ -152,8 +152,8 @@ void Leases::let_go(Lease& lease, TimePoint now) {
 // ---- Ends of regions, in pieces ----
 
 // As let_go() will, for as many regions as a piece of work has time for.
-void Leases::end_some_of(const Lease& lease, std::size_t& left, TimePoint now) {
-  if (!regions_.has(lease.id) || lease.in_store || has_mate(lease)) return;
+void Leases::end_some_of(const Lease& lease, OwnImports own, std::size_t& left, TimePoint now) {
+  if (!regions_.has(lease.id) || lease.in_store || has_mate(lease, own)) return;
   std::vector<RegionId> ending;
   for (const RegionId id : regions_.of(lease.id)) {
     if (ending.size() == left) break;
@@ -164,11 +164,12 @@ void Leases::end_some_of(const Lease& lease, std::size_t& left, TimePoint now) {
   left -= ending.size();
 }
 
-bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, TimePoint now) {
+bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, OwnImports own,
+                         TimePoint now) {
   std::size_t left = Regions::kMostInARow;
   for (const LeaseId id : ids) {
     if (const Lease* one = find(id); one != nullptr && one->session == session.id)
-      end_some_of(*one, left, now);
+      end_some_of(*one, own, left, now);
     if (left == 0) return true;
   }
   return false;
@@ -177,7 +178,7 @@ bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, T
 bool Leases::end_some_regions(const Session& session, TimePoint now) {
   std::size_t left = Regions::kMostInARow;
   for (const Lease& lease : session.leases) {
-    end_some_of(lease, left, now);
+    end_some_of(lease, OwnImports::kEnd, left, now);
     if (left == 0) return true;
   }
   return false;
@@ -186,7 +187,7 @@ bool Leases::end_some_regions(const Session& session, TimePoint now) {
 bool Leases::end_some_regions(const Session& session, SliceId slice, std::span<const LeaseId> ids,
                               TimePoint now) {
   const bool any = std::ranges::any_of(ids, [this](LeaseId id) { return regions_.has(id); });
-  return any && check_returned(session, slice, ids) && end_some_of(session, ids, now);
+  return any && check_returned(session, slice, ids) && end_some_of(session, ids, OwnImports::kStay, now);
 }
 
 // Leases that the session has inherited, and of which this is its last import.
@@ -202,18 +203,18 @@ bool Leases::end_some_regions(const Session& session, ImportId import, TimePoint
     const bool is_last = used != shared->users.end() && used->second == 1;
     if (is_last && !at(id).slice) leaving.push_back(id);
   }
-  return end_some_of(session, leaving, now);
+  return end_some_of(session, leaving, OwnImports::kEnd, now);
 }
 
-// Whether another session of the tenant has the lease after its session. Then its regions go on.
-bool Leases::has_mate(const Lease& lease) const {
+// Whether a session of the tenant has the lease afterwards. Then its regions go on.
+bool Leases::has_mate(const Lease& lease, OwnImports own) const {
   const Imports::Shared* const shared = state_.imports.find(lease.id);
   if (shared == nullptr) return false;
   const TenantId owner = state_.session(lease.session).tenant;
   return std::ranges::any_of(shared->users, [&](const auto& user) {
     const Session* const known = state_.find(user.first);
-    return user.first != lease.session && user.second != 0 && known != nullptr && !known->exited &&
-           known->tenant == owner;
+    const bool stays = user.first != lease.session || own == OwnImports::kStay;
+    return stays && user.second != 0 && known != nullptr && !known->exited && known->tenant == owner;
   });
 }
 

@@ -146,6 +146,15 @@ TEST_F(BrokerRegion, VeryManyOfAnExtentThatIsReturnedEndInPieces) {
   EXPECT_EQ(machine.charged("bob"), Bytes{});
 }
 
+TEST_F(BrokerRegion, ThatItsPublisherHasMappedOutlivesTheReturnOfItsSlice) {
+  ASSERT_TRUE(publish(terms()));
+  use(publisher);
+  const Return request{slice, Machine::leases_of(grant)};
+  EXPECT_FALSE(machine.broker.end_some_regions(publisher, request, machine.now));
+  ASSERT_TRUE(machine.give_back(publisher, slice, grant));
+  EXPECT_TRUE(map(mate)) << "a publisher that maps it is a reader like others";
+}
+
 TEST_F(BrokerRegion, VeryManyOfInheritedMemoryThatIsReleasedEndInPieces) {
   ASSERT_TRUE(publish(terms()));
   const ImportId import = use(mate);
