@@ -61,14 +61,5 @@ SCENE_TEST(PinnedTest, GoesWithItsContext) {
   EXPECT_CU(calls::cuMemHostAlloc(&pinned, 20 * kMiB, 0)) << "the limit has room again";
 }
 
-struct PinnedWithoutStore : ShimMemory {};
-
-SCENE_TEST(PinnedWithoutStore, IsNotCounted) {
-  start();
-  void* pinned = nullptr;
-  EXPECT_CU(calls::cuMemHostAlloc(&pinned, 64 * kMiB, 0));
-  EXPECT_CU(calls::cuMemFreeHost(pinned));
-}
-
 }  // namespace
 }  // namespace gpumem::shim::test
