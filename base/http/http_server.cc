@@ -235,7 +235,7 @@ class HttpServer::Listener {
   };
   using Places = std::list<Place>;
 
-  // Some at a time; then what they do comes first.
+  // Accepts some at a time, then lets these be served.
   void accept() {
     for (std::size_t i = 0; i < kMostConnections; ++i) {
       UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/number.h"
+#include "base/small_file.h"
 #include "base/thread_guards.h"
 #include "cuda/memory.h"
 
@@ -22,21 +22,15 @@ namespace {
 constexpr Bytes kOfAThread = mebibytes(64);
 constexpr std::size_t kMostThreads = 8;
 
-// Empty: it cannot be read.
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 std::optional<Bytes> figure_in(const std::filesystem::path& file) {
-  const std::string text = text_of(file);
+  const std::string text = read_small_file(file).value_or("");
   const auto number = whole_number<std::uint64_t>(std::string_view(text).substr(0, text.find('\n')));
   return number ? std::optional(Bytes{*number}) : std::nullopt;  // `max`: no limit
 }
 
 // Of memory.stat.
 Bytes page_cache_in(const std::filesystem::path& file) {
-  std::ifstream stream(file);
+  std::istringstream stream(read_small_file(file).value_or(""));
   Bytes sum;
   std::string name;
   for (std::uint64_t bytes = 0; stream >> name >> bytes;)
@@ -101,7 +95,7 @@ std::optional<Bytes> cgroup_room(const std::filesystem::path& folder, std::strin
 }
 
 Result<void> fault_in(char* at, Bytes size) {
-  const auto room = cgroup_room("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
+  const auto room = cgroup_room("/sys/fs/cgroup", read_small_file("/proc/self/cgroup").value_or(""));
   if (room && *room < size) {
     return Error{Code::kResourceExhausted,
                  "the memory limit of this process's cgroup has room for " + to_string(*room) + ", not for " +

@@ -60,7 +60,7 @@ class BrokerTest : public testing::Test {
   void await_waiters(std::uint64_t count);
   /// A client works on over `next_broker`, twice, and loses nothing.
   void expect_a_pause(const std::function<void()>& next_broker);
-  /// What `gpumem` says, for this broker.
+  /// Runs `gpumem` for this broker.
   Outcome gpumem(std::vector<std::string> words, std::optional<User> user = {}) const {
     return run(broker_.command(std::move(words), user));
   }

@@ -218,7 +218,7 @@ class Broker {
   /// Declares what the session's process holds of a device past the broker, in place of what was declared
   /// before. Errors  kNotFound (device), kInvalidArgument (more than the device has).
   Result<void> charge(SessionId session, const DeclareCharge& request, TimePoint now);
-  /// What the session is asked for is asked of others too, at the next event or deadline, which is now.
+  /// Asks others for the memory that the session was asked for, at the next event or deadline, which is now.
   /// Errors  kNotFound (device).
   Result<void> spent(SessionId session, const Spent& request, TimePoint now);
   /// The session itself, with its slices. Errors  kNotFound: it has ended.

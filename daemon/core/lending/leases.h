@@ -132,7 +132,7 @@ class Leases {
   Session* successor_of(const Lease& lease);
   // The bytes of the leases. Errors  as give_back().
   Result<Bytes> check_returned(const Session& session, SliceId slice, std::span<const LeaseId> leases) const;
-  // What becomes of the imports that a lease's own session has of it.
+  // Whether the imports that a lease's own session has of it go on.
   enum class OwnImports { kStay, kEnd };
   bool has_mate(const Lease& lease, OwnImports own) const;
   void end_some_of(const Lease& lease, OwnImports own, std::size_t& left, TimePoint now);

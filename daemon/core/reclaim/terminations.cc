@@ -35,8 +35,8 @@ Terminations::Figures Terminations::figures_of(const Session& session, DeviceInd
   return {holding.freed, holding.leaving(), kept.held_back(), holding.charges.total() + kept.known};
 }
 
-// Of its own memory as much as was asked for, and of others' memory all: it is not known which of that was
-// meant. Memory that the driver does not prove free counts as kept again.
+// A session has to let go of as much of its own memory as was asked for, and of all memory of others, because
+// nobody knows which part of that was meant. Memory that the driver does not prove free counts as kept again.
 bool Terminations::has_let_go(const Termination& termination, const Figures& now) {
   const Asked& asked = termination.asked;
   const Figures& before = termination.before;

@@ -43,7 +43,7 @@ class Terminations {
  private:
   struct Asked {
     Bytes bytes;  ///< of the session
-    Bytes own;    ///< of these: its own memory
+    Bytes own;    ///< the part of `bytes` that is its own memory
     bool is_declared = false;
   };
   // Of a session and a device.
@@ -51,7 +51,7 @@ class Terminations {
     Bytes freed;      ///< Holding::freed
     Bytes leaving;    ///< Holding::leaving()
     Bytes of_others;  ///< Imports::Kept::held_back()
-    Bytes known;      ///< what it may have, of its own and of others: it is not free
+    Bytes known;      ///< memory that it may have, its own and others', which is not free
   };
   struct Termination {
     DeviceIndex device = 0;

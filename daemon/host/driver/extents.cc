@@ -15,16 +15,15 @@ constexpr auto kUntilKept = std::chrono::seconds(1);
 
 Result<std::unique_ptr<ExtentSource>> make_source(const core::DevicePolicy& policy,
                                                   const Extents::Options& options) {
-  std::unique_ptr<ExtentSource> source = std::make_unique<HostSource>();
-  if (policy.is_host()) return source;
+  using Source = std::unique_ptr<ExtentSource>;
+  if (policy.is_host()) return Source(std::make_unique<HostSource>());
   auto uuid = cuda::parse_device_uuid(policy.uuid);
   if (!uuid) return uuid.error();
   auto device = options.driver->find(*uuid);
   if (!device) return device.error();
   const auto types =
       policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor;
-  source = std::make_unique<DriverSource>(*options.driver, **device, types, options.nvml);
-  return source;
+  return Source(std::make_unique<DriverSource>(*options.driver, **device, types, options.nvml));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ class BrokerRegion : public testing::Test {
     machine.die(publisher);
     return pieces;
   }
-  /// The same memory, under as many names.
+  /// Publishes the same memory under kMany names.
   void publish_many(Publish one) {
     for (std::size_t i = 0; i < kMany; ++i) {
       one.name = "weights" + std::to_string(i);

@@ -155,7 +155,7 @@ TEST_F(ReclaimForFairness, AsksWhoWouldStillHaveMore) {
   EXPECT_EQ(asked(plan(), {bob}), Amounts{20});
 }
 
-// What is guaranteed is lent to others, but not to a tenant with memory that nobody answers for.
+// Guaranteed memory is lent to others, but not to a tenant with memory that nobody answers for.
 TEST_F(ReclaimForFairness, AsksForWhatATenantLacksThatMayBorrowNothing) {
   ledger.set_lending(0, true);
   tenant(promise(40));
