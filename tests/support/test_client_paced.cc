@@ -43,7 +43,8 @@ class Echo {
 /// it held up.
 class PacedCalls {
  public:
-  PacedCalls(Session& session, Slice& slice) : session_(session), slice_(slice) {}
+  PacedCalls(Session& session, Slice& slice, const Echo& echo)
+      : session_(session), slice_(slice), echo_(echo) {}
 
   void run(Clock::time_point end, microseconds pace) {
     Clock::time_point free{};
@@ -84,7 +85,7 @@ class PacedCalls {
 
   Session& session_;
   Slice& slice_;
-  Echo echo_;
+  const Echo& echo_;
   unsigned turn_ = 0;
   std::map<std::string, std::vector<std::int64_t>> times_;
   std::vector<std::string> refused_;
@@ -94,7 +95,8 @@ class PacedCalls {
 
 std::optional<Answer> paced_command(const Json& command, Holdings& holdings) {
   if (command.at("do") != "paced") return std::nullopt;
-  PacedCalls calls(*holdings.session, holdings.slices.at(command.at("slice")));
+  static const Echo echo;  // one for all rounds: a fork slows down the calls after it
+  PacedCalls calls(*holdings.session, holdings.slices.at(command.at("slice")), echo);
   calls.run(Clock::now() + std::chrono::milliseconds(command.at("for_ms").get<std::int64_t>()),
             microseconds(command.at("every_us").get<std::int64_t>()));
   return calls.answer();

@@ -7,6 +7,7 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/system/process.h"
+#include "daemon/host/system/short_slices.h"
 
 namespace gpumem::host {
 namespace {
@@ -118,7 +119,10 @@ Loop::~Loop() {
 void Loop::start() {
   std::promise<void> settled;
   settled_ = &settled;
-  thread_ = std::thread([this] { io_.run(); });
+  thread_ = std::thread([this] {
+    ask_for_short_slices();
+    io_.run();
+  });
   post([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
   settled.get_future().wait();
   crash_at(CrashPoint::kRestartSettled);
