@@ -22,6 +22,9 @@ struct Sized {
 constexpr Sized kSizes[] = {
     {"4KiB", 4UL << 10}, {"2MiB", 2UL << 20}, {"64MiB", 64UL << 20}, {"1GiB", 1UL << 30}};
 constexpr Sized kSegmentSizes[] = {{"2MiB", 2UL << 20}, {"20MiB", 20UL << 20}};  ///< PyTorch's
+constexpr Sized kSustainedSizes[] = {{"2MiB", 2UL << 20}, {"20MiB", 20UL << 20}, {"64MiB", 64UL << 20}};
+constexpr std::size_t kSustained = 600;             ///< blocks
+constexpr std::size_t kMostSustained = 10UL << 30;  ///< bytes of them
 
 /// Allocation and freeing of one library.
 struct Memory {
@@ -143,6 +146,31 @@ void growth(benchmark::State& state, ShimWorld& world, const std::string& costs,
   state.counters["per_mapped"] = pair.through.median_us() / by_hand.median_us();
 }
 
+/// Block after block, and none is freed, as a program does that loads its weights. The last half counts: by
+/// then the broker has used up the extents that it had ready.
+void sustained(benchmark::State& state, ShimWorld& world, const std::string& costs, std::size_t bytes) {
+  prepare(world, costs);
+  const Memory direct(world.driver), through(world.shim);
+  const std::size_t half = std::min(kSustained, kMostSustained / bytes) / 2;
+  Pair pair;
+  for (auto _ : state) {
+    empty_slice(world);
+    std::vector<CUdeviceptr> all;
+    const auto take_half = [&] {
+      for (std::size_t i = 0; i < half; ++i) all.push_back(through.take(bytes));
+    };
+    take_half();
+    pair.through.add(timed(take_half) / half);
+    for (const CUdeviceptr at : all) through.give_back(at);
+    for (std::size_t i = 0; i < half; ++i) {
+      CUdeviceptr at = 0;
+      pair.direct.add(timed([&] { at = direct.take(bytes); }));
+      direct.give_back(at);
+    }
+  }
+  report(state, pair, "us", 1);
+}
+
 /// As PyTorch's expandable segments grow: many extents of one size, each created and mapped by itself.
 void segments(benchmark::State& state, ShimWorld& world, const std::string& costs, std::size_t bytes) {
   constexpr std::size_t kSegments = 64;
@@ -176,6 +204,11 @@ void register_memory(ShimWorld& world) {
           ->Iterations(world.is_simulated() ? 100 : 20)
           ->Unit(benchmark::kMicrosecond);
     }
+    for (const auto& [name, bytes] : kSustainedSizes)
+      benchmark::RegisterBenchmark(("sustained/" + costs + "/" + name).c_str(), sustained, std::ref(world),
+                                   costs, bytes)
+          ->Iterations(3)
+          ->Unit(benchmark::kMicrosecond);
     for (const auto& [name, bytes] : kSegmentSizes)
       benchmark::RegisterBenchmark(("segments/" + costs + "/" + name).c_str(), segments, std::ref(world),
                                    costs, bytes)

@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "client/allocator/arena.h"
+#include "client/allocator/steady_growth.h"
 #include "client/process/background_task.h"
 #include "gpumem/options.h"
 #include "gpumem/statistics.h"
@@ -174,6 +175,7 @@ class Engine {
   Arena arena_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
   IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
+  SteadyGrowth steady_ GPUMEM_GUARDED_BY(lock_);
   std::shared_ptr<void> attachment_;
   std::optional<client::BackgroundTask> background_task_;
 };

@@ -119,13 +119,15 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   const std::uint64_t missing = arena_.plan_for(need).missing;
   const std::uint64_t committed = arena_.extents().committed().count;
   const std::uint64_t left = properties_.limit.minus({committed}).count / unit_ * unit_;
-  const std::uint64_t more =
-      need.kind == Need::Kind::kSpan ? std::min(units(committed / kRequestPart), left) : 0;
+  const bool is_span = need.kind == Need::Kind::kSpan;
+  const std::uint64_t more = is_span ? std::min(units(committed / kRequestPart), left) : 0;
+  const std::uint64_t ahead = is_span ? steady_.bytes_for(missing, committed, Clock::now()) : missing;
   Backing::Request request;
   request.min_bytes = {missing};
-  request.bytes = {std::max(missing, more)};
+  request.bytes = {std::max({missing, more, std::min(ahead, left)})};
   const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
   request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
+  if (ahead > missing) request.largest = std::max(request.largest, Bytes{ahead});
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();

@@ -1,0 +1,48 @@
+// A program that allocates block after block of one size gets memory for several at one time.
+#include "tests/unit/allocator/engine_fixture.h"
+
+namespace gpumem::allocator::test {
+namespace {
+
+struct Steadily : EngineTest {
+  Steadily() : EngineTest({.limit = gibibytes(48)}) {}
+  std::uint64_t growths() const { return backing_.calls(FakeBacking::Call::kObtain); }
+};
+struct SteadilyBySize : Steadily, testing::WithParamInterface<Bytes> {};
+
+TEST_P(SteadilyBySize, GrowingTakesSeveralBlocksAtOnceAndKeepsLittleMore) {
+  constexpr std::size_t kBlocks = 600;
+  const Bytes size = GetParam();
+  std::vector<Address> all;
+  std::uint64_t half = 0;
+  for (std::size_t i = 1; i <= kBlocks; ++i) {
+    all.push_back(allocate(size));
+    const std::uint64_t used = i * size.count;
+    EXPECT_LE(backing_.committed(), Bytes{used + used / SteadyGrowth::kPart + mebibytes(2).count});
+    if (i == kBlocks / 2) half = growths();
+  }
+  EXPECT_LE(growths() - half, kBlocks / 2 / 4 + 1);
+  free_all(all, size);
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  EXPECT_EQ(backing_.committed(), Bytes{});
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, SteadilyBySize, testing::Values(mebibytes(2), mebibytes(20), mebibytes(64)),
+                         [](const auto& info) { return std::to_string(info.param.count >> 20) + "MiB"; });
+
+TEST_F(Steadily, GrowingByDifferentSizesTakesWhatIsMissing) {
+  const Address most = allocate(gibibytes(16));
+  std::vector<Address> all;
+  for (std::uint64_t i = 0; i < 20; ++i) all.push_back(allocate(mebibytes(64 + 2 * (i % 2))));
+  EXPECT_EQ(growths(), 21U);
+  for (std::uint64_t i = 0; i < 20; ++i) free(all[i], mebibytes(64 + 2 * (i % 2)));
+  free(most, gibibytes(16));
+}
+
+TEST_F(Steadily, GrowingEndsAtTheLimit) {
+  const Bytes size = mebibytes(256);
+  free_all(allocate_many(gibibytes(48).count / size.count, size), size);
+  EXPECT_TRUE(failed_with(engine_->allocate(gibibytes(49), kOne), Code::kResourceExhausted));
+}
+
+}  // namespace
+}  // namespace gpumem::allocator::test
