@@ -23,7 +23,8 @@ Result<Api> bind_api(const Library& library) {
   if (auto bound = library.bind(api.name, GPUMEM_SYMBOL(name)); !bound) return bound.error();
   GPUMEM_CUDA_CALLS(GPUMEM_CUDA_BIND)
 #undef GPUMEM_CUDA_BIND
-  (void)library.bind(api.cuStreamGetId, "cuStreamGetId");  // stays null in an older driver
+  (void)library.bind(api.cuStreamGetId, "cuStreamGetId");  // these stay null in an older driver
+  (void)library.bind(api.cuCtxGetId, "cuCtxGetId");
   return api;
 }
 

@@ -65,8 +65,9 @@ struct Api {
 #define GPUMEM_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   GPUMEM_CUDA_CALLS(GPUMEM_CUDA_MEMBER)
 #undef GPUMEM_CUDA_MEMBER
-  /// Null before CUDA 12.0.
+  // Null before CUDA 12.0.
   CUresult (*cuStreamGetId)(CUstream, unsigned long long*) = nullptr;
+  CUresult (*cuCtxGetId)(CUcontext, unsigned long long*) = nullptr;
 };
 
 struct Device {

@@ -27,6 +27,20 @@ EnteredContext::EnteredContext(const Driver& driver, CUcontext context) : driver
   if (const CUresult there = check_current(driver_); is_context_gone(there)) result_ = there;
 }
 
+EnteredContext::EnteredContext(const Driver& driver, const ContextName& context)
+    : EnteredContext(driver, context.handle) {
+  if (result_ != CUDA_SUCCESS) return;
+  unsigned long long id = 0;
+  const CUresult asked = ask_id(id);
+  if (is_context_gone(asked)) result_ = asked;
+  if (asked == CUDA_SUCCESS && id != context.id) result_ = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+CUresult EnteredContext::ask_id(unsigned long long& id) const {
+  id = 0;
+  return driver_.api().cuCtxGetId == nullptr ? CUDA_SUCCESS : driver_.api().cuCtxGetId(nullptr, &id);
+}
+
 EnteredContext::~EnteredContext() {
   CUcontext popped = nullptr;
   if (pushed_) driver_.api().cuCtxPopCurrent(&popped);

@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <utility>
 
 #include "cuda/driver.h"
@@ -33,16 +34,27 @@ class Event {
   CUevent event_ = nullptr;
 };
 
+/// A context, and the number that tells it from a later one with the same handle: zero before CUDA 12.0.
+struct ContextName {
+  CUcontext handle = nullptr;
+  unsigned long long id = 0;
+  auto operator<=>(const ContextName&) const = default;
+};
+
 /// Makes `context` current on this thread for its lifetime; its life is the caller's concern.
 class EnteredContext {
  public:
   EnteredContext(const Driver& driver, CUcontext context);
+  /// Fails with CUDA_ERROR_CONTEXT_IS_DESTROYED if the handle is a later context's.
+  EnteredContext(const Driver& driver, const ContextName& context);
   ~EnteredContext();
   EnteredContext(const EnteredContext&) = delete;
   EnteredContext& operator=(const EnteredContext&) = delete;
 
   /// Whether it is there and current, and why not.
   CUresult result() const { return result_; }
+  /// The current context's id, if it is there.
+  CUresult ask_id(unsigned long long& id) const;
 
  private:
   const Driver& driver_;

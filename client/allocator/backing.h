@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -79,13 +80,15 @@ class Backing {
 /// The allocator's view of streams: the stream that a handle names, marks in its work, and whether a mark has
 /// been reached. A handle is passed only during a call of the program that names it, because the stream may
 /// end right after. The legacy default stream never ends.
-/// Threads  under the allocator's lock, except wait (any) and wait_for_contexts.
+/// Threads  under the allocator's lock, except id_of, renew and wait (any), and wait_for_contexts.
 class StreamPort {
  public:
   /// The end of the work given to a stream until the mark was set. Zero: none.
   enum class Mark : std::uint64_t {};
-  /// Distinguishes streams that had the same handle one after the other.
+  /// Distinguishes streams that had the same handle one after the other. Zero: this driver has no ids.
   enum class Id : std::uint64_t {};
+  /// What is known of a mark. Lost: a capture has taken it, so it tells nothing of the stream's work.
+  enum class Progress { kPending, kReached, kLost };
 
   virtual ~StreamPort() = default;
 
@@ -94,8 +97,15 @@ class StreamPort {
   /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so
   /// its mark is reached. Errors tell nothing about the work.
   virtual Result<Mark> mark(StreamHandle stream) = 0;
-  /// Whether the device has reached `mark`. False if that cannot be asked now (a graph is being captured).
-  virtual bool reached(Mark mark) = 0;
+  /// The stream's id, by one call of the driver. Nothing: only meet() can tell, as of a default stream.
+  virtual std::optional<Id> id_of(StreamHandle stream) = 0;
+  /// Moves `mark`, which was set on the stream, behind all work given to the stream so far. It enters no
+  /// context. False: it could not be set, and `mark` is of no use until it is renewed.
+  /// Threads  any; of one mark one at a time, and no other call names the mark meanwhile.
+  virtual bool renew(Mark mark, StreamHandle stream) = 0;
+  /// Whether the device has reached `mark`. Pending, too, if that cannot be asked now (a graph is being
+  /// captured).
+  virtual Progress ask(Mark mark) = 0;
   /// Work given to `stream` from now on begins after `mark`.
   virtual Result<void> order(StreamHandle stream, Mark mark) = 0;
   /// Blocks until the device has reached `mark`.

@@ -112,8 +112,11 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   Entry& entry = entries_[stream];
   if (entry.marks.empty() && stream == legacy_) (void)mark(entry);
   std::optional<std::uint64_t> reached;
-  while (!entry.marks.empty() && port_.reached(*entry.marks.front().mark)) {
-    reached = entry.marks.front().epoch;
+  while (!entry.marks.empty()) {
+    const StreamPort::Progress progress = port_.ask(*entry.marks.front().mark);
+    if (progress == StreamPort::Progress::kPending) break;
+    if (progress == StreamPort::Progress::kReached) reached = entry.marks.front().epoch;
+    if (progress == StreamPort::Progress::kLost) entry.unmarked = true;
     entry.marks.erase(entry.marks.begin());
   }
   return reached;

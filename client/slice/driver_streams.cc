@@ -42,23 +42,35 @@ DriverStreams::~DriverStreams() {
 
 Result<DriverStreams::Id> DriverStreams::meet(StreamHandle handle) {
   const CUstream stream = stream_of(handle);
+  CUcontext context = nullptr;
   if (is_legacy(stream)) {
-    auto found =
-        legacy_ == nullptr ? driver_.check(find_current(legacy_), "cuCtxGetCurrent") : Result<void>();
-    note(legacy_);
+    if (legacy_.handle != nullptr) return Id{};
+    auto found = driver_.check(find_current(context), "cuCtxGetCurrent");
+    if (found && context != nullptr) found = driver_.check(name(context, legacy_), "cuCtxGetId");
     return found ? Result<Id>(Id{}) : found.error();
   }
-  CUcontext context = nullptr;
-  CUresult result =
-      is_default(stream) ? find_context_of_default(stream, context) : ask_context(stream, context);
-  unsigned long long id = 0;
-  if (result == CUDA_SUCCESS && context != nullptr && driver_.api().cuStreamGetId != nullptr) {
-    const cuda::EnteredContext entered(driver_, context);
-    result = entered.result() == CUDA_SUCCESS ? driver_.api().cuStreamGetId(stream, &id) : entered.result();
+  if (!is_default(stream)) {
+    const auto met = met_.find(stream);
+    if (met != met_.end() && id_of(stream) == met->second.id) return met->second.id;
+  }
+  cuda::ContextName named;
+  Id id{};
+  CUresult result = CUDA_SUCCESS;
+  if (is_default(stream)) {
+    result = find_context_of_default(stream, named, &id);
+  } else if (result = ask_context(stream, context); result == CUDA_SUCCESS) {
+    result = name(context, named, stream, &id);
   }
   if (result != CUDA_SUCCESS)
     return driver_.error(result, "cuStreamGetId").in("this is no stream that can be used");
-  if (!is_default(stream)) met_[stream] = {context, Id{id}};
+  if (!is_default(stream)) met_[stream] = {named, id};
+  return id;
+}
+
+std::optional<DriverStreams::Id> DriverStreams::id_of(StreamHandle stream) {
+  unsigned long long id = 0;
+  const auto ask = driver_.api().cuStreamGetId;
+  if (ask == nullptr || ask(stream_of(stream), &id) != CUDA_SUCCESS) return std::nullopt;
   return Id{id};
 }
 
@@ -70,15 +82,14 @@ void DriverStreams::forget(StreamHandle stream, Id id) {
 // Work ends with its context, which only a call in that context tells. A default stream may belong to a new
 // context by now.
 Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
-  const cuda::BesideCaptures beside(driver_);
   const CUstream stream = stream_of(handle);
   CUresult result = CUDA_SUCCESS;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    CUcontext context = nullptr;
+    cuda::ContextName context;
     Spot* spot = nullptr;
     result = find_context(stream, context);
     if (result != CUDA_SUCCESS) return told(driver_, result, "cuStreamGetCtx");
-    if (context == nullptr) return kNoWork;
+    if (context.handle == nullptr) return kNoWork;
     result = record(stream, context, spot);
     if (result == CUDA_SUCCESS) return Mark{reinterpret_cast<std::uint64_t>(spot)};
     if (!cuda::is_context_gone(result)) break;
@@ -89,19 +100,32 @@ Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
   return told(driver_, result, "cuEventRecord");
 }
 
-bool DriverStreams::reached(Mark mark) {
-  if (mark == kNoWork) return true;
-  const cuda::BesideCaptures beside(driver_);
-  return ask_event(spot_of(mark), driver_.api().cuEventQuery) == CUDA_SUCCESS;
+bool DriverStreams::renew(Mark mark, StreamHandle stream) {
+  return mark != kNoWork && record_in(spot_of(mark), stream_of(stream)) == CUDA_SUCCESS;
 }
 
+// An event that a capture has taken is CUDA_ERROR_INVALID_VALUE once that capture has ended.
+DriverStreams::Progress DriverStreams::ask(Mark mark) {
+  if (mark == kNoWork) return Progress::kReached;
+  const cuda::BesideCaptures beside(driver_);
+  const CUresult asked = ask_event(spot_of(mark), driver_.api().cuEventQuery);
+  if (asked == CUDA_SUCCESS) return Progress::kReached;
+  const bool lost = asked == CUDA_ERROR_CAPTURED_EVENT || asked == CUDA_ERROR_INVALID_VALUE;
+  return lost ? Progress::kLost : Progress::kPending;
+}
+
+// Whether the event is there is asked first: a call that names one of a destroyed context may do anything.
 Result<void> DriverStreams::order(StreamHandle handle, Mark mark) {
-  if (mark == kNoWork) return {};
+  const Progress progress = ask(mark);
+  if (progress == Progress::kReached) return {};
+  if (progress == Progress::kLost) {
+    return Error{Code::kFailedPrecondition, "cuEventQuery: a capture has taken the mark"};
+  }
   const cuda::BesideCaptures beside(driver_);
   const CUstream stream = stream_of(handle);
-  CUcontext context = nullptr;
+  cuda::ContextName context;
   CUresult result = find_context(stream, context);
-  if (result == CUDA_SUCCESS && context == nullptr) {
+  if (result == CUDA_SUCCESS && context.handle == nullptr) {
     return Error{Code::kFailedPrecondition, "no context is there yet for the default stream"};
   }
   if (result == CUDA_SUCCESS) {
@@ -112,7 +136,7 @@ Result<void> DriverStreams::order(StreamHandle handle, Mark mark) {
       result = driver_.api().cuStreamWaitEvent(stream, spot_of(mark).event.get(), CU_EVENT_WAIT_DEFAULT);
     }
   }
-  if (result == CUDA_SUCCESS || (is_over(result) && reached(mark))) return {};
+  if (result == CUDA_SUCCESS || (is_over(result) && ask(mark) == Progress::kReached)) return {};
   return told(driver_, result, "cuStreamWaitEvent");
 }
 
@@ -132,10 +156,10 @@ void DriverStreams::drop(Mark mark) {
 
 Result<void> DriverStreams::wait_for_contexts() {
   const cuda::BesideCaptures beside(driver_);
-  CUcontext of_default = nullptr;
+  cuda::ContextName of_default;
   (void)find_context_of_default(nullptr, of_default);  // blocks in use may be its, though it was never marked
   Result<void> done;
-  for (const CUcontext context : contexts_) {
+  for (const cuda::ContextName& context : contexts_) {
     const cuda::EnteredContext entered(driver_, context);
     const CUresult result =
         entered.result() == CUDA_SUCCESS ? driver_.api().cuCtxSynchronize() : reason(entered);
@@ -148,34 +172,38 @@ DriverStreams::Spot& DriverStreams::spot_of(Mark mark) {
   return *reinterpret_cast<Spot*>(static_cast<std::uint64_t>(mark));
 }
 
-// The calling thread's context may be none, destroyed or broken. That says nothing about the event's.
+// The event is of its context alone, and goes with it.
 CUresult DriverStreams::ask_event(const Spot& spot, CUresult (*call)(CUevent)) const {
-  const CUresult asked = call(spot.event.get());
-  if (!is_over(asked)) return asked;
   const cuda::EnteredContext entered(driver_, spot.context);
   const CUresult result = entered.result() == CUDA_SUCCESS ? call(spot.event.get()) : reason(entered);
   return is_over(result) ? CUDA_SUCCESS : result;
 }
 
-CUresult DriverStreams::find_context(CUstream stream, CUcontext& context) {
+CUresult DriverStreams::find_context(CUstream stream, cuda::ContextName& context) {
   if (is_default(stream)) return find_context_of_default(stream, context);
   const auto met = met_.find(stream);
-  if (met == met_.end()) return ask_context(stream, context);
-  context = met->second.context;
-  return CUDA_SUCCESS;
+  if (met != met_.end()) {
+    context = met->second.context;
+    return CUDA_SUCCESS;
+  }
+  CUcontext asked = nullptr;
+  const CUresult result = ask_context(stream, asked);
+  return result == CUDA_SUCCESS ? name(asked, context) : result;
 }
 
-CUresult DriverStreams::find_context_of_default(CUstream stream, CUcontext& context) {
-  context = is_legacy(stream) ? legacy_ : nullptr;
-  if (context != nullptr) return CUDA_SUCCESS;
-  CUresult result = find_current(context);
-  if (result == CUDA_SUCCESS && context == nullptr) result = find_primary(context);
-  if (result == CUDA_SUCCESS && context == nullptr) {
-    const auto usable = std::ranges::find_if(contexts_, [this](CUcontext one) { return can_enter(one); });
-    if (usable != contexts_.end()) context = *usable;
+CUresult DriverStreams::find_context_of_default(CUstream stream, cuda::ContextName& context, Id* id) {
+  context = is_legacy(stream) ? legacy_ : cuda::ContextName{};
+  if (context.handle != nullptr) return CUDA_SUCCESS;
+  CUcontext found = nullptr;
+  CUresult result = find_current(found);
+  if (result == CUDA_SUCCESS && found == nullptr) result = find_primary(found);
+  if (result == CUDA_SUCCESS && found == nullptr) {
+    const auto usable =
+        std::ranges::find_if(contexts_, [this](const cuda::ContextName& one) { return can_enter(one); });
+    if (usable != contexts_.end()) found = usable->handle;
   }
+  if (result == CUDA_SUCCESS && found != nullptr) result = name(found, context, stream, id);
   if (result == CUDA_SUCCESS && is_legacy(stream)) legacy_ = context;
-  note(context);
   return result;
 }
 
@@ -183,28 +211,40 @@ CUresult DriverStreams::find_context_of_default(CUstream stream, CUcontext& cont
 CUresult DriverStreams::ask_context(CUstream stream, CUcontext& context) {
   CUresult result = driver_.api().cuStreamGetCtx(stream, &context);
   if (has_ended(result)) {
-    std::vector<CUcontext> usable = contexts_;
+    std::vector<cuda::ContextName> usable = contexts_;
     CUcontext primary = nullptr;
-    if (find_primary(primary) == CUDA_SUCCESS && primary != nullptr) usable.push_back(primary);
-    for (const CUcontext other : usable) {
+    cuda::ContextName named;
+    if (find_primary(primary) == CUDA_SUCCESS && primary != nullptr && name(primary, named) == CUDA_SUCCESS) {
+      usable.push_back(named);
+    }
+    for (const cuda::ContextName& other : usable) {
       const cuda::EnteredContext entered(driver_, other);
       if (entered.result() != CUDA_SUCCESS) continue;
       result = driver_.api().cuStreamGetCtx(stream, &context);
       if (!has_ended(result)) break;
     }
   }
-  if (result == CUDA_SUCCESS) note(context);
   return result;
 }
 
-bool DriverStreams::can_enter(CUcontext context) const {
-  return cuda::EnteredContext(driver_, context).result() == CUDA_SUCCESS;
-}
-
-void DriverStreams::note(CUcontext context) {
-  if (context == nullptr || std::ranges::find(contexts_, context) != contexts_.end()) return;
-  std::erase_if(contexts_, [this](CUcontext known) { return !can_enter(known); });  // programs make new ones
-  contexts_.push_back(context);
+CUresult DriverStreams::name(CUcontext context, cuda::ContextName& named, CUstream stream, Id* id) {
+  {
+    const cuda::EnteredContext entered(driver_, context);
+    if (entered.result() != CUDA_SUCCESS) return entered.result();
+    named.handle = context;
+    (void)entered.ask_id(named.id);  // of a broken context there is none
+    if (id != nullptr && driver_.api().cuStreamGetId != nullptr) {
+      unsigned long long told = 0;
+      const CUresult asked = driver_.api().cuStreamGetId(stream, &told);
+      if (asked != CUDA_SUCCESS) return asked;
+      *id = Id{told};
+    }
+  }
+  if (std::ranges::find(contexts_, named) != contexts_.end()) return CUDA_SUCCESS;
+  std::erase_if(contexts_,
+                [this](const auto& known) { return !can_enter(known); });  // programs make new ones
+  contexts_.push_back(named);
+  return CUDA_SUCCESS;
 }
 
 // Only a context of this device counts. Another current context belongs to other work.
@@ -229,19 +269,22 @@ CUresult DriverStreams::find_primary(CUcontext& context) {
   return held == CUDA_SUCCESS ? driver_.api().cuDevicePrimaryCtxRelease(ordinal_) : held;
 }
 
-void DriverStreams::give_up(CUcontext context) {
+void DriverStreams::give_up(const cuda::ContextName& context) {
   if (auto old = free_.extract(context); !old.empty()) {
     for (Spot* spot : old.mapped()) spot->event.abandon();
     blank_.insert(blank_.end(), old.mapped().begin(), old.mapped().end());
   }
-  if (context == legacy_) legacy_ = nullptr;
+  if (context == legacy_) legacy_ = {};
   std::erase(contexts_, context);
 }
 
-CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) {
+// Use of the legacy default stream while another stream is captured would spoil that capture. Other streams
+// are asked after the record only: in a capture that takes the event it is no node.
+CUresult DriverStreams::record(CUstream stream, const cuda::ContextName& context, Spot*& spot) {
   const cuda::EnteredContext entered(driver_, context);
   if (entered.result() != CUDA_SUCCESS) return reason(entered);
-  if (const CUresult captured = check_not_captured(stream); captured != CUDA_SUCCESS) return captured;
+  const CUresult captured = is_default(stream) ? check_not_captured(stream) : CUDA_SUCCESS;
+  if (captured != CUDA_SUCCESS) return captured;
   std::vector<Spot*>& ready = free_[context];
   while (!ready.empty()) {
     spot = ready.back();
@@ -249,13 +292,16 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
     if (recorded != CUDA_SUCCESS && !cuda::is_gone(recorded)) return recorded;
     ready.pop_back();
     if (recorded == CUDA_SUCCESS) return recorded;
-    spot->event.abandon();  // belongs to an earlier context at this address
+    spot->event.abandon();  // before CUDA 12.0: belongs to an earlier context at this address
     blank_.push_back(spot);
   }
   Spot& fresh = new_spot(context);
+  const cuda::BesideCaptures beside(driver_);
   CUresult result = cuda::Event::create(driver_, fresh.event);
   if (result == CUDA_SUCCESS) result = record_in(fresh, stream);
-  if (result != CUDA_SUCCESS) {
+  if (cuda::is_of_capture(result) && fresh.event.get() != nullptr) {
+    ready.push_back(&fresh);  // the capture may know the event
+  } else if (result != CUDA_SUCCESS) {
     fresh.event = cuda::Event();
     blank_.push_back(&fresh);
   }
@@ -263,18 +309,14 @@ CUresult DriverStreams::record(CUstream stream, CUcontext context, Spot*& spot) 
   return result;
 }
 
-// Another thread may begin to capture the stream after it was asked about that. Such an event belongs to the
-// graph, and would never be reached. A query tells that, but would spoil a capture that still goes on, so the
-// stream is asked first: a capture that begins after this answer has not taken the event.
+// Another thread may capture the stream meanwhile. If no capture goes on after the record, a capture that
+// took the event has ended. ask() tells that later. A query does no harm to a capture that has ended.
 CUresult DriverStreams::record_in(const Spot& spot, CUstream stream) const {
   const CUresult recorded = driver_.api().cuEventRecord(spot.event.get(), stream);
-  if (recorded != CUDA_SUCCESS) return recorded;
-  if (const CUresult captured = check_not_captured(stream); captured != CUDA_SUCCESS) return captured;
-  const CUresult asked = driver_.api().cuEventQuery(spot.event.get());
-  return cuda::is_of_capture(asked) ? asked : CUDA_SUCCESS;
+  return recorded == CUDA_SUCCESS ? check_not_captured(stream) : recorded;
 }
 
-DriverStreams::Spot& DriverStreams::new_spot(CUcontext context) {
+DriverStreams::Spot& DriverStreams::new_spot(const cuda::ContextName& context) {
   if (blank_.empty()) blank_.push_back(&spots_.emplace_back());
   Spot& spot = *blank_.back();
   blank_.pop_back();

@@ -1,5 +1,7 @@
 #pragma once
 #include <deque>
+#include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -24,7 +26,9 @@ class DriverStreams final : public allocator::StreamPort {
 
   Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
-  bool reached(Mark mark) override;
+  std::optional<Id> id_of(StreamHandle stream) override;
+  bool renew(Mark mark, StreamHandle stream) override;
+  Progress ask(Mark mark) override;
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
@@ -34,7 +38,7 @@ class DriverStreams final : public allocator::StreamPort {
  private:
   /// An event at a fixed address, which is the mark.
   struct Spot {
-    CUcontext context = nullptr;
+    cuda::ContextName context;
     cuda::Event event;
   };
   /// The mark of no work, which is always reached.
@@ -43,37 +47,42 @@ class DriverStreams final : public allocator::StreamPort {
 
   /// The context that a stream was met in.
   struct Met {
-    CUcontext context = nullptr;
+    cuda::ContextName context;
     Id id{};
   };
 
   /// The context of `stream`'s work. Null if there is none. An error tells nothing about that work.
-  CUresult find_context(CUstream stream, CUcontext& context);
-  CUresult find_context_of_default(CUstream stream, CUcontext& context);
+  CUresult find_context(CUstream stream, cuda::ContextName& context);
+  /// `id`  of the stream, if there is a context, unless that is null.
+  CUresult find_context_of_default(CUstream stream, cuda::ContextName& context, Id* id = nullptr);
   CUresult find_current(CUcontext& context) const;
   CUresult find_primary(CUcontext& context);
   /// Asks the driver for the context of a created stream, from any known context that can be entered.
   CUresult ask_context(CUstream stream, CUcontext& context);
-  bool can_enter(CUcontext context) const;
-  void note(CUcontext context);
+  template <class Context>
+  bool can_enter(const Context& context) const {
+    return cuda::EnteredContext(driver_, context).result() == CUDA_SUCCESS;
+  }
+  /// Names `context`, from within it, and remembers it. `id`  of `stream`, unless that is null.
+  CUresult name(CUcontext context, cuda::ContextName& named, CUstream stream = nullptr, Id* id = nullptr);
   /// The answer to `call`, which asks about an event of `spot`. Success: its work is over.
   CUresult ask_event(const Spot& spot, CUresult (*call)(CUevent)) const;
   /// `context` was destroyed, and its events with it.
-  void give_up(CUcontext context);
-  CUresult record(CUstream stream, CUcontext context, Spot*& spot);
+  void give_up(const cuda::ContextName& context);
+  CUresult record(CUstream stream, const cuda::ContextName& context, Spot*& spot);
   CUresult record_in(const Spot& spot, CUstream stream) const;
-  Spot& new_spot(CUcontext context);
+  Spot& new_spot(const cuda::ContextName& context);
   /// Fails if `stream` is being captured, because an event recorded then would belong to the graph.
   CUresult check_not_captured(CUstream stream) const;
 
   const cuda::Driver& driver_;
   const int ordinal_;
-  CUcontext legacy_ = nullptr;       ///< of the legacy default stream, once known
-  std::vector<CUcontext> contexts_;  ///< with work of streams that were met
+  cuda::ContextName legacy_;                 ///< of the legacy default stream, once known
+  std::vector<cuda::ContextName> contexts_;  ///< with work of streams that were met
   std::unordered_map<CUstream, Met> met_;
   std::deque<Spot> spots_;
-  std::vector<Spot*> blank_;                                ///< without an event
-  std::unordered_map<CUcontext, std::vector<Spot*>> free_;  ///< with one that nobody needs
+  std::vector<Spot*> blank_;                              ///< without an event
+  std::map<cuda::ContextName, std::vector<Spot*>> free_;  ///< with one that nobody needs
 };
 
 }  // namespace gpumem::client

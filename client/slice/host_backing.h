@@ -67,7 +67,9 @@ class NoStreams final : public allocator::StreamPort {
  public:
   Result<Id> meet(StreamHandle) override { return Id{}; }
   Result<Mark> mark(StreamHandle) override { return Mark{1}; }
-  bool reached(Mark) override { return true; }
+  std::optional<Id> id_of(StreamHandle) override { return std::nullopt; }
+  bool renew(Mark, StreamHandle) override { return false; }
+  Progress ask(Mark) override { return Progress::kReached; }
   Result<void> order(StreamHandle, Mark) override { return {}; }
   Result<void> wait(Mark) override { return {}; }
   void drop(Mark) override {}

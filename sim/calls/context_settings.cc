@@ -20,7 +20,7 @@ CUresult api::cuCtxGetApiVersion(CUcontext named, unsigned int* version) {
 CUresult api::cuCtxGetId(CUcontext named, unsigned long long* id) {
   return with_context(named, [&](Call&, const Context& context) {
     if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *id = context.id;
+    *id = context.number;
     return CUDA_SUCCESS;
   });
 }

@@ -17,7 +17,7 @@ template <class Act>
 CUresult with_event(CUevent event, Act act) {
   Call driver;
   if (!driver) return driver.error();
-  Event* const found = driver->events.find(number(event));
+  Event* const found = driver->events.named(number(event));
   return found == nullptr ? CUDA_ERROR_INVALID_HANDLE : act(driver, *found);
 }
 
@@ -75,9 +75,10 @@ CUresult api::cuEventCreate(CUevent* out, unsigned int flags) {
 
 /// What waits for the event's last record still does.
 CUresult api::cuEventDestroy_v2(CUevent event) {
-  Call driver;
-  if (!driver) return driver.error();
-  return driver->events.destroy(number(event)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return with_event(event, [event](Call& driver, const Event&) {
+    driver->events.destroy(number(event));
+    return CUDA_SUCCESS;
+  });
 }
 CUresult api::cuEventDestroy(CUevent event) { return api::cuEventDestroy_v2(event); }
 
@@ -122,8 +123,8 @@ CUresult api::cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end
   Call driver;
   if (!driver) return driver.error();
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Event* const first = driver->events.find(number(start));
-  Event* const last = driver->events.find(number(end));
+  Event* const first = driver->events.named(number(start));
+  Event* const last = driver->events.named(number(end));
   for (const Event* const event : {first, last}) {
     if (event != nullptr && event->captured()) return Captures::refuse(*event->captured());
   }

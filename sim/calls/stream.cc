@@ -21,7 +21,7 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
                               .kind = kind,
                               .flags = flags,
                               .priority = std::clamp(priority, kGreatestPriority, kLeastPriority)});
-  *out = handle<CUstream>(number_of(*stream));
+  *out = handle<CUstream>(handle_of(*stream));
   return CUDA_SUCCESS;
 }
 
@@ -61,7 +61,7 @@ CUresult api::cuStreamDestroy_v2(CUstream stream) {
   const StreamRef found = driver->streams.find(number(stream));
   if (found == nullptr || !driver->is_created(*found)) return CUDA_ERROR_INVALID_HANDLE;
   driver->captures.forget(*found);
-  driver->streams.destroy(number(stream));
+  driver->streams.destroy(found);
   return CUDA_SUCCESS;
 }
 CUresult api::cuStreamDestroy(CUstream stream) { return api::cuStreamDestroy_v2(stream); }

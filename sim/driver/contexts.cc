@@ -12,8 +12,6 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr std::uint64_t kBase = 0xc0'0000'0000;  // ids look like no host pointer and no small number
-
 /// The thread's contexts, the current one last. It ends with its thread, but for the main one, whose handlers
 /// of exit come after the end of what is local to it and may still use the driver.
 std::vector<CUcontext>& stack() {
@@ -53,7 +51,7 @@ std::uint64_t Contexts::cost(std::uint64_t device_total) {
 }
 
 Context& Contexts::create(int ordinal, unsigned flags, bool is_primary) {
-  const std::uint64_t id = kBase + ++last_ * 16;
+  const std::uint64_t id = handles_.take();
   Context& context = contexts_[id];
   context.id = id;
   context.ordinal = ordinal;
@@ -63,8 +61,11 @@ Context& Contexts::create(int ordinal, unsigned flags, bool is_primary) {
 }
 
 void Contexts::erase(Context& context) {
-  erased_[context.id] = context.ordinal;
-  contexts_.erase(context.id);
+  const std::uint64_t id = context.id;
+  erased_[id] = context.ordinal;
+  contexts_.erase(id);
+  for (auto& [other, still] : contexts_) still.peers.erase(id);
+  handles_.give_back(id);
 }
 
 std::optional<int> Contexts::ordinal_of(CUcontext handle) const {

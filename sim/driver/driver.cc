@@ -132,6 +132,7 @@ void Call::wait(const std::vector<Ticket>& tickets) {
 }
 
 CUresult Driver::activate(Context& context) {
+  context.number = contexts.next_number();
   const std::uint32_t index = device(context.ordinal);
   return create_extent({.device = index,
                         .kind = Kind::kContext,
@@ -148,6 +149,7 @@ void Driver::deactivate(Context& context) {
   modules.end_all_of(context.id);
   captures.forget_all_of(context.id);
   streams.destroy_all_of(context.id);
+  events.destroy_all_of(context.id);
   context.error = CUDA_SUCCESS;
   Extent& memory = *std::exchange(context.memory, nullptr);
   memory.handles = 0;

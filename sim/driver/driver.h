@@ -144,7 +144,7 @@ class Call {
   std::unique_lock<std::mutex> lock_;
 };
 
-/// Handles of contexts, streams and events are numbers that are never given out again.
+/// Handles are numbers.
 template <class Handle>
 Handle handle(std::uint64_t number) {
   return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr)

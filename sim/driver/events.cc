@@ -36,14 +36,32 @@ void Event::hold_back(Streams& streams, const StreamRef& stream) const {
 }
 
 std::uint64_t Events::create(std::uint64_t context, unsigned flags, std::shared_ptr<SharedEvent> shared) {
-  const std::uint64_t number = last_ += 16;
-  events_.try_emplace(number, context, flags, std::move(shared));
-  return number;
+  const std::uint64_t handle = handles_.take();
+  events_.try_emplace(handle, context, flags, std::move(shared));
+  return handle;
 }
 
-Event* Events::find(std::uint64_t number) {
-  const auto found = events_.find(number);
+void Events::destroy(std::uint64_t handle) {
+  if (events_.erase(handle) == 1) handles_.give_back(handle);
+}
+
+void Events::destroy_all_of(std::uint64_t context) {
+  std::erase_if(events_, [&](const auto& entry) {
+    if (entry.second.context != context) return false;
+    handles_.give_back(entry.first);
+    return true;
+  });
+}
+
+Event* Events::find(std::uint64_t handle) {
+  const auto found = events_.find(handle);
   return found == events_.end() ? nullptr : &found->second;
+}
+
+Event* Events::named(std::uint64_t handle) {
+  Event* const found = find(handle);
+  if (found == nullptr) handles_.check_not_destroyed(handle, "event");
+  return found;
 }
 
 }  // namespace gpumem::sim

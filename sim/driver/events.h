@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/driver/captures.h"
+#include "sim/driver/reused_handles.h"
 #include "sim/driver/streams.h"
 #include "sim/machine/shared_event.h"
 
@@ -50,17 +51,20 @@ class Event {
   std::shared_ptr<std::chrono::nanoseconds> recorded_at_;
 };
 
-/// The events of one process, by number. Threads: the caller holds the driver's lock.
+/// The events of one process, by handle. Threads: the caller holds the driver's lock.
 class Events {
  public:
   std::uint64_t create(std::uint64_t context, unsigned flags, std::shared_ptr<SharedEvent> shared);
-  bool destroy(std::uint64_t number) { return events_.erase(number) == 1; }
+  void destroy(std::uint64_t handle);
+  void destroy_all_of(std::uint64_t context);
   /// nullptr if there is none.
-  Event* find(std::uint64_t number);
+  Event* find(std::uint64_t handle);
+  /// The event that a call names; nullptr if there is none. Ends the process if it was destroyed.
+  Event* named(std::uint64_t handle);
 
  private:
   std::map<std::uint64_t, Event> events_;
-  std::uint64_t last_ = 0xe0'0000'0000;  // looks like no host pointer and no small number
+  ReusedHandles handles_{0xe0'0000'0000};
 };
 
 }  // namespace gpumem::sim

@@ -24,10 +24,10 @@ Shared& shared() {
 struct ThreadDefaults {
   Streams* streams = nullptr;
   pid_t process = ::getpid();
-  std::map<std::uint64_t, std::uint64_t> by_context;
+  std::map<std::uint64_t, StreamRef> by_context;
   ~ThreadDefaults() {
     if (process != ::getpid()) return;
-    for (const auto& [context, id] : by_context) streams->destroy(id);
+    for (const auto& [context, stream] : by_context) streams->destroy(stream);
   }
 };
 thread_local ThreadDefaults thread_defaults;
@@ -42,6 +42,7 @@ struct Stream {
   };
 
   std::uint64_t id = 0;
+  std::uint64_t handle = 0;
   StreamOptions options;
   std::map<int, CUstreamAttrValue> attributes;
   std::uint64_t submitted = 0;  ///< the position of the last work
@@ -74,6 +75,7 @@ void Ticket::wait() const {
 std::uint64_t Ticket::stream() const { return stream_ == nullptr ? 0 : stream_->id; }
 
 std::uint64_t number_of(const Stream& stream) { return stream.id; }
+std::uint64_t handle_of(const Stream& stream) { return stream.handle; }
 const StreamOptions& options_of(const Stream& stream) { return stream.options; }
 std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream) { return stream.attributes; }
 
@@ -115,22 +117,27 @@ void close(Stream& stream) {
 StreamRef Streams::create(const StreamOptions& options) {
   const std::lock_guard lock(shared().mutex);
   auto stream = std::make_shared<Stream>();
-  stream->id = last_id_ += 16;
+  stream->id = ++last_id_;
+  stream->handle = handles_.take();
   stream->options = options;
-  return streams_[stream->id] = stream;
+  return streams_[stream->handle] = stream;
 }
 
-bool Streams::destroy(std::uint64_t number) {
+void Streams::destroy(const StreamRef& stream) {
   const std::lock_guard lock(shared().mutex);
-  const auto found = streams_.find(number);
-  if (found == streams_.end()) return false;
-  end(found->second);
-  streams_.erase(found);
-  return true;
+  if (!is_there(stream)) return;
+  end(stream);
+  streams_.erase(stream->handle);
+}
+
+bool Streams::is_there(const StreamRef& stream) const {
+  const auto found = streams_.find(stream->handle);
+  return found != streams_.end() && found->second == stream;
 }
 
 void Streams::end(const StreamRef& stream) {
   close(*stream);
+  handles_.give_back(stream->handle);
   std::erase_if(ending_, [](const StreamRef& one) { return is_idle(*one); });
   if (!is_idle(*stream)) ending_.push_back(stream);
 }
@@ -141,7 +148,7 @@ void Streams::for_each_busy(std::uint64_t context, Visit visit) const {
   const auto look = [&](const StreamRef& stream) {
     if (stream->options.context == context && !is_idle(*stream)) visit(stream);
   };
-  for (const auto& [number, stream] : streams_) look(stream);
+  for (const auto& [handle, stream] : streams_) look(stream);
   for (const StreamRef& stream : ending_) look(stream);
 }
 
@@ -155,10 +162,12 @@ void Streams::destroy_all_of(std::uint64_t context) {
   });
 }
 
-StreamRef Streams::find(std::uint64_t number) const {
+StreamRef Streams::find(std::uint64_t handle) const {
   const std::lock_guard lock(shared().mutex);
-  const auto found = streams_.find(number);
-  return found == streams_.end() ? nullptr : found->second;
+  const auto found = streams_.find(handle);
+  if (found != streams_.end()) return found->second;
+  handles_.check_not_destroyed(handle, "stream");
+  return nullptr;
 }
 
 StreamRef Streams::legacy_default(std::uint64_t context) {
@@ -173,11 +182,12 @@ StreamRef Streams::legacy_default(std::uint64_t context) {
 
 StreamRef Streams::thread_default(std::uint64_t context) {
   thread_defaults.streams = this;
-  std::uint64_t& number = thread_defaults.by_context[context];
-  if (StreamRef found = find(number)) return found;
-  StreamRef made = create({.context = context, .is_thread_default = true});
-  number = made->id;
-  return made;
+  StreamRef& own = thread_defaults.by_context[context];
+  {
+    const std::lock_guard lock(shared().mutex);
+    if (own != nullptr && is_there(own)) return own;
+  }
+  return own = create({.context = context, .is_thread_default = true});
 }
 
 /// The tickets that new work of `stream` comes after, beside the stream's own order.

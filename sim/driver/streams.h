@@ -10,6 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include "sim/driver/reused_handles.h"
+
 namespace gpumem::sim {
 
 /// A queue of work that is done in order, by a thread of its own that starts with the first work.
@@ -53,22 +55,25 @@ struct StreamOptions {
   bool is_thread_default = false;
 };
 
+/// What tells it from every other stream there ever was.
 std::uint64_t number_of(const Stream& stream);
+/// What the program names it by. A later stream may have the same.
+std::uint64_t handle_of(const Stream& stream);
 const StreamOptions& options_of(const Stream& stream);
 /// The attributes that the program set, by CUstreamAttrID. Threads: the caller holds the driver's lock.
 std::map<int, CUstreamAttrValue>& attributes_of(Stream& stream);
 
-/// All streams of one process, by number. Threads: any; has a lock of its own, under which nothing is called.
+/// All streams of one process, by handle. Threads: any; has a lock of its own, under which nothing is called.
 class Streams {
  public:
   StreamRef create(const StreamOptions& options);
-  /// Work that was submitted is still done, and waited for as before. False if there is no such stream.
-  bool destroy(std::uint64_t number);
+  /// Work that was submitted is still done, and waited for as before. No effect on one that was destroyed.
+  void destroy(const StreamRef& stream);
   /// Ends the streams of `context` likewise.
   void destroy_all_of(std::uint64_t context);
 
-  /// nullptr if there is none.
-  StreamRef find(std::uint64_t number) const;
+  /// nullptr if there is none. Ends the process if it was destroyed.
+  StreamRef find(std::uint64_t handle) const;
   /// The default stream of `context`, made when first asked for: the legacy one, or the calling thread's own.
   StreamRef legacy_default(std::uint64_t context);
   StreamRef thread_default(std::uint64_t context);
@@ -99,13 +104,15 @@ class Streams {
   bool begin_at_once(const StreamRef& stream, const std::vector<Ticket>& others);
   static void finish_at_once(const StreamRef& stream);
   void end(const StreamRef& stream);
+  bool is_there(const StreamRef& stream) const;
   template <class Visit>
   void for_each_busy(std::uint64_t context, Visit visit) const;
 
   std::map<std::uint64_t, StreamRef> streams_;
   std::map<std::uint64_t, StreamRef> legacy_;  ///< by context
   std::vector<StreamRef> ending_;              ///< destroyed, with work that may not be done yet
-  std::uint64_t last_id_ = 0xd0'0000'0000;     // looks like no host pointer and no small number
+  ReusedHandles handles_{0xd0'0000'0000};
+  std::uint64_t last_id_ = 0;
 };
 
 }  // namespace gpumem::sim

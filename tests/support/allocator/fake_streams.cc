@@ -146,6 +146,11 @@ void FakeStreams::set_lag(std::uint64_t pieces) {
   lag_ = pieces;
 }
 
+void FakeStreams::set_taking(bool taking) {
+  const std::lock_guard lock(mutex_);
+  taking_ = taking;
+}
+
 void FakeStreams::set_capturing(bool capturing) {
   const std::lock_guard lock(mutex_);
   capturing_ = capturing;
@@ -228,14 +233,35 @@ Result<allocator::StreamPort::Id> FakeStreams::meet(StreamHandle stream) {
 
 Result<allocator::StreamPort::Mark> FakeStreams::mark(StreamHandle stream) {
   const Exclusive inside(*this, "mark");
-  const Stream& marked = known(stream, "mark");
+  known(stream, "mark");
   if (auto error = counted(Call::kMark)) return std::move(*error);
+  marks_.emplace(next_mark_, set_behind(stream));
+  most_marks_ = std::max(most_marks_, marks_.size());
+  return Mark{next_mark_++};
+}
+
+FakeStreams::Marked FakeStreams::set_behind(StreamHandle stream) {
+  const Stream& marked = streams_.at(key(stream));
   const bool idle = marked.done == marked.given && marked.barriers.empty();
   const Moment moment = add_piece(key(stream));
   if (idle) run(moment);
-  marks_.emplace(next_mark_, Marked{moment, marked.behind});
-  most_marks_ = std::max(most_marks_, marks_.size());
-  return Mark{next_mark_++};
+  return {.moment = moment, .behind = marked.behind, .taken = taking_};
+}
+
+std::optional<allocator::StreamPort::Id> FakeStreams::id_of(StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (counted(Call::kIdOf)) return std::nullopt;
+  return Id{key(stream)};
+}
+
+bool FakeStreams::renew(Mark mark, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  const Marked& before = live(mark, "renew");
+  if (before.is_known) broken_rule("a mark is renewed that others were told of");
+  if (before.moment.stream != key(stream)) broken_rule("a mark is renewed in another stream");
+  if (counted(Call::kRenew)) return false;
+  marks_.at(static_cast<std::uint64_t>(mark)) = set_behind(stream);
+  return true;
 }
 
 void FakeStreams::learn(Moment moment, const Clock& behind) {
@@ -244,19 +270,24 @@ void FakeStreams::learn(Moment moment, const Clock& behind) {
   number = std::max(number, moment.number);
 }
 
-bool FakeStreams::reached(Mark mark) {
-  const Exclusive inside(*this, "reached");
-  const Marked& marked = live(mark, "reached");
-  if (capturing_ || streams_.at(marked.moment.stream).done < marked.moment.number) return false;
+allocator::StreamPort::Progress FakeStreams::ask(Mark mark) {
+  const Exclusive inside(*this, "ask");
+  const Marked& marked = live(mark, "ask");
+  marked.is_known = true;
+  if (capturing_) return Progress::kPending;
+  if (marked.taken) return Progress::kLost;
+  if (streams_.at(marked.moment.stream).done < marked.moment.number) return Progress::kPending;
   learn(marked.moment, marked.behind);
-  return true;
+  return Progress::kReached;
 }
 
 Result<void> FakeStreams::order(StreamHandle stream, Mark mark) {
   const Exclusive inside(*this, "order");
   Stream& later = known(stream, "order");
   const Marked& marked = live(mark, "order");
+  marked.is_known = true;
   if (auto error = counted(Call::kOrder)) return std::move(*error);
+  if (marked.taken) return Error{Code::kFailedPrecondition, "a capture has taken the mark"};
   put_behind(later, marked.moment, marked.behind);
   return {};
 }
@@ -269,8 +300,11 @@ Result<void> FakeStreams::wait(Mark mark) {
   }
   if (call) call();
   const std::lock_guard lock(mutex_);
-  const Marked marked = live(mark, "wait");
+  const Marked& known = live(mark, "wait");
+  known.is_known = true;
+  const Marked marked = known;
   if (auto error = counted(Call::kWait)) return std::move(*error);
+  if (marked.taken) return Error{Code::kFailedPrecondition, "a capture has taken the mark"};
   run(marked.moment);
   learn(marked.moment, marked.behind);
   return {};
@@ -305,7 +339,9 @@ class BorrowedStreams final : public allocator::StreamPort {
   explicit BorrowedStreams(FakeStreams& of) : of_(of) {}
   Result<Id> meet(StreamHandle stream) override { return of_.meet(stream); }
   Result<Mark> mark(StreamHandle stream) override { return of_.mark(stream); }
-  bool reached(Mark mark) override { return of_.reached(mark); }
+  std::optional<Id> id_of(StreamHandle stream) override { return of_.id_of(stream); }
+  bool renew(Mark mark, StreamHandle stream) override { return of_.renew(mark, stream); }
+  Progress ask(Mark mark) override { return of_.ask(mark); }
   Result<void> order(StreamHandle stream, Mark mark) override { return of_.order(stream, mark); }
   Result<void> wait(Mark mark) override { return of_.wait(mark); }
   void drop(Mark mark) override { of_.drop(mark); }

@@ -23,7 +23,7 @@ namespace gpumem::test {
 /// (broken_rule.h). Threads  any.
 class FakeStreams final : public allocator::StreamPort {
  public:
-  enum class Call { kMeet, kMark, kOrder, kWait, kWaitForContexts };
+  enum class Call { kMeet, kMark, kOrder, kWait, kWaitForContexts, kIdOf, kRenew };
   /// A moment in one stream's work: all of it up to and with the `number`th piece. Marks are pieces, too.
   struct Moment {
     std::uint64_t stream = 0;
@@ -46,6 +46,8 @@ class FakeStreams final : public allocator::StreamPort {
   void set_lag(std::uint64_t pieces);
   /// From now on no mark can be asked about, as while a graph is being captured.
   void set_capturing(bool capturing);
+  /// Whether captures that begin and end unseen take the marks that are set from now on.
+  void set_taking(bool taking);
 
   // What a test asks.
   /// Whether work given to `stream` now begins after `moment`, for all the allocator can know: through marks,
@@ -69,7 +71,9 @@ class FakeStreams final : public allocator::StreamPort {
 
   Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
-  bool reached(Mark mark) override;
+  std::optional<Id> id_of(StreamHandle stream) override;
+  bool renew(Mark mark, StreamHandle stream) override;
+  Progress ask(Mark mark) override;
   Result<void> order(StreamHandle stream, Mark mark) override;
   Result<void> wait(Mark mark) override;
   void drop(Mark mark) override;
@@ -93,6 +97,9 @@ class FakeStreams final : public allocator::StreamPort {
   struct Marked {
     Moment moment;
     Clock behind;
+    bool taken = false;  ///< by a capture
+    mutable bool is_known =
+        false;  ///< was asked about, waited for or ordered behind: not the setter's own any more
   };
   struct Failure {
     std::uint64_t nth = 0;  ///< calls until it comes; zero: none is to come
@@ -107,6 +114,7 @@ class FakeStreams final : public allocator::StreamPort {
   std::uint64_t key(StreamHandle stream);  // the rest: under mutex_
   Stream& known(StreamHandle stream, const char* what);
   const Marked& live(Mark mark, const char* what) const;
+  Marked set_behind(StreamHandle stream);
   Moment add_piece(std::uint64_t of);
   /// Whether CUDA's rule for the legacy default stream orders work of one behind earlier work of the other.
   static bool are_ordered(const Stream& a, const Stream& b);
@@ -126,9 +134,9 @@ class FakeStreams final : public allocator::StreamPort {
   std::unordered_map<std::uint64_t, Marked> marks_;
   std::deque<Pending> pending_;  ///< with a lag: what is to end, oldest first
   Clock known_;                  ///< to the host
-  bool capturing_ = false;
-  std::array<std::uint64_t, 5> calls_{};
-  std::array<Failure, 5> failures_{};
+  bool capturing_ = false, taking_ = false;
+  std::array<std::uint64_t, 7> calls_{};
+  std::array<Failure, 7> failures_{};
   std::size_t most_marks_ = 0;
   std::function<void()> on_wait_;
 

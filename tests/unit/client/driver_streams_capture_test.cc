@@ -9,6 +9,7 @@
 #include "cuda/library.h"
 #include "cuda/memory.h"
 #include "sim/control/faults.h"
+#include "tests/support/host_gate.h"
 #include "tests/unit/client/fake_broker.h"
 
 namespace gpumem::client::test {
@@ -21,6 +22,7 @@ struct CaptureCalls {
   decltype(&::cuStreamBeginCapture) begin = nullptr;
   decltype(&::cuStreamEndCapture) end = nullptr;
   decltype(&::cuGraphDestroy) destroy_graph = nullptr;
+  decltype(&::cuLaunchHostFunc) launch = nullptr;
 
   CaptureCalls() {
     const auto library = cuda::Library::open(simulated_machine(), "libcuda.so.1");
@@ -29,6 +31,7 @@ struct CaptureCalls {
     EXPECT_TRUE(library->bind(begin, "cuStreamBeginCapture_v2"));
     EXPECT_TRUE(library->bind(end, "cuStreamEndCapture"));
     EXPECT_TRUE(library->bind(destroy_graph, "cuGraphDestroy"));
+    EXPECT_TRUE(library->bind(launch, "cuLaunchHostFunc"));
   }
 };
 
@@ -57,12 +60,15 @@ class MarksBesideCaptures : public testing::Test {
     ASSERT_FALSE(set);
     EXPECT_EQ(set.error().code, Code::kFailedPrecondition);
   }
+  bool reached(allocator::StreamPort::Mark mark) {
+    return streams_.ask(mark) == DriverStreams::Progress::kReached;
+  }
   void use_other_stream() {
     ASSERT_TRUE(streams_.meet(other_));
     const auto mark = streams_.mark(other_);
     ASSERT_TRUE(mark) << to_string(mark.error());
     EXPECT_TRUE(streams_.wait(*mark));
-    EXPECT_TRUE(streams_.reached(*mark));
+    EXPECT_TRUE(reached(*mark));
     EXPECT_TRUE(streams_.order(other_, *mark));
     streams_.drop(*mark);
   }
@@ -88,10 +94,16 @@ TEST_F(MarksBesideCaptures, CapturedStreamHasNoneAndIsOrderedBehindNone) {
   ASSERT_TRUE(before);
   begin();
   expect_no_mark(stream_);
-  EXPECT_EQ(streams_.order(stream_, *before).error().code, Code::kFailedPrecondition);
-  EXPECT_TRUE(streams_.reached(*before));
+  EXPECT_FALSE(streams_.renew(*before, stream_));
+  gpumem::test::HostGate gate;
+  ASSERT_EQ(calls_.launch(other_, &gpumem::test::HostGate::wait, gate.argument()), CUDA_SUCCESS);
+  const auto pending = streams_.mark(other_);
+  ASSERT_TRUE(pending);
+  EXPECT_EQ(streams_.order(stream_, *pending).error().code, Code::kFailedPrecondition);
+  gate.open();
   expect_graph();
-  EXPECT_TRUE(streams_.mark(stream_));
+  EXPECT_TRUE(streams_.renew(*before, stream_)) << "an event that a capture took can be recorded anew";
+  EXPECT_TRUE(streams_.wait(*before));
 }
 
 TEST_F(MarksBesideCaptures, OtherStreamsHaveThemByAnyThread) {

@@ -47,10 +47,14 @@ const Calls& calls() {
 class Stream {
  public:
   Stream() { EXPECT_EQ(calls().create_stream(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS); }
-  ~Stream() { calls().destroy_stream(stream_); }
+  ~Stream() {
+    if (stream_ != nullptr) calls().destroy_stream(stream_);
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   operator CUstream() const { return stream_; }
+  /// The handle of a stream that went with its context.
+  CUstream forget() { return std::exchange(stream_, nullptr); }
 
  private:
   CUstream stream_ = nullptr;
@@ -106,6 +110,7 @@ class DriverStreamsTest : public testing::Test {
     EXPECT_NE(set.value(), Mark{});
     return *set;
   }
+  bool reached(Mark mark) { return streams_->ask(mark) == DriverStreams::Progress::kReached; }
   static void inject(const std::string& rule) {
     const auto added = sim::add_fault(sim::load_machine(simulated_machine()).value(), rule);
     ASSERT_TRUE(added) << to_string(added.error());
@@ -126,10 +131,10 @@ TEST_F(DriverStreamsTest, MarkIsReachedWhenTheWorkBeforeItIsDone) {
   ASSERT_TRUE(streams_->meet(stream));
   Gate gate(stream);
   const Mark behind = mark(stream);
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   gate.open();
   EXPECT_TRUE(streams_->wait(behind));
-  EXPECT_TRUE(streams_->reached(behind));
+  EXPECT_TRUE(reached(behind));
   streams_->drop(behind);
 }
 
@@ -139,7 +144,7 @@ TEST_F(DriverStreamsTest, MarkIsOfTheWorkOfThatMoment) {
   const Mark before = mark(stream);
   const Gate gate(stream);
   EXPECT_TRUE(streams_->wait(before));
-  EXPECT_TRUE(streams_->reached(before));
+  EXPECT_TRUE(reached(before));
 }
 
 TEST_F(DriverStreamsTest, WorkThatIsOrderedBehindAMarkWaitsForIt) {
@@ -171,10 +176,15 @@ TEST_F(DriverStreamsTest, EventThatACaptureHasTakenIsNoMark) {
   const auto entered = primary();
   const Stream stream;
   Gate gate(stream);
-  inject("cuEventQuery fail CAPTURED_EVENT nth 1");  // the capture began after the question
-  EXPECT_EQ(streams_->mark(stream).error().code, Code::kFailedPrecondition);
+  const Mark taken = mark(stream);
+  for (const char* answer : {"CAPTURED_EVENT", "INVALID_VALUE"}) {
+    inject("cuEventQuery fail " + std::string(answer));
+    EXPECT_EQ(streams_->ask(taken), DriverStreams::Progress::kLost) << answer;
+    EXPECT_EQ(streams_->order(stream, taken).error().code, Code::kFailedPrecondition);
+    heal();
+  }
   const Mark behind = mark(stream);
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   gate.open();
   EXPECT_TRUE(streams_->wait(behind));
   streams_->drop(behind);
@@ -229,7 +239,7 @@ TEST_F(DriverStreamsTest, DefaultStreamWithoutAContextHasNoWorkAndGetsNoContext)
   for (const CUstream stream : {CUstream{}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
     ASSERT_TRUE(streams_->meet(stream));
     const Mark behind = mark(stream);
-    EXPECT_TRUE(streams_->reached(behind));
+    EXPECT_TRUE(reached(behind));
     EXPECT_TRUE(streams_->wait(behind));
     EXPECT_TRUE(streams_->order(stream, behind));
     streams_->drop(behind);
@@ -243,7 +253,7 @@ TEST_F(DriverStreamsTest, DefaultStreamIsThatOfThePrimaryContextForThreadsWithou
   std::thread([&] {
     ASSERT_TRUE(streams_->meet(nullptr));
     const Mark behind = mark(nullptr);
-    EXPECT_FALSE(streams_->reached(behind));
+    EXPECT_FALSE(reached(behind));
     gate.open();
     EXPECT_TRUE(streams_->wait(behind));
   }).join();
@@ -258,7 +268,7 @@ TEST_F(DriverStreamsTest, PrimaryContextEndsWhenTheProgramGivesItUp) {
     }).join();
   }
   EXPECT_FALSE(primary_is_active());
-  EXPECT_TRUE(streams_->reached(mark(nullptr))) << "there is no work without a context";
+  EXPECT_TRUE(reached(mark(nullptr))) << "there is no work without a context";
 }
 
 TEST_F(DriverStreamsTest, DefaultStreamIsThatOfTheContextItWasMetIn) {
@@ -267,7 +277,7 @@ TEST_F(DriverStreamsTest, DefaultStreamIsThatOfTheContextItWasMetIn) {
   Gate gate(nullptr);
   std::thread([&] {
     const Mark behind = mark(CU_STREAM_LEGACY);
-    EXPECT_FALSE(streams_->reached(behind));
+    EXPECT_FALSE(reached(behind));
     gate.open();
     EXPECT_TRUE(streams_->wait(behind));
   }).join();
@@ -277,7 +287,7 @@ TEST_F(DriverStreamsTest, DefaultStreamOfAnotherDeviceIsNotMeant) {
   const OwnContext other(1);
   const Gate gate(nullptr);
   ASSERT_TRUE(streams_->meet(nullptr));
-  EXPECT_TRUE(streams_->reached(mark(nullptr)));
+  EXPECT_TRUE(reached(mark(nullptr)));
 }
 
 TEST_F(DriverStreamsTest, PerThreadDefaultStreamIsThatOfTheCallingThread) {
@@ -285,7 +295,7 @@ TEST_F(DriverStreamsTest, PerThreadDefaultStreamIsThatOfTheCallingThread) {
   ASSERT_TRUE(streams_->meet(CU_STREAM_PER_THREAD));
   Gate gate(CU_STREAM_PER_THREAD);
   const Mark behind = mark(CU_STREAM_PER_THREAD);
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   std::thread([&] {
     const auto also_entered = primary();
     EXPECT_TRUE(streams_->wait(mark(CU_STREAM_PER_THREAD)));
@@ -302,11 +312,38 @@ TEST_F(DriverStreamsTest, WorkOfAContextThatIsGoneIsGoneWithIt) {
   const Mark of_default = mark(nullptr), of_stream = mark(stream);
   streams_->drop(mark(stream));
   own.destroy();
-  EXPECT_TRUE(streams_->reached(of_default));
-  EXPECT_TRUE(streams_->reached(of_stream));
+  const CUstream gone = stream.forget();
+  EXPECT_TRUE(reached(of_default));
+  EXPECT_TRUE(reached(of_stream));
   EXPECT_TRUE(streams_->wait(of_stream));
-  EXPECT_TRUE(streams_->reached(mark(nullptr)));
-  EXPECT_TRUE(streams_->reached(mark(stream)));
+  EXPECT_TRUE(reached(mark(nullptr)));
+  EXPECT_TRUE(reached(mark(gone)));
+}
+
+TEST_F(DriverStreamsTest, ContextWithTheHandleOfOneThatIsGoneHasNoneOfItsMarksAndEvents) {
+  OwnContext own;
+  Stream stream;
+  ASSERT_TRUE(streams_->meet(nullptr));
+  ASSERT_TRUE(streams_->meet(stream));
+  Gate gate(stream);
+  const Mark pending = mark(stream), of_default = mark(nullptr);
+  streams_->drop(mark(stream));
+  gate.open();
+  own.destroy();
+  const CUstream gone = stream.forget();
+  const OwnContext later;
+  const Stream other;
+  ASSERT_EQ(static_cast<CUstream>(other), gone) << "the simulated driver gives handles out again at once";
+  EXPECT_TRUE(reached(pending));
+  EXPECT_TRUE(reached(of_default));
+  EXPECT_TRUE(streams_->wait(pending));
+  EXPECT_TRUE(streams_->meet(other));
+  EXPECT_TRUE(streams_->order(other, pending));
+  Gate closed(other);
+  const Mark behind = mark(other);
+  EXPECT_FALSE(reached(behind));
+  closed.open();
+  EXPECT_TRUE(streams_->wait(behind));
 }
 
 TEST_F(DriverStreamsTest, DefaultStreamIsFoundAgainWhenItsContextIsGone) {
@@ -317,7 +354,7 @@ TEST_F(DriverStreamsTest, DefaultStreamIsFoundAgainWhenItsContextIsGone) {
   const auto entered = primary();
   Gate gate(nullptr);
   const Mark behind = mark(nullptr);
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   gate.open();
   EXPECT_TRUE(streams_->wait(behind));
 }
@@ -349,7 +386,7 @@ TEST_P(DriverStreamsWithoutAContext, MarksAreReachedWhenTheWorkIsDone) {
   Gate gate(stream_);
   in_a_thread([&] {
     const Mark behind = mark(stream_);
-    EXPECT_FALSE(streams_->reached(behind)) << "only the calling thread's context is gone";
+    EXPECT_FALSE(reached(behind)) << "only the calling thread's context is gone";
     gate.open();
     EXPECT_TRUE(streams_->wait(behind));
   });
@@ -387,7 +424,7 @@ TEST_P(DriverStreamsWithoutAContext, DefaultStreamIsThatOfAContextThatIsKnown) {
   Gate gate(nullptr);
   in_a_thread([&] {
     const Mark behind = mark(nullptr);
-    EXPECT_FALSE(streams_->reached(behind));
+    EXPECT_FALSE(reached(behind));
     gate.open();
     EXPECT_TRUE(streams_->wait(behind));
   });
@@ -403,10 +440,12 @@ class DriverStreamsOfAContextThatIsGone : public DriverStreamsTest {
     EXPECT_TRUE(streams_->meet(stream_));
     streams_->drop(mark(stream_));
     own_.destroy();
+    gone_ = stream_.forget();
   }
 
   OwnContext own_;
-  const Stream stream_;
+  Stream stream_;
+  CUstream gone_ = nullptr;
 };
 
 TEST_F(DriverStreamsOfAContextThatIsGone, LeavesItsEventsAlone) {
@@ -417,7 +456,7 @@ TEST_F(DriverStreamsOfAContextThatIsGone, LeavesItsEventsAlone) {
 
 TEST_F(DriverStreamsOfAContextThatIsGone, AsksTheDriverNothingOfItsStreams) {
   inject("cuStreamIsCapturing fail UNKNOWN nth 1000");
-  (void)streams_->mark(stream_);
+  (void)streams_->mark(gone_);
   EXPECT_EQ(matches(), 0U);
 }
 
@@ -427,15 +466,19 @@ TEST_F(DriverStreamsTest, WhatCannotBeToldWhileAGraphIsCapturedIsNotReached) {
   const Mark behind = mark(stream);
   ASSERT_TRUE(streams_->wait(behind));
   inject("cuEvent* fail STREAM_CAPTURE_UNSUPPORTED");
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   EXPECT_EQ(streams_->wait(behind).error().code, Code::kFailedPrecondition);
   EXPECT_EQ(streams_->mark(stream).error().code, Code::kFailedPrecondition);
   heal();
   inject("cuStreamIsCapturing fail STREAM_CAPTURE_IMPLICIT");
   EXPECT_EQ(streams_->mark(stream).error().code, Code::kFailedPrecondition);
-  EXPECT_EQ(streams_->order(stream, behind).error().code, Code::kFailedPrecondition);
   heal();
-  EXPECT_TRUE(streams_->reached(behind));
+  EXPECT_TRUE(reached(behind));
+  const Stream other;
+  Gate gate(other);
+  const Mark ahead = mark(other);
+  inject("cuStreamIsCapturing fail STREAM_CAPTURE_IMPLICIT");
+  EXPECT_EQ(streams_->order(stream, ahead).error().code, Code::kFailedPrecondition);
 }
 
 TEST_F(DriverStreamsTest, ThreadsModeOfCaptureStaysAsItWas) {
@@ -443,7 +486,7 @@ TEST_F(DriverStreamsTest, ThreadsModeOfCaptureStaysAsItWas) {
   const Stream stream;
   const Mark behind = mark(stream);
   EXPECT_TRUE(streams_->wait(behind));
-  EXPECT_TRUE(streams_->reached(behind));
+  EXPECT_TRUE(reached(behind));
   EXPECT_TRUE(streams_->order(stream, behind));
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   EXPECT_EQ(driver_.api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
@@ -455,9 +498,9 @@ TEST_F(DriverStreamsTest, NothingRunsAnyMoreInABrokenContext) {
   const Stream stream;
   const Mark behind = mark(stream);
   inject("cuEvent* fail ILLEGAL_ADDRESS");
-  EXPECT_TRUE(streams_->reached(behind));
+  EXPECT_TRUE(reached(behind));
   EXPECT_TRUE(streams_->wait(behind));
-  EXPECT_TRUE(streams_->reached(mark(stream)));
+  EXPECT_TRUE(reached(mark(stream)));
 }
 
 TEST_F(DriverStreamsTest, OtherFailuresAreToldAndReachNothing) {
@@ -471,7 +514,7 @@ TEST_F(DriverStreamsTest, OtherFailuresAreToldAndReachNothing) {
   Gate gate(stream);
   const Mark behind = mark(stream);
   inject("cuEventQuery fail UNKNOWN");
-  EXPECT_FALSE(streams_->reached(behind));
+  EXPECT_FALSE(reached(behind));
   heal();
   inject("cuStreamWaitEvent fail UNKNOWN");
   EXPECT_EQ(streams_->order(stream, behind).error().code, Code::kInternal);
