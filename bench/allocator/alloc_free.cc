@@ -1,11 +1,12 @@
 #include <array>
+#include <type_traits>
 
 #include "bench/allocator/allocators.h"
 #include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
 
-// A block is allocated and freed again at once, by every thread for itself, on the default stream: what a
-// program pays at least for each block.
+// A block is allocated and freed again at once, by every thread for itself: what a program pays at least for
+// each block. The stream is the default stream, or one of the thread's own.
 
 namespace gpumem::bench {
 namespace {
@@ -14,15 +15,17 @@ constexpr std::size_t kHeld = 8;
 
 template <class Allocator>
 double pair_ns(Allocator& allocator, Bytes bytes, std::size_t threads, std::size_t pairs) {
-  const auto took = at_once(threads, [&](std::size_t) {
+  const auto took = at_once(threads, [&](std::size_t thread) {
+    const auto stream =
+        std::is_same_v<Allocator, GpumemOnStreams> ? static_cast<std::uint32_t>(thread) + 1 : 0U;
     std::array<std::uint64_t, kHeld> held;
-    for (std::uint64_t& address : held) address = allocator.allocate(bytes, 0);
+    for (std::uint64_t& address : held) address = allocator.allocate(bytes, stream);
     for (std::size_t i = 0; i < pairs; ++i) {
-      std::uint64_t address = allocator.allocate(bytes, 0);
+      std::uint64_t address = allocator.allocate(bytes, stream);
       benchmark::DoNotOptimize(address);
-      allocator.deallocate(address, bytes, 0);
+      allocator.deallocate(address, bytes, stream);
     }
-    for (const std::uint64_t address : held) allocator.deallocate(address, bytes, 0);
+    for (const std::uint64_t address : held) allocator.deallocate(address, bytes, stream);
   });
   return static_cast<double>(took.count()) / static_cast<double>(pairs);
 }
@@ -68,6 +71,7 @@ void register_alloc_free(const SuiteOptions& options) {
       register_pairs<RmmReference>({size}, threads, options);
       register_pairs<CachingReference>({size}, threads, options);
     }
+    for (const std::size_t threads : {1UL, 2UL}) register_pairs<GpumemOnStreams>({size}, threads, options);
   }
   for (std::uint64_t size = 2ULL << 20; size <= 1ULL << 30; size *= 8) {
     register_large<Gpumem>({size}, options);

@@ -4,6 +4,7 @@
 
 #include "bench/allocator/bfc.h"
 #include "bench/allocator/caching.h"
+#include "bench/allocator/idle_streams.h"
 #include "bench/allocator/mimalloc.h"
 #include "bench/allocator/rmm_pool.h"
 #include "bench/must.h"
@@ -65,11 +66,14 @@ class Gpumem {
     std::uint64_t lag =
         0;  ///< allocations until work that was given to a stream is done; zero: it is done at once
     Bytes limit = kCapacity;
+    bool idle_streams = false;  ///< without the checks of FakeStreams, and their time
   };
   Gpumem() : Gpumem(Options{}) {}
   explicit Gpumem(const Options& options) : options_(options), backing_({.limit = options.limit}) {
     streams_.set_lag(options.lag);
-    engine_ = std::make_unique<allocator::Engine>(test::borrow(backing_), test::borrow(streams_),
+    std::unique_ptr<allocator::StreamPort> streams = test::borrow(streams_);
+    if (options.idle_streams) streams = std::make_unique<IdleStreams>();
+    engine_ = std::make_unique<allocator::Engine>(test::borrow(backing_), std::move(streams),
                                                   allocator::EngineOptions{.background_task = false});
   }
 
@@ -114,6 +118,12 @@ class Gpumem {
   std::unique_ptr<allocator::Engine> engine_;
   std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now();
   std::uint64_t calls_ = 0;
+};
+
+/// On streams other than the default one, without the driver's time.
+struct GpumemOnStreams : Gpumem {
+  static constexpr const char* kName = "gpumem_stream";
+  GpumemOnStreams() : Gpumem({.idle_streams = true}) {}
 };
 
 }  // namespace gpumem::bench

@@ -33,11 +33,7 @@ Arena::Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::ato
       heap_(properties_.base, properties_.addresses, unit_),
       extents_(backing, heap_),
       streams_(port, [this] { retire_idle_streams(); }),
-      caches_([this](const Block& block) {
-        const StreamIndex legacy = streams_.legacy();
-        free_block(*map_.find(block.address), block, legacy, streams_.epoch(legacy));
-        streams_.freed(legacy);
-      }) {}
+      caches_(*this) {}
 
 // ---- Handing out ----
 
@@ -62,7 +58,6 @@ Result<Need> Arena::need_for(std::uint64_t bytes, const Placement& placement) {
 Address Arena::take_at_once(const Need& need) {
   if (need.kind != Need::Kind::kSpan) return 0;
   if (need.requested <= kClassMost) {
-    if (ThreadCache* cache = cache_for(need)) caches_.use(*cache, need.stream, extents_.committed().count);
     if (const Address cached = take_cached(need)) return cached;
     if (const Address of_batch = take_batch(need)) return of_batch;
     if (need.cut == Cut::kSlab) return 0;
@@ -71,22 +66,29 @@ Address Arena::take_at_once(const Need& need) {
   return span == nullptr ? 0 : hand_out(*span, need);
 }
 
+CachedBlocks* Arena::cached_for(const Need& need) {
+  if (need.kind != Need::Kind::kSpan || need.cache == nullptr) return nullptr;
+  return caches_.use(*need.cache, need.stream, need.stream == streams_.legacy(), extents_.committed().count);
+}
+
 Address Arena::take_cached(const Need& need) {
-  ThreadCache* cache = cache_for(need);
-  if (cache == nullptr) return 0;
-  const Address cached = cache->take_locked(need.requested, seconds_.load(std::memory_order_relaxed));
-  if (cached != 0 && need.tag.number != 0) mark_used(*map_.find(cached)->slot_of(cached), need);
+  CachedBlocks* own = cached_for(need);
+  if (own == nullptr) return 0;
+  const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
+  const Address cached = ThreadCache::take_locked(*own, need.requested, now);
+  if (cached != 0 && need.tag.number != 0) write_used(*map_.find(cached)->slot_of(cached), need);
   return cached;
 }
 
+// A cached block holds its stream, as a block in use does.
 Address Arena::take_batch(const Need& need) {
   const ClassIndex size_class = class_of(need.requested);
-  ThreadCache* cache = cache_for(need);
+  CachedBlocks* own = cached_for(need);
   batch_.clear();
   std::size_t most = 1;
-  if (cache != nullptr && !caches_.are_stopped()) {
-    most += cache->refill_count(size_class);
-    caches_.take(size_class, most, batch_);
+  if (own != nullptr && !caches_.are_stopped()) {
+    most += need.cache->refill_count(*own, size_class);
+    if (need.stream == streams_.legacy()) caches_.take(size_class, most, batch_);
   }
   if (batch_.empty() && need.cut == Cut::kSlab) {
     slab_bins_.take(size_class, need.stream, most, batch_);
@@ -94,7 +96,10 @@ Address Arena::take_batch(const Need& need) {
   if (batch_.empty()) return 0;
   const Block block = batch_.back();
   batch_.pop_back();
-  if (cache != nullptr && !batch_.empty()) cache->refill(size_class, batch_);
+  if (own != nullptr && !batch_.empty()) {
+    caches_.refill(*need.cache, *own, size_class, batch_);
+    for (std::size_t i = 0; i < batch_.size(); ++i) streams_.hold(need.stream);
+  }
   ++counters_.slow[size_class];
   mark_used(*block.slot, need);
   return block.address;
@@ -131,9 +136,12 @@ Address Arena::hand_out(Span& span, const Need& need) {
 
 void Arena::mark_used(Slot& slot, const Need& need) {
   streams_.hold(need.stream);
-  const ThreadCache* cache = cache_for(need);
-  const BlockWord word =
-      BlockWord::used(need.stream, need.tag.number, cache != nullptr ? cache->number() : 0);
+  write_used(slot, need);
+}
+
+void Arena::write_used(Slot& slot, const Need& need) {
+  const CacheNumber number = cached_for(need) != nullptr ? need.cache->number() : CacheNumber{0};
+  const BlockWord word = BlockWord::used(need.stream, need.tag.number, number);
   slot.set(need.requested <= BlockWord::kBytesMost ? word.with_bytes(need.requested) : word);
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
@@ -223,16 +231,12 @@ Result<Arena::Found> Arena::find(Address address, Bytes bytes) const {
   return Found{span, {address, slot}, word, {requested}};
 }
 
-Result<void> Arena::free(const Found& found, StreamIndex stream, ThreadCache* cache) {
+Result<void> Arena::free(const Found& found, StreamIndex stream, ThreadCache* own) {
   const auto& [span, block, word, bytes] = found;
   const auto& [address, slot] = block;
   const bool recorded = word.has_recorded_streams();
   const bool classed = span->size_class != kNoClass;
-  if (cache != nullptr && classed) caches_.use(*cache, stream, extents_.committed().count);
-  const bool cached = classed && cache != nullptr && !recorded && !caches_.are_stopped() &&
-                      caches_.make_space(*cache, span->size_class) &&
-                      cache->put_locked(*span, *slot, address, bytes.count);
-  if (!cached) {
+  if (!classed || own == nullptr || recorded || caches_.are_stopped() || !cache(found, stream, *own)) {
     // Another thread may free the same block on the fast path, if it has a class.
     std::uint64_t expected = word.bits();
     if (!classed) {
@@ -245,6 +249,66 @@ Result<void> Arena::free(const Found& found, StreamIndex stream, ThreadCache* ca
   }
   streams_.let_go(word.stream());
   return {};
+}
+
+// Surplus blocks of a named stream go to the heap at once, behind one mark for all of them.
+bool Arena::cache(const Found& found, StreamIndex stream, ThreadCache& own) {
+  const bool is_legacy = stream == streams_.legacy();
+  CachedBlocks* blocks = caches_.use(own, stream, is_legacy, extents_.committed().count);
+  if (blocks == nullptr) {
+    const StreamPort::Id id = streams_.cached_id(stream);
+    if (id != StreamPort::Id{}) blocks = caches_.add_stream(own, stream, id);
+    if (blocks == nullptr) return false;
+    streams_.hold(stream);
+  }
+  batch_.clear();
+  const ClassIndex size_class = found.span->size_class;
+  if (!caches_.make_space(own, *blocks, size_class, batch_)) return false;
+  for (const Block& block : batch_) {
+    free_block(*map_.find(block.address), block, stream, streams_.epoch(stream));
+    streams_.let_go(stream);
+  }
+  if (!batch_.empty()) streams_.freed(stream);
+  if (!is_legacy && !mark_cached(*blocks)) return false;
+  if (!blocks->push(*found.span, *found.block.slot, found.block.address, found.bytes.count, true))
+    return false;
+  streams_.hold(stream);
+  return true;
+}
+
+// One of the two marks is behind the blocks. The next free moves the other one.
+bool Arena::mark_cached(CachedBlocks& blocks) {
+  if (blocks.has_spare() && !streams_.renew(blocks)) return false;
+  for (int i = 0; i < 2 && !blocks.has_spare(); ++i) {
+    const auto mark = streams_.set_apart(blocks.stream());
+    if (!mark) return false;
+    blocks.add(*mark);
+  }
+  return true;
+}
+
+// Of a named stream, the mark that was handed over before is behind the block, and those of the heap are.
+void Arena::free_cached(StreamIndex stream, const Block& block) {
+  Span& span = *map_.find(block.address);
+  if (stream == kNoStream || stream == streams_.legacy()) {
+    const StreamIndex legacy = streams_.legacy();
+    free_block(span, block, legacy, streams_.epoch(legacy));
+    streams_.freed(legacy);
+  } else {
+    free_block(span, block, stream, streams_.last_free(stream));
+    streams_.let_go(stream);
+  }
+}
+
+void Arena::dismiss(StreamIndex stream, const std::array<StreamPort::Mark, 2>& marks) {
+  for (const StreamPort::Mark mark : marks) streams_.drop(mark);
+  streams_.let_go(stream);
+}
+
+Result<void> Arena::release_stream(StreamHandle stream) {
+  const StreamIndex known = Streams::is_default(stream) ? kNoStream : streams_.known(stream);
+  if (known != kNoStream) caches_.dismiss(known);
+  return streams_.forget(stream);
 }
 
 Result<void> Arena::record(const Found& found, StreamIndex stream) {
@@ -308,8 +372,10 @@ void Arena::settle(StreamIndex stream, std::uint64_t epoch) {
   queue_.wake(free_bytes());
 }
 
-// No work of these streams is pending, so their slabs can serve any stream.
+// No work of these streams is pending, so their slabs can serve any stream. A place in a thread's cache would
+// hold its stream, even without blocks.
 void Arena::retire_idle_streams() {
+  caches_.dismiss(kNoStream);
   poll();
   for (Span& span : heap_.spans()) {
     if (span.use == Span::Use::kSlab && streams_.is_idle(span.stream)) slab_bins_.clear_stream(span);

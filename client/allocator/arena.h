@@ -37,7 +37,7 @@ struct Need {
 /// back. A block comes from the thread caches' batches, else from the slab bins (slots) or the heap (spans),
 /// else from extents that are mapped together. Never waits.
 /// Threads  under the allocator's lock, except what AddressMap allows.
-class Arena {
+class Arena : private CacheSink {
  public:
   Arena(Backing& backing, StreamPort& port, AddressMap& map, const std::atomic<std::uint32_t>& seconds);
   Arena(const Arena&) = delete;
@@ -69,6 +69,8 @@ class Arena {
   /// Errors  kInvalidArgument: another thread has freed it.
   Result<void> free(const Found& found, StreamIndex stream, ThreadCache* cache);
   Result<void> record(const Found& found, StreamIndex stream);
+  /// As Streams::forget. No thread's cache has its blocks afterwards.
+  Result<void> release_stream(StreamHandle stream);
   /// The block `span`, which is as long as that takes, has `to` bytes from now on. If it had more, `stream`
   /// frees the end, and its room.
   void resize(Span& span, std::uint64_t to, StreamIndex stream);
@@ -106,15 +108,23 @@ class Arena {
   Counters& counters() { return counters_; }
 
  private:
-  /// The thread's cache, if it may serve `need`: on the legacy default stream only.
-  ThreadCache* cache_for(const Need& need) const {
-    return need.kind == Need::Kind::kSpan && need.stream == streams_.legacy() ? need.cache : nullptr;
-  }
+  /// The blocks of the thread's cache that may serve `need`. Null: there are none.
+  CachedBlocks* cached_for(const Need& need);
   Address take_cached(const Need& need);
   /// A block of a class from the batches or the slab bins, with more for the thread's cache.
   Address take_batch(const Need& need);
   Address hand_out(Span& span, const Need& need);
   void mark_used(Slot& slot, const Need& need);
+  void write_used(Slot& slot, const Need& need);
+
+  /// Frees a block into the cache of the calling thread. False: it takes none, and nothing has changed.
+  bool cache(const Found& found, StreamIndex stream, ThreadCache& cache);
+  /// Sets a mark of `blocks` behind all work that the stream has by now.
+  bool mark_cached(CachedBlocks& blocks);
+  // CacheSink:
+  void hand_over(StreamIndex stream, StreamPort::Mark mark) override { streams_.hand_over(stream, mark); }
+  void free_cached(StreamIndex stream, const Block& block) override;
+  void dismiss(StreamIndex stream, const std::array<StreamPort::Mark, 2>& marks) override;
 
   Span* take_for(const Need& need);
   Span* take_from_other_streams(const Need& need);

@@ -57,7 +57,7 @@ ThreadCache* Engine::own_cache() {
   if (found != nullptr && found->belongs_to(engine_ref_)) return found;
   if (number_.get() == 0 || ThreadTable::is_ending()) return nullptr;
   const MutexLock lock(lock_);
-  return closed_.load() ? nullptr : arena_.caches().add(number_, engine_ref_);
+  return closed_.load() ? nullptr : arena_.caches().add(number_, engine_ref_, *port_);
 }
 
 void Engine::retire(ThreadCache& cache) {
@@ -116,7 +116,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
   if (auto can = usable(); !can) return can;
   const bool classed = class_of(bytes.count) != kNoClass || bytes == kUnknownSize;
-  ThreadCache* cache = classed && Streams::is_legacy(stream) ? own_cache() : nullptr;
+  ThreadCache* cache = classed && !Streams::is_per_thread(stream) ? own_cache() : nullptr;
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   auto found = arena_.find(address, bytes);
@@ -154,7 +154,7 @@ Result<void> Engine::release_stream(StreamHandle stream) {
   if (auto can = usable(); !can) return can;
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
-  return arena_.streams().forget(stream);
+  return arena_.release_stream(stream);
 }
 
 // ---- Blocks that become longer or shorter in place, and blocks that are shared ----

@@ -71,16 +71,22 @@ class Engine {
   /// The fast path. Zero: call allocate().
   Address try_allocate(Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    const bool here = cache != nullptr && Streams::is_legacy(stream);
-    return here ? cache->take(bytes.count, seconds_.load(std::memory_order_relaxed)) : 0;
+    if (cache == nullptr) return 0;
+    const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
+    if (Streams::is_legacy(stream)) [[likely]]
+      return cache->take(bytes.count, now);
+    return Streams::is_per_thread(stream) ? 0 : cache->take_of(stream, bytes.count, now);
   }
   /// The fast path. False: call deallocate().
   bool try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr || !Streams::is_legacy(stream)) return false;
+    if (cache == nullptr) return false;
     Span* span = map_.find(address);
     Slot* slot = span == nullptr ? nullptr : span->slot_of(address);
-    return slot != nullptr && cache->put(*span, *slot, address, bytes.count);
+    if (slot == nullptr) return false;
+    if (Streams::is_legacy(stream)) [[likely]]
+      return cache->put(*span, *slot, address, bytes.count);
+    return !Streams::is_per_thread(stream) && cache->put_of(stream, *span, *slot, address, bytes.count);
   }
 
   // As Allocator's.

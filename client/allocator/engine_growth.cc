@@ -158,9 +158,10 @@ void Engine::wait_for_all() {
 bool Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
   bool all = true;
   for (Streams::Awaited& one : awaited) {
-    const bool done = port.wait(*one.mark).has_value();
+    const bool done = std::ranges::all_of(
+        one.marks, [&](const Streams::SharedMark& mark) { return port.wait(*mark).has_value(); });
     const MutexLock lock(lock_);
-    one.mark.reset();
+    one.marks.clear();
     if (done && backing_) arena_.settle(one.stream, one.epoch);
     all &= done;
   }

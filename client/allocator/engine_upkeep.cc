@@ -90,6 +90,7 @@ Result<std::uint64_t> Engine::refuse_calls(bool only_unused) {
                      " still in use; free them, or destroy the allocator with them"};
   }
   closed_.store(true);
+  caches.dismiss(kNoStream);
   arena_.queue().close();
   number_.release();
   return left;

@@ -101,9 +101,12 @@ class BlockWord {
     return BlockWord(kUsed | std::uint64_t{stream} << 22 | std::uint64_t{tag} << 34 |
                      std::uint64_t{cache} << 42);
   }
-  static constexpr BlockWord cached(CacheNumber cache) {
-    return BlockWord(kCached | std::uint64_t{cache} << 42);
+  /// The word of a block that is in the cache, free for `stream`.
+  static constexpr BlockWord cached(CacheNumber cache, StreamIndex stream) {
+    return BlockWord(kCached | std::uint64_t{stream} << 22 | std::uint64_t{cache} << 42);
   }
+  /// The word of a block on its way between caches.
+  static constexpr BlockWord in_batch() { return BlockWord(kCached); }
   /// This word, which is that of a one-byte block, for a block of `bytes`, 1 to kBytesMost.
   constexpr BlockWord with_bytes(std::uint64_t bytes) const { return BlockWord(bits_ + ((bytes - 1) << 2)); }
 

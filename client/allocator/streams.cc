@@ -72,14 +72,54 @@ Result<void> Streams::mark(Entry& entry) {
   auto set = port_.mark(entry.handle);
   if (!set) return set.error();
   entry.unmarked = false;
-  if (entry.marks.size() == 2) entry.marks.pop_back();
-  entry.marks.push_back({SharedMark(new StreamPort::Mark(*set),
-                                    [port = &port_](const StreamPort::Mark* mark) {
-                                      port->drop(*mark);
-                                      delete mark;
-                                    }),
-                         ++entry.epoch});
+  add_mark(entry, {share(*set)});
   return {};
+}
+
+Streams::SharedMark Streams::share(StreamPort::Mark mark) {
+  return {new StreamPort::Mark(mark), [port = &port_](const StreamPort::Mark* shared) {
+            port->drop(*shared);
+            delete shared;
+          }};
+}
+
+void Streams::add_mark(Entry& entry, std::vector<SharedMark> marks) {
+  if (entry.marks.size() == 2) entry.marks.pop_back();
+  entry.marks.push_back({std::move(marks), ++entry.epoch});
+}
+
+// ---- Marks of threads' caches ----
+
+// One mark takes the place of many that were handed over, each thread's before it asks for another one. So
+// they are never more than there are caches of the stream.
+Result<StreamPort::Mark> Streams::set_apart(StreamIndex stream) {
+  Entry& entry = entries_[stream];
+  if (!entry.marks.empty() && entry.marks.back().marks.size() > 1) {
+    if (auto marked = mark(entry); !marked) return marked.error();
+  }
+  return port_.mark(entry.handle);
+}
+
+// Where something is free that no mark covers, the next call that names the stream sets one for all of it.
+void Streams::hand_over(StreamIndex stream, StreamPort::Mark mark) {
+  Entry& entry = entries_[stream];
+  SharedMark shared = share(mark);
+  if (entry.unmarked) return;
+  std::vector<SharedMark> all = entry.marks.empty() ? std::vector<SharedMark>() : entry.marks.back().marks;
+  all.push_back(std::move(shared));
+  add_mark(entry, std::move(all));
+}
+
+StreamIndex Streams::known(StreamHandle handle) const {
+  if (is_legacy(handle)) return legacy_;
+  const auto key = key_of(handle);
+  const auto found = key ? known_.find(*key) : known_.end();
+  return found == known_.end() ? kNoStream : found->second;
+}
+
+StreamPort::Id Streams::cached_id(StreamIndex stream) const {
+  const Entry& entry = entries_[stream];
+  return entry.key && !is_default(entry.handle) ? std::get<StreamPort::Id>(*entry.key) : StreamPort::Id{};
 }
 
 // A mark ends the epoch.
@@ -113,13 +153,22 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   if (entry.marks.empty() && stream == legacy_) (void)mark(entry);
   std::optional<std::uint64_t> reached;
   while (!entry.marks.empty()) {
-    const StreamPort::Progress progress = port_.ask(*entry.marks.front().mark);
+    const StreamPort::Progress progress = ask(entry.marks.front());
     if (progress == StreamPort::Progress::kPending) break;
     if (progress == StreamPort::Progress::kReached) reached = entry.marks.front().epoch;
     if (progress == StreamPort::Progress::kLost) entry.unmarked = true;
     entry.marks.erase(entry.marks.begin());
   }
   return reached;
+}
+
+StreamPort::Progress Streams::ask(SetMark& set) {
+  while (!set.marks.empty()) {
+    const StreamPort::Progress progress = port_.ask(*set.marks.back());
+    if (progress != StreamPort::Progress::kReached) return progress;
+    set.marks.pop_back();
+  }
+  return StreamPort::Progress::kReached;
 }
 
 std::vector<StreamIndex> Streams::pending() const {
@@ -136,7 +185,9 @@ bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch) 
   if (stream == legacy_ && (entry.marks.empty() || entry.marks.back().epoch <= epoch)) (void)mark(entry);
   const auto covers = [epoch](const SetMark& set) { return set.epoch > epoch; };
   const auto set = std::ranges::find_if(entry.marks, covers);
-  return set != entry.marks.end() && port_.order(entries_[later].handle, *set->mark).has_value();
+  return set != entry.marks.end() && std::ranges::all_of(set->marks, [&](const SharedMark& one) {
+           return port_.order(entries_[later].handle, *one).has_value();
+         });
 }
 
 std::vector<Streams::Awaited> Streams::awaited() {
@@ -144,7 +195,7 @@ std::vector<Streams::Awaited> Streams::awaited() {
   for (const StreamIndex stream : pending()) {
     Entry& entry = entries_[stream];
     if (stream == legacy_) (void)mark(entry);
-    if (!entry.marks.empty()) all.push_back({stream, entry.marks.back().epoch, entry.marks.back().mark});
+    if (!entry.marks.empty()) all.push_back({stream, entry.marks.back().epoch, entry.marks.back().marks});
   }
   return all;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/allocator/backing.h"
+#include "client/allocator/cached_blocks.h"
 #include "client/allocator/span.h"
 
 namespace gpumem::allocator {
@@ -33,10 +34,15 @@ class Streams {
 
   static bool is_legacy(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) <= 1; }
   static bool is_per_thread(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle) == 2; }
+  static bool is_default(StreamHandle handle) { return is_legacy(handle) || is_per_thread(handle); }
 
   /// The stream that `handle` names now.
   /// Errors  kResourceExhausted: too many streams; the driver's.
   Result<StreamIndex> index_of(StreamHandle handle);
+  /// The stream that `handle` names now, if it is known. Else kNoStream.
+  StreamIndex known(StreamHandle handle) const;
+  /// The id of a stream that threads may cache blocks of. Zero: it is a default stream, or has no id.
+  StreamPort::Id cached_id(StreamIndex stream) const;
   /// The legacy default stream. kNoStream if it was never used.
   StreamIndex legacy() const { return legacy_; }
   StreamHandle handle(StreamIndex stream) const { return entries_[stream].handle; }
@@ -68,13 +74,24 @@ class Streams {
   /// In a call that names `later`.
   bool order(StreamIndex later, StreamIndex stream, std::uint64_t epoch);
 
+  // Marks of threads' caches (CachedBlocks). In a call that names `stream`.
+  /// A mark behind all work given to the stream so far. The caller drops it or hands it over.
+  Result<StreamPort::Mark> set_apart(StreamIndex stream);
+  bool renew(CachedBlocks& blocks) { return blocks.renew(port_, handle(blocks.stream())); }
+  void drop(StreamPort::Mark mark) {
+    if (mark != StreamPort::Mark{}) port_.drop(mark);
+  }
+  /// Adds a mark that a thread's cache had. The caller then frees memory in the epoch last_free(), and does
+  /// not use `mark` any more. Work that uses this memory is before `mark` or an earlier mark of the stream.
+  void hand_over(StreamIndex stream, StreamPort::Mark mark);
+
   /// A mark that is dropped, under the allocator's lock, when nobody needs it any more.
   using SharedMark = std::shared_ptr<const StreamPort::Mark>;
-  /// A mark to wait for without the allocator's lock. Afterwards settle(stream, epoch).
+  /// Marks to wait for without the allocator's lock. Afterwards settle(stream, epoch).
   struct Awaited {
     StreamIndex stream;
     std::uint64_t epoch;
-    SharedMark mark;
+    std::vector<SharedMark> marks;
   };
   /// The marks behind everything that is free, as far as marks could be set.
   std::vector<Awaited> awaited();
@@ -96,8 +113,10 @@ class Streams {
  private:
   /// The thread's number too, because not every driver has ids.
   using Key = std::tuple<StreamHandle, StreamPort::Id, std::uint64_t>;
+  /// Reached when all of `marks` are. A mark that a call sets is behind all earlier ones. A mark that was
+  /// handed over is behind the frees of one thread only, so the marks before it stay beside it.
   struct SetMark {
-    SharedMark mark;
+    std::vector<SharedMark> marks;
     std::uint64_t epoch = 0;  ///< covers what became free before it
   };
   struct Entry {
@@ -119,6 +138,10 @@ class Streams {
   Result<Key> key_of(StreamHandle handle) const;
   Result<void> meet(Entry& entry);
   Result<void> mark(Entry& entry);
+  SharedMark share(StreamPort::Mark mark);
+  /// Adds marks that cover all that is free by now.
+  static void add_mark(Entry& entry, std::vector<SharedMark> marks);
+  StreamPort::Progress ask(SetMark& set);
   Result<StreamIndex> add(const Key& key);
   void remove_key(Entry& entry);
 

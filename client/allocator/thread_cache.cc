@@ -17,21 +17,10 @@
 namespace gpumem::allocator {
 namespace {
 
-// Bytes and blocks that one class may hold in one cache: enough for a batch, too few to be missed elsewhere.
-constexpr std::uint64_t kSlotBytes = kibibytes(64).count;
-constexpr std::uint64_t kSpanBytes = mebibytes(1).count;
-constexpr std::size_t kMostBlocks = 128;
 // Bins are reassigned when so many blocks have found no capacity.
 constexpr int kMissesBeforeRebalance = 256;
-constexpr std::size_t kLeastSlots = 8;
 // Far longer than a processor keeps a store to itself (microseconds).
 constexpr std::chrono::milliseconds kStoresTake{20};
-
-constexpr std::size_t capacity_of(ClassIndex size_class) {
-  const bool slots = size_class < kSlotClasses;
-  const std::uint64_t fit = (slots ? kSlotBytes : kSpanBytes) / kClassBytes[size_class];
-  return std::clamp<std::size_t>(fit, slots ? kLeastSlots : 1, kMostBlocks);
-}
 
 bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
 
@@ -83,59 +72,124 @@ void ThreadCache::resume() {
   if (can_be_stopped()) stopped_.store(false, std::memory_order_seq_cst);
 }
 
-ThreadCache::ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number)
-    : cached_(BlockWord::cached(number)), engine_ref_(std::move(engine)) {}
+ThreadCache::ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number, StreamPort& port)
+    : legacy_(number), port_(port), number_(number), engine_ref_(std::move(engine)) {}
 
 void ThreadCache::retire() {
   const std::scoped_lock lock(engine_ref_->mutex);
   if (engine_ref_->engine != nullptr) engine_ref_->engine->retire(*this);
 }
 
-Address ThreadCache::take_locked(std::uint64_t bytes, std::uint32_t now) {
-  const Bin& bin = bins_[class_of(bytes)];
-  while (bin.count() != 0) {
-    if (const Address address = pop(bytes, now)) return address;
+// ---- Streams that are no default stream ----
+
+/// Leaves, even if the thread is cancelled in a driver call.
+struct ThreadCache::Leaving {
+  ThreadCache& cache;
+  ~Leaving() { cache.leave(); }
+};
+
+// A stop waits for these driver calls, as it does for any call of the owner.
+Address ThreadCache::take_of(StreamHandle stream, std::uint64_t bytes, std::uint32_t now) {
+  const ClassIndex size_class = class_of(bytes);
+  if (size_class == kNoClass || !enter()) return 0;
+  const Leaving leaves{*this};
+  for (std::size_t i = 0; i < places_; ++i) {
+    if (of_streams_[i]->count(size_class) == 0) continue;  // without any, the driver is not asked
+    CachedBlocks* own = find_named(stream);
+    return own != nullptr ? own->pop(bytes, now) : 0;
   }
   return 0;
 }
 
-// For a block that another cache handed out, that has another stream or a tag, or that is freed without its
-// size. Another thread may free it at the same time. A block with recorded streams waits for these first.
-bool ThreadCache::claim(Slot& slot, std::uint64_t bytes, bool of_any_stream) {
-  const BlockWord word = slot.get();
-  if (word.state() != BlockWord::kUsed || word.has_recorded_streams()) return false;
-  if (!of_any_stream && word.stream() != handed_out_.stream()) return false;
-  if (bytes != kUnknownSize.count && bytes != word.bytes()) return false;
-  std::uint64_t expected = word.bits();
-  return slot.word.compare_exchange_strong(expected, cached_.bits(), std::memory_order_relaxed);
+// The mark comes first: a block that is cached has one behind its work.
+bool ThreadCache::put_of(StreamHandle stream, const Span& span, Slot& slot, Address address,
+                         std::uint64_t bytes) {
+  if (span.size_class == kNoClass || places_ == 0 || !enter()) return false;
+  const Leaving leaves{*this};
+  CachedBlocks* own = find_named(stream);
+  return own != nullptr && own->has_space_for(span.size_class, slot.get(), bytes) &&
+         own->renew(port_, stream) && own->push(span, slot, address, bytes, false);
 }
 
-void ThreadCache::use(StreamIndex legacy, std::uint64_t budget) {
-  handed_out_ = BlockWord::used(legacy, 0, number());
-  budget_ = budget;
+CachedBlocks* ThreadCache::find_named(StreamHandle stream) {
+  const auto id = port_.id_of(stream);
+  if (!id || *id == StreamPort::Id{}) return nullptr;
+  for (std::size_t i = 0; i < places_; ++i) {
+    if (ids_[i] == *id) return of_streams_[i].get();
+  }
+  return nullptr;
 }
 
-std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
-  return std::min<std::size_t>(capacity_of(size_class), budget_ / kClassBytes[size_class]);
+CachedBlocks* ThreadCache::find(StreamIndex stream) {
+  for (std::size_t i = 0; i < places_; ++i) {
+    if (of_streams_[i]->stream() == stream) return of_streams_[i].get();
+  }
+  return nullptr;
 }
 
-std::size_t ThreadCache::refill_count(ClassIndex size_class) const {
-  const Bin& bin = bins_[size_class];
-  if (bin.capacity() != 0) return (bin.capacity() + 1) / 2;
+CachedBlocks* ThreadCache::add(StreamIndex stream, StreamPort::Id id, CacheSink& into) {
+  std::size_t place = 0;
+  while (place < places_ && of_streams_[place]->stream() != kNoStream) ++place;
+  if (place == kMostStreams) {
+    const auto unused = [](const auto& blocks) { return blocks->bytes() == 0; };
+    const auto found = std::ranges::find_if(of_streams_, unused);
+    if (found == of_streams_.end()) return nullptr;
+    release((*found)->dismiss(into));
+    place = static_cast<std::size_t>(found - of_streams_.begin());
+  }
+  if (place == places_) {
+    of_streams_[place] = std::make_unique<CachedBlocks>(number_);
+    ++places_;
+  }
+  of_streams_[place]->assign(stream);
+  ids_[place] = id;
+  return of_streams_[place].get();
+}
+
+void ThreadCache::dismiss(StreamIndex stream, CacheSink& into) {
+  for (std::size_t i = 0; i < places_; ++i) {
+    CachedBlocks& blocks = *of_streams_[i];
+    if (blocks.stream() == kNoStream || (stream != kNoStream && blocks.stream() != stream)) continue;
+    release(blocks.dismiss(into));
+    ids_[i] = StreamPort::Id{};
+  }
+}
+
+bool ThreadCache::has(StreamIndex stream) const {
+  for (std::size_t i = 0; i < places_; ++i) {
+    const StreamIndex own = of_streams_[i]->stream();
+    if (stream == kNoStream ? own != kNoStream : own == stream) return true;
+  }
+  return false;
+}
+
+// ---- Bins ----
+
+template <class Self, class Visit>
+void ThreadCache::for_each(Self& self, Visit visit) {
+  visit(self.legacy_);
+  for (std::size_t i = 0; i < self.places_; ++i) visit(*self.of_streams_[i]);
+}
+
+Address ThreadCache::take_locked(CachedBlocks& blocks, std::uint64_t bytes, std::uint32_t now) {
+  while (blocks.count(class_of(bytes)) != 0) {
+    if (const Address address = blocks.pop(bytes, now)) return address;
+  }
+  return 0;
+}
+
+std::size_t ThreadCache::refill_count(const CachedBlocks& blocks, ClassIndex size_class) const {
+  if (blocks.is_open(size_class)) return (blocks.capacity(size_class) + 1) / 2;
   const std::size_t capacity = capacity_for(size_class);
   return granted_ + capacity * kClassBytes[size_class] > budget_ ? 0 : (capacity + 1) / 2;
 }
 
-void ThreadCache::refill(ClassIndex size_class, const std::vector<Block>& blocks) {
-  open_bin(size_class, nullptr);
-  for (const Block& block : blocks) block.slot->set(cached_);
-  std::atomic<Block*>& top = bins_[size_class].top;
-  top.store(std::ranges::copy(blocks, top.load(std::memory_order_relaxed)).out, std::memory_order_relaxed);
+std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
+  return std::min<std::size_t>(CachedBlocks::capacity_of(size_class), budget_ / kClassBytes[size_class]);
 }
 
-bool ThreadCache::open_bin(ClassIndex size_class, const FlushTarget& into) {
-  Bin& bin = bins_[size_class];
-  if (bin.capacity() != 0) return true;
+bool ThreadCache::open_bin(CachedBlocks& blocks, ClassIndex size_class, CacheSink& into) {
+  if (blocks.is_open(size_class)) return true;
   const std::size_t capacity = capacity_for(size_class);
   if (capacity == 0) return false;
   if (granted_ + capacity * kClassBytes[size_class] > budget_) {
@@ -143,40 +197,19 @@ bool ThreadCache::open_bin(ClassIndex size_class, const FlushTarget& into) {
     flush(into);  // the classes that are in use will ask for capacity again
   }
   granted_ += capacity * kClassBytes[size_class];
-  if (!bin.floor) bin.floor = std::make_unique<Block[]>(capacity_of(size_class));
-  bin.top.store(bin.floor.get(), std::memory_order_relaxed);
-  bin.ceiling = bin.floor.get() + capacity;
+  blocks.open(size_class, capacity);
   return true;
 }
 
-void ThreadCache::take_older(ClassIndex size_class, std::vector<Block>& into) {
-  Bin& bin = bins_[size_class];
-  remove_oldest(bin, (bin.capacity() + 1) / 2, [&into](const Block& block) {
-    block.slot->set(BlockWord::cached(kInBatch));  // a second entry of the block here is none any more
-    into.push_back(block);
-  });
-}
-
-// The oldest blocks go, because the youngest are most likely in the device's caches.
-template <class Into>
-void ThreadCache::remove_oldest(Bin& bin, std::size_t count, Into&& into) {
-  const std::size_t had = bin.count();
-  const std::size_t goes = std::min(count, had);
-  for (std::size_t i = 0; i < goes; ++i) {
-    if (bin.floor[i].slot->get() == cached_) into(bin.floor[i]);
-  }
-  Block* const floor = bin.floor.get();
-  std::move(floor + goes, floor + had, floor);
-  bin.top.store(floor + (had - goes), std::memory_order_relaxed);
-}
-
-void ThreadCache::flush(const FlushTarget& into) {
-  for (Bin& bin : bins_) {
-    remove_oldest(bin, kMostBlocks, into);
-    bin.ceiling = bin.floor.get();
-  }
-  granted_ = 0;
+void ThreadCache::flush(CacheSink& into) {
+  for_each(*this, [&](CachedBlocks& blocks) { release(blocks.flush(into)); });
   misses_ = 0;
+}
+
+void ThreadCache::flush_aged(int ticks, CacheSink& into) {
+  for_each(*this, [&](CachedBlocks& blocks) {
+    if (blocks.idle_ticks() >= ticks) release(blocks.flush(into));
+  });
 }
 
 void ThreadCache::stop(std::span<const std::shared_ptr<ThreadCache>> caches) {
@@ -194,16 +227,20 @@ void ThreadCache::stop(std::span<const std::shared_ptr<ThreadCache>> caches) {
 
 std::uint64_t ThreadCache::bytes() const {
   std::uint64_t sum = 0;
-  for (ClassIndex i = 0; i < kClasses; ++i) sum += bins_[i].count() * kClassBytes[i];
+  for_each(*this, [&](const CachedBlocks& blocks) { sum += blocks.bytes(); });
   return sum;
 }
 
-int ThreadCache::age() {
-  std::uint64_t uses = bytes();
-  for (ClassIndex i = 0; i < kClasses; ++i) uses += hits(i);
-  idle_ticks_ = uses == uses_ ? idle_ticks_ + 1 : 0;
-  uses_ = uses;
-  return idle_ticks_;
+std::uint64_t ThreadCache::hits(ClassIndex size_class) const {
+  std::uint64_t sum = 0;
+  for_each(*this, [&](const CachedBlocks& blocks) { sum += blocks.hits(size_class); });
+  return sum;
+}
+
+bool ThreadCache::age(int ticks) {
+  bool any = false;
+  for_each(*this, [&](CachedBlocks& blocks) { any |= blocks.age() >= ticks && blocks.bytes() != 0; });
+  return any;
 }
 
 }  // namespace gpumem::allocator

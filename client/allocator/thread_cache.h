@@ -1,29 +1,27 @@
 #pragma once
 #include <array>
 #include <atomic>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
-#include "client/allocator/span.h"
+#include "client/allocator/cached_blocks.h"
 #include "gpumem/options.h"
 
 namespace gpumem::allocator {
 
 class Engine;
 
-/// Allocator::kUnknownSize.
-inline constexpr Bytes kUnknownSize{std::numeric_limits<std::uint64_t>::max()};
-
-/// Free blocks of one thread on the legacy default stream, by size class, so that most calls take no lock. A
-/// block that is freed on another stream needs a mark at once, which takes the lock.
+/// Free blocks of one thread, by stream and size class, so that most calls take no lock.
 /// Between enter() and leave() only the owner uses it. Another thread that needs its blocks takes the
 /// allocator's lock and stops the cache. The owner's next enter() then fails, and the owner takes that lock.
 /// The owner pays two plain stores and a load. The other thread has the kernel run a barrier in every running
 /// thread of the process.
+/// A block of the legacy default stream costs no driver call. On another stream an allocation costs one: the
+/// query of the stream's id. A free costs three: the id, the record of an event, and whether a capture took
+/// it. Ids are never reused, so a known id names a stream, and a context, that still exist.
 /// Threads  as stated for each group of functions.
 class ThreadCache {
  public:
@@ -32,42 +30,43 @@ class ThreadCache {
     Engine* engine = nullptr;  ///< null: closed
   };
 
-  ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number);
+  /// `port`  exists until the cache is stopped for good.
+  ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number, StreamPort& port);
 
-  // The owner, without a lock.
+  // The owner, without a lock. The legacy default stream.
   /// The address of a block, or zero.
   Address take(std::uint64_t bytes, std::uint32_t now);
-  /// Caches the block at `address`, which is `slot` of `span`, if it was allocated on the legacy default
-  /// stream, is in use, and its requested size is `bytes`. False if not; then nothing has changed.
+  /// Caches the block at `address`, which is `slot` of `span`, if it was allocated on the stream that frees
+  /// it, is in use, and its requested size is `bytes`. False if not; then nothing has changed.
   bool put(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
+  // Likewise, a stream that is no default stream.
+  Address take_of(StreamHandle stream, std::uint64_t bytes, std::uint32_t now);
+  bool put_of(StreamHandle stream, const Span& span, Slot& slot, Address address, std::uint64_t bytes);
   /// The thread ends. Calls no driver, whose state of this thread may be gone.
   void retire();
 
   // Under the allocator's lock: the owner, or a thread that has stopped the cache.
-  using FlushTarget = std::function<void(const Block&)>;
-  /// Sets the number of the legacy default stream, and how many bytes the cache may hold.
-  void use(StreamIndex legacy, std::uint64_t budget);
-  /// How many blocks refill() would accept for a class of which the cache has none.
-  std::size_t refill_count(ClassIndex size_class) const;
-  /// Adds free blocks, at most refill_count().
-  void refill(ClassIndex size_class, const std::vector<Block>& blocks);
-  /// Whether the cache takes blocks of the class. Assigns a part of the budget to it, for which other classes
-  /// may be flushed.
-  bool open_bin(ClassIndex size_class, const FlushTarget& into);
-  bool is_full(ClassIndex size_class) const {
-    return bins_[size_class].count() == bins_[size_class].capacity();
-  }
-  /// The number of no cache, in the words of blocks between caches.
-  static constexpr CacheNumber kInBatch = 0;
-  /// Moves the older half of the blocks of the class to the end of `into`.
-  void take_older(ClassIndex size_class, std::vector<Block>& into);
-  /// As take() and put(), for any block.
-  Address take_locked(std::uint64_t bytes, std::uint32_t now);
-  bool put_locked(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
-    return push(span, slot, address, bytes, true);
-  }
+  /// How many bytes the cache may hold, of all streams together.
+  void set_budget(std::uint64_t budget) { budget_ = budget; }
+  CachedBlocks& legacy() { return legacy_; }
+  /// The blocks of a stream. Null if there is no place for them.
+  CachedBlocks* find(StreamIndex stream);
+  /// Makes place for the blocks of `stream`, which has none here. `id`  not zero. Null: all places are in
+  /// use.
+  CachedBlocks* add(StreamIndex stream, StreamPort::Id id, CacheSink& into);
+  /// How many blocks CachedBlocks::refill() would accept for a class of which there is none.
+  std::size_t refill_count(const CachedBlocks& blocks, ClassIndex size_class) const;
+  /// Whether `blocks`, of this cache, take some of the class. Assigns a part of the budget to it, for which
+  /// others may be flushed.
+  bool open_bin(CachedBlocks& blocks, ClassIndex size_class, CacheSink& into);
+  /// As take(), for any block of `blocks`.
+  static Address take_locked(CachedBlocks& blocks, std::uint64_t bytes, std::uint32_t now);
   /// Removes all blocks, and takes the budget back from the classes.
-  void flush(const FlushTarget& into);
+  void flush(CacheSink& into);
+  /// Likewise those that age() has found unused so often.
+  void flush_aged(int ticks, CacheSink& into);
+  /// Flushes and gives up the places of `stream`, or of all streams if that is kNoStream.
+  void dismiss(StreamIndex stream, CacheSink& into);
 
   // Under the allocator's lock: another thread.
   /// Has the kernel register this process for barriers. Of a process with one thread it does so at once. Of
@@ -83,49 +82,41 @@ class ThreadCache {
 
   // Under the allocator's lock: any thread.
   bool belongs_to(const std::shared_ptr<EngineRef>& engine) const { return engine_ref_ == engine; }
-  CacheNumber number() const { return cached_.cache(); }
+  CacheNumber number() const { return number_; }
   std::uint64_t bytes() const;
   /// Allocations served from this cache, by class.
-  std::uint64_t hits(ClassIndex size_class) const {
-    return bins_[size_class].hits.load(std::memory_order_relaxed);
-  }
-  /// How many calls of this in a row have found the cache unused.
-  int age();
+  std::uint64_t hits(ClassIndex size_class) const;
+  /// Whether there is a place for `stream`; for any, if that is kNoStream.
+  bool has(StreamIndex stream) const;
+  /// Whether blocks of a stream were not used for so many calls of this.
+  bool age(int ticks);
 
  private:
-  /// A stack of blocks, from `floor` to `top`.
-  struct Bin {
-    std::atomic<Block*> top{nullptr};
-    std::unique_ptr<Block[]> floor;  ///< made when the bin is first opened
-    Block* ceiling = nullptr;
-    std::atomic<std::uint64_t> hits{0};
+  /// Streams that one thread has blocks of. Few threads use more; further streams have no place.
+  static constexpr std::size_t kMostStreams = 32;
 
-    std::size_t count() const {
-      return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor.get());
-    }
-    std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor.get()); }
-  };
+  struct Leaving;
   bool enter();
   void leave() { busy_.store(false, std::memory_order_release); }
-  /// Zero if there is no block, or if the next one was freed twice and is in another cache.
-  Address pop(std::uint64_t bytes, std::uint32_t now);
-  bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes, bool of_any_stream);
-  bool claim(Slot& slot, std::uint64_t bytes, bool of_any_stream);
+  /// The blocks of the stream that `stream` names now, by a call of the driver.
+  CachedBlocks* find_named(StreamHandle stream);
+  /// Calls `visit` with the blocks of each stream.
+  template <class Self, class Visit>
+  static void for_each(Self& self, Visit visit);
+  void release(std::uint64_t could_hold) { granted_ -= could_hold; }
   std::size_t capacity_for(ClassIndex size_class) const;
-  /// Removes the oldest `count` blocks. Calls `into` with each.
-  template <class Into>
-  void remove_oldest(Bin& bin, std::size_t count, Into&& into);
 
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopped_{false};
-  const BlockWord cached_;     ///< the word of a block in this cache
-  BlockWord handed_out_;       ///< the word of a block that it handed out, except for the bytes
+  CachedBlocks legacy_;
+  std::size_t places_ = 0;                          ///< that were ever used; written by the owner only
+  std::array<StreamPort::Id, kMostStreams> ids_{};  ///< of the streams below; zero: free
+  std::array<std::unique_ptr<CachedBlocks>, kMostStreams> of_streams_;
+  StreamPort& port_;
   std::uint64_t budget_ = 0;   ///< bytes that the cache may hold
   std::uint64_t granted_ = 0;  ///< of the budget, assigned to bins
   int misses_ = 0;             ///< blocks without a bin since the last flush()
-  std::uint64_t uses_ = 0;     ///< a sum that every use changes, as of the last age()
-  int idle_ticks_ = 0;
-  std::array<Bin, kClasses + 1> bins_{};  ///< the bin of kNoClass has no capacity
+  const CacheNumber number_;
   const std::shared_ptr<EngineRef> engine_ref_;
 };
 
@@ -153,7 +144,7 @@ inline bool ThreadCache::enter() {
 inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
   if (!enter()) [[unlikely]]
     return 0;
-  const Address address = pop(bytes, now);
+  const Address address = legacy_.pop(bytes, now);
   leave();
   return address;
 }
@@ -161,42 +152,9 @@ inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
 inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = push(span, slot, address, bytes, false);
+  const bool kept = legacy_.push(span, slot, address, bytes, false);
   leave();
   return kept;
-}
-
-inline Address ThreadCache::pop(std::uint64_t bytes, std::uint32_t now) {
-  Bin& bin = bins_[class_of(bytes)];
-  Block* top = bin.top.load(std::memory_order_relaxed);
-  if (top == bin.floor.get()) return 0;
-  const Block block = *--top;
-  bin.top.store(top, std::memory_order_relaxed);
-  // If two threads freed one block at the same time, both caches may list it. The one whose number is in the
-  // word has it.
-  if (block.slot->get() != cached_) [[unlikely]]
-    return 0;
-  block.slot->set(handed_out_.with_bytes(bytes));
-  block.slot->born.store(now, std::memory_order_relaxed);
-  bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return block.address;
-}
-
-// The whole word identifies an untagged block that this cache handed out.
-inline bool ThreadCache::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
-                              bool of_any_stream) {
-  Bin& bin = bins_[span.size_class];
-  Block* top = bin.top.load(std::memory_order_relaxed);
-  if (top == bin.ceiling) [[unlikely]]
-    return false;
-  if (bytes - 1 < BlockWord::kBytesMost && slot.get() == handed_out_.with_bytes(bytes)) [[likely]] {
-    slot.set(cached_);
-  } else if (!claim(slot, bytes, of_any_stream)) {
-    return false;
-  }
-  *top = {address, &slot};
-  bin.top.store(top + 1, std::memory_order_relaxed);
-  return true;
 }
 
 }  // namespace gpumem::allocator

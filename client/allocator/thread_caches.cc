@@ -84,11 +84,11 @@ void AllocatorNumber::release() {
 }
 
 ThreadCache* ThreadCaches::add(const AllocatorNumber& number,
-                               const std::shared_ptr<ThreadCache::EngineRef>& engine) {
+                               const std::shared_ptr<ThreadCache::EngineRef>& engine, StreamPort& port) {
   auto place = caches_.begin();  // the first number that is free
   CacheNumber free = 1;
   for (; place != caches_.end() && (*place)->number() == free; ++place) ++free;
-  auto made = std::make_shared<ThreadCache>(engine, free);
+  auto made = std::make_shared<ThreadCache>(engine, free, port);
   if (stopped_) ThreadCache::stop({&made, 1});
   caches_.insert(place, made);
   ThreadTable::set(number.get(), made);
@@ -97,13 +97,18 @@ ThreadCache* ThreadCaches::add(const AllocatorNumber& number,
 
 void ThreadCaches::retire(ThreadCache& cache) {
   flush(&cache);  // and the batches, which nobody may come to use
+  cache.dismiss(kNoStream, into_);
   for (ClassIndex i = 0; i < kClasses; ++i) hits_[i] += cache.hits(i);
   std::erase_if(caches_, [&cache](const auto& one) { return one.get() == &cache; });
 }
 
-void ThreadCaches::use(ThreadCache& cache, StreamIndex legacy, std::uint64_t committed) {
-  cache.use(legacy, std::clamp(committed / kCachePart, kLeastCache, kMostCache));
+CachedBlocks* ThreadCaches::use(ThreadCache& cache, StreamIndex stream, bool is_legacy,
+                                std::uint64_t committed) {
+  cache.set_budget(std::clamp(committed / kCachePart, kLeastCache, kMostCache));
   batch_budget_ = std::max(kLeastBatches, committed / kBatchPart);
+  if (!is_legacy) return cache.find(stream);
+  if (cache.legacy().stream() != stream) cache.legacy().assign(stream);
+  return &cache.legacy();
 }
 
 void ThreadCaches::take(ClassIndex size_class, std::size_t most, std::vector<Block>& into) {
@@ -116,19 +121,24 @@ void ThreadCaches::take(ClassIndex size_class, std::size_t most, std::vector<Blo
   idle_ticks_ = 0;
 }
 
-bool ThreadCaches::make_space(ThreadCache& cache, ClassIndex size_class) {
-  if (!cache.open_bin(size_class, into_)) return false;
-  if (!cache.is_full(size_class)) return true;
+bool ThreadCaches::make_space(ThreadCache& cache, CachedBlocks& blocks, ClassIndex size_class,
+                              std::vector<Block>& surplus) {
+  if (!cache.open_bin(blocks, size_class, into_)) return false;
+  if (!blocks.is_full(size_class)) return true;
+  if (&blocks != &cache.legacy()) {
+    blocks.take_older(size_class, surplus);
+    return true;
+  }
   std::vector<Block>& batch = batches_[size_class];
   const std::size_t had = batch.size();
-  cache.take_older(size_class, batch);
+  blocks.take_older(size_class, batch);
   batch_bytes_ += (batch.size() - had) * kClassBytes[size_class];
   idle_ticks_ = 0;
   while (batch.size() > had && (batch.size() > kMostBatched || batch_bytes_ > batch_budget_)) {
     const Block block = batch.back();
     batch.pop_back();
     batch_bytes_ -= kClassBytes[size_class];
-    into_(block);
+    into_.free_cached(blocks.stream(), block);
   }
   return true;
 }
@@ -136,32 +146,41 @@ bool ThreadCaches::make_space(ThreadCache& cache, ClassIndex size_class) {
 void ThreadCaches::flush(ThreadCache* cache) {
   if (cache != nullptr) cache->flush(into_);
   for (std::vector<Block>& batch : batches_) {
-    for (const Block& block : batch) into_(block);
+    for (const Block& block : batch) into_.free_cached(kNoStream, block);
     batch.clear();
   }
   batch_bytes_ = 0;
 }
 
+// The calling thread is outside its own cache here, so that cache is stopped like the others.
+template <class Act>
+void ThreadCaches::for_stopped(const Caches& caches, Act act) {
+  ThreadCache::stop(caches);
+  for (const auto& cache : caches) {
+    act(*cache);
+    if (!stopped_) cache->resume();
+  }
+}
+
 void ThreadCaches::flush() {
-  flush_stopped(caches_);
+  for_stopped(caches_, [this](ThreadCache& cache) { cache.flush(into_); });
   flush(nullptr);
 }
 
-// The calling thread is outside its own cache here, so that cache is stopped like the others.
-void ThreadCaches::flush_stopped(const Caches& caches) {
-  ThreadCache::stop(caches);
-  for (const auto& cache : caches) {
-    cache->flush(into_);
-    if (!stopped_) cache->resume();
+void ThreadCaches::dismiss(StreamIndex stream) {
+  Caches having;
+  for (const auto& cache : caches_) {
+    if (cache->has(stream)) having.push_back(cache);
   }
+  for_stopped(having, [&](ThreadCache& cache) { cache.dismiss(stream, into_); });
 }
 
 void ThreadCaches::age(int ticks) {
   Caches aged;
   for (const auto& cache : caches_) {
-    if (cache->age() >= ticks && cache->bytes() != 0) aged.push_back(cache);
+    if (cache->age(ticks)) aged.push_back(cache);
   }
-  flush_stopped(aged);
+  for_stopped(aged, [&](ThreadCache& cache) { cache.flush_aged(ticks, into_); });
   if (++idle_ticks_ > ticks) flush(nullptr);
 }
 

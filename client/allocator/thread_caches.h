@@ -66,34 +66,48 @@ class AllocatorNumber {
   std::atomic<std::size_t> number_{0};
 };
 
-/// The thread caches of one allocator, and the batches of free blocks between them: what one cache has too
-/// much of goes, in batches and by size class, to the next cache that has too little, without a look at the
-/// heap. So a thread that only allocates and one that only frees do not meet at every block.
+/// The thread caches of one allocator, and the batches of free blocks between them. Surplus blocks of a cache
+/// on the legacy default stream go into a batch, by size class. A cache that has too few takes them from
+/// there. So a thread that only allocates and one that only frees do not meet at every block.
 /// Threads  under the allocator's lock.
 class ThreadCaches {
  public:
-  using FlushTarget = ThreadCache::FlushTarget;
-  /// `into`  frees a block that is flushed.
-  explicit ThreadCaches(FlushTarget into) : into_(std::move(into)) {}
+  explicit ThreadCaches(CacheSink& into) : into_(into) {}
 
   /// Makes a cache for the calling thread, which has none for `number`.
-  ThreadCache* add(const AllocatorNumber& number, const std::shared_ptr<ThreadCache::EngineRef>& engine);
+  ThreadCache* add(const AllocatorNumber& number, const std::shared_ptr<ThreadCache::EngineRef>& engine,
+                   StreamPort& port);
   /// Flushes and removes `cache`, whose thread ends.
   void retire(ThreadCache& cache);
 
-  /// Lets `cache` be used, whose owner has a lock. `committed`  bytes of the allocator.
-  void use(ThreadCache& cache, StreamIndex legacy, std::uint64_t committed);
+  /// The blocks of `cache` for `stream`, whose owner has the lock. Null if there are none. `committed`  bytes
+  /// of the allocator.
+  CachedBlocks* use(ThreadCache& cache, StreamIndex stream, bool is_legacy, std::uint64_t committed);
+  /// Makes a place for the blocks of `stream` in `cache`, as ThreadCache::add.
+  CachedBlocks* add_stream(ThreadCache& cache, StreamIndex stream, StreamPort::Id id) {
+    return cache.add(stream, id, into_);
+  }
 
   /// Appends up to `most` free blocks of a class to `into`, out of the batches.
   void take(ClassIndex size_class, std::size_t most, std::vector<Block>& into);
-  /// Makes space in `cache` for one more block of the class. False: it takes none.
-  bool make_space(ThreadCache& cache, ClassIndex size_class);
+  /// Adds free blocks of a class to `blocks` of `cache`, at most ThreadCache::refill_count().
+  void refill(ThreadCache& cache, CachedBlocks& blocks, ClassIndex size_class,
+              const std::vector<Block>& free) {
+    if (cache.open_bin(blocks, size_class, into_)) blocks.refill(size_class, free);
+  }
+  /// Makes space in `blocks` of `cache` for one more block of the class. False: it takes none. Surplus blocks
+  /// go to a batch, or to the end of `surplus` if `blocks` are not of the legacy default stream.
+  bool make_space(ThreadCache& cache, CachedBlocks& blocks, ClassIndex size_class,
+                  std::vector<Block>& surplus);
 
   void flush();
   /// Flushes the batches, and `cache`, whose owner has the lock, if it is not null.
   void flush(ThreadCache* cache);
   /// Flushes what has not been used for `ticks` calls of this.
   void age(int ticks);
+  /// `stream` is about to end, or to be forgotten; kNoStream: all but the legacy default stream are. Flushes
+  /// its blocks in all caches, which have no place for it any more.
+  void dismiss(StreamIndex stream);
 
   /// Flushes all. Until resume(), the caches take no block.
   void stop();
@@ -107,9 +121,10 @@ class ThreadCaches {
 
  private:
   using Caches = std::vector<std::shared_ptr<ThreadCache>>;
-  void flush_stopped(const Caches& caches);
+  template <class Act>
+  void for_stopped(const Caches& caches, Act act);
 
-  const FlushTarget into_;
+  CacheSink& into_;
   Caches caches_;  ///< by number
   bool stopped_ = false;
   std::uint64_t batch_budget_ = 0;

@@ -83,8 +83,8 @@ class Allocator {
   Result<void> release_stream(StreamHandle stream);
 
   /// Gives back at least `bytes`, as far as there are wholly free extents after flushing the threads' caches.
-  /// Waits for work on the device that still uses them. Returns how much. Blocks that other threads cache for
-  /// their per-thread default stream (2) stay, because only those threads can tell where its work is.
+  /// Waits for work on the device that still uses them. Returns how much. Memory that was freed on a stream
+  /// while the stream was captured stays, until a call names the stream again.
   Result<Bytes> trim(Bytes bytes = kUnknownSize);
 
   /// The tag of `name` (at most 63 bytes); the same name has the same tag.

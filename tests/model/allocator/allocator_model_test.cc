@@ -24,15 +24,17 @@ std::uint64_t seed() { return setting("GPUMEM_MODEL_SEED", 20'261'121); }
 void tell(const World& world, std::uint64_t steps) {
   const auto& seen = world.seen;
   std::printf(
-      "%s: %llu steps, seed %llu: %llu blocks, %llu the fast way, %llu refusals, %llu extended, %llu not for "
+      "%s: %llu steps, seed %llu: %llu blocks, %llu the fast way (%llu on streams of the "
+      "program's own), %llu refusals, %llu extended, %llu not for "
       "want of "
       "room, %llu trims, %llu misuses, %llu freed by other threads, at most %zu marks\n",
       world.shape().name.c_str(), static_cast<unsigned long long>(steps),
       static_cast<unsigned long long>(seed()), static_cast<unsigned long long>(seen.blocks),
-      static_cast<unsigned long long>(seen.fast), static_cast<unsigned long long>(seen.refusals),
-      static_cast<unsigned long long>(seen.extended), static_cast<unsigned long long>(seen.no_room),
-      static_cast<unsigned long long>(seen.trims), static_cast<unsigned long long>(seen.bad),
-      static_cast<unsigned long long>(seen.foreign_frees), const_cast<World&>(world).streams().most_marks());
+      static_cast<unsigned long long>(seen.fast), static_cast<unsigned long long>(seen.fast_on_own),
+      static_cast<unsigned long long>(seen.refusals), static_cast<unsigned long long>(seen.extended),
+      static_cast<unsigned long long>(seen.no_room), static_cast<unsigned long long>(seen.trims),
+      static_cast<unsigned long long>(seen.bad), static_cast<unsigned long long>(seen.foreign_frees),
+      const_cast<World&>(world).streams().most_marks());
 }
 
 /// Threads come and go: each makes so many steps, and leaves its blocks to those after it.
@@ -72,6 +74,7 @@ void run(const Shape& shape, std::uint64_t steps) {
   set_story("");
   if (steps < 20'000) return;  // too few to have seen everything
   EXPECT_GT(world.seen.fast, 0U);
+  EXPECT_GT(world.seen.fast_on_own, 0U);
   EXPECT_GT(world.seen.extended, 0U);
   EXPECT_GT(world.seen.trims, 0U);
   EXPECT_GT(world.seen.bad, 0U);
@@ -91,6 +94,12 @@ std::vector<Shape> shapes(unsigned threads) {
        .largest = mebibytes(256),
        .live = 200,
        .contended = true,
+       .threads = threads},
+      {.name = "OwnStreams",
+       .limit = mebibytes(64),
+       .largest = mebibytes(4),
+       .live = 100,
+       .own_streams = true,
        .threads = threads},
   };
 }

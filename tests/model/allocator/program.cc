@@ -30,9 +30,18 @@ Program::~Program() {
 /// Shared ones: null, 1 (which is the same), 2 (each thread's own) and some; and this thread's.
 StreamHandle Program::some_stream() {
   const auto number = random_() % (kShared + kOwn);
-  const auto value = number < kShared ? (number < 3 ? number : number * 0x1000)
-                                      : 0x10'0000 * (thread_ + 1) + (number - kShared) * 0x100;
-  return reinterpret_cast<StreamHandle>(value);
+  if (number >= kShared || (world_.shape().own_streams && chance(95))) return own_stream();
+  return reinterpret_cast<StreamHandle>(number < 3 ? number : number * 0x1000);
+}
+
+StreamHandle Program::own_stream() {
+  return reinterpret_cast<StreamHandle>(0x10'0000 * (thread_ + 1) + random_() % kOwn * 0x100);
+}
+
+void Program::had_fast(Block block) {
+  ++world_.seen.fast;
+  if (reinterpret_cast<std::uintptr_t>(block.stream) > 2) ++world_.seen.fast_on_own;
+  had(std::move(block));
 }
 
 Bytes Program::some_size() {
@@ -85,7 +94,7 @@ void Program::allocate() {
   Block block{.id = world_.next_id(), .bytes = some_size(), .stream = some_stream()};
   if (chance(50)) {
     block.at = engine_.try_allocate(block.bytes, block.stream);
-    if (block.at != 0) return ++world_.seen.fast, had(std::move(block));
+    if (block.at != 0) return had_fast(std::move(block));
   }
   Placement placement;
   if (chance(4)) placement.room = block.room = {random_() % (4 * block.bytes.count + 1)};
@@ -170,13 +179,13 @@ void Program::repeat() {
     Block block{.id = world_.next_id(), .bytes = bytes, .stream = stream};
     block.at = engine_.try_allocate(bytes, stream);
     if (block.at != 0) {
-      ++world_.seen.fast;
+      had_fast(std::move(block));
     } else if (const auto got = engine_.allocate(bytes, stream)) {
       block.at = *got;
+      had(std::move(block));
     } else {
       return check_refusal(bytes, got.error());
     }
-    had(std::move(block));
     block = std::move(blocks_.back());
     blocks_.pop_back();
     free(std::move(block));
@@ -268,10 +277,23 @@ void Program::work() {
 
 /// Not every program releases the streams that it destroys.
 void Program::end_stream() {
-  const auto ended = reinterpret_cast<StreamHandle>(0x10'0000 * (thread_ + 1) + random_() % kOwn * 0x100);
+  const StreamHandle ended = own_stream();
   const auto released = chance(50) ? engine_.release_stream(ended) : Result<void>();
   if (!released) broken_rule("stream not released: " + words(released.error()));
   if (world_.shape().shadowed) streams_.end(ended);
+}
+
+/// Captures begin while marks are set. If they end unseen, the memory waits for a later call that names its
+/// stream, and may wait for ever, so only where refusals are not judged.
+void Program::capture() {
+  if (blocks_.empty()) return;
+  if (is_alone() || chance(50)) {
+    streams_.fail(FakeStreams::Call::kRenew, random_() % 4 + 1);
+    return free_some();
+  }
+  streams_.set_taking(true);
+  free_some();
+  streams_.set_taking(false);
 }
 
 void Program::trim() {
@@ -332,6 +354,7 @@ void Program::let_others_take() {
 
 void Program::step() {
   const auto what = random_() % 10'000;
+  if (world_.shape().own_streams && chance(4)) return chance(50) ? end_stream() : capture();
   const bool many = blocks_.size() > world_.shape().live;
   if (what < 4600) return many ? free_some() : allocate();
   if (what < 8900) return blocks_.empty() || chance(5) ? allocate() : free_some();

@@ -19,6 +19,9 @@ class Program {
 
  private:
   StreamHandle some_stream();
+  StreamHandle own_stream();
+  /// Counts a block that was had without a lock.
+  void had_fast(Block block);
   Bytes some_size();
   std::size_t some_block() { return random_() % blocks_.size(); }
   bool chance(unsigned percent) { return random_() % 100 < percent; }
@@ -40,6 +43,7 @@ class Program {
   void misuse();
   void work();
   void end_stream();
+  void capture();
   void trim();
   void background_tick();
   void compare_figures();

@@ -16,11 +16,12 @@ namespace gpumem::test {
 struct Shape {
   std::string name;
   Bytes limit;
-  Bytes largest;           ///< of a block
-  unsigned live = 400;     ///< blocks of a thread, about
-  bool painted = false;    ///< real host memory, every block painted with its number
-  bool shadowed = true;    ///< without: nothing of the test's orders the threads, for the thread sanitizer
-  bool contended = false;  ///< others take of the memory, and leave it again
+  Bytes largest;             ///< of a block
+  unsigned live = 400;       ///< blocks of a thread, about
+  bool painted = false;      ///< real host memory, every block painted with its number
+  bool shadowed = true;      ///< without: nothing of the test's orders the threads, for the thread sanitizer
+  bool contended = false;    ///< others take of the memory, and leave it again
+  bool own_streams = false;  ///< nearly all work is on streams of the thread's own, which end often
   unsigned threads = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.name; }
@@ -69,7 +70,7 @@ class World {
     std::atomic<std::uint64_t> count_{0};
   };
   struct Seen {
-    Count blocks, fast, refusals, extended, no_room, trims, bad, foreign_frees;
+    Count blocks, fast, fast_on_own, refusals, extended, no_room, trims, bad, foreign_frees;
   } seen;
 
  private:

@@ -38,7 +38,9 @@ TEST_P(StreamOrderOfSizes, FreedMemoryServesItsOwnStreamAtOnce) {
     free(first, bytes);
     EXPECT_EQ(allocate(bytes), first);
   }
-  EXPECT_EQ(streams_.calls(FakeStreams::Call::kMark), 100U) << "the stream may end after each free";
+  const auto marks = streams_.calls(FakeStreams::Call::kMark) + streams_.calls(FakeStreams::Call::kRenew);
+  EXPECT_GE(marks, 100U) << "the stream may end after each free";
+  EXPECT_LE(marks, 101U);
   EXPECT_EQ(streams_.calls(FakeStreams::Call::kOrder), 0U);
   EXPECT_EQ(streams_.calls(FakeStreams::Call::kWait), 0U);
   EXPECT_EQ(backing_.calls(FakeBacking::Call::kObtain), 1U);
@@ -212,9 +214,9 @@ TEST_F(StreamOrder, TenThousandStreamsComeAndGo) {
 
 TEST_F(StreamOrder, AdvanceOfAStreamThatIsNeverIdleIsSeen) {
   const auto use_and_free = [this] {
-    const Address at = allocate(mebibytes(1));
+    const Address at = allocate(mebibytes(2));
     const auto used = streams_.give(kOne);
-    free(at, mebibytes(1));
+    free(at, mebibytes(2));
     return used;
   };
   const auto first = use_and_free();

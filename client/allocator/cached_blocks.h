@@ -1,0 +1,171 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/allocator/backing.h"
+#include "client/allocator/span.h"
+
+namespace gpumem::allocator {
+
+/// Allocator::kUnknownSize.
+inline constexpr Bytes kUnknownSize{std::numeric_limits<std::uint64_t>::max()};
+
+/// The way of blocks out of the caches. Calls no driver.
+class CacheSink {
+ public:
+  /// `mark` is behind all work that may use the blocks that leave a cache of `stream` now. It comes before
+  /// them.
+  virtual void hand_over(StreamIndex stream, StreamPort::Mark mark) = 0;
+  /// A block that leaves a cache of `stream`, or a batch of the legacy default stream (kNoStream).
+  virtual void free_cached(StreamIndex stream, const Block& block) = 0;
+  /// A cache of `stream` is there no more. It has no blocks, and its marks are not needed.
+  virtual void dismiss(StreamIndex stream, const std::array<StreamPort::Mark, 2>& marks) = 0;
+
+ protected:
+  ~CacheSink() = default;
+};
+
+/// The free blocks of one stream in one thread's cache, by size class.
+/// A block goes this way: into the cache of the thread that frees it, when a bin is full or the cache is
+/// flushed into a batch (legacy default stream) or to its slab or the heap (other streams), and from there to
+/// any thread. Work of its stream alone may use it until then. The legacy default stream does not end, so its
+/// memory is marked when another stream needs it. Any other stream may end after each free. So a free first
+/// sets a mark behind it, and the mark leaves the cache with the blocks: they reach other streams behind it.
+/// Invariant  `newest` of a named stream is behind the work of all blocks here, except blocks that the heap
+///            gave the cache (refill): these have the heap's marks.
+/// Threads    the owner between ThreadCache::enter() and leave(), and who has stopped it, unless said
+///            otherwise.
+class CachedBlocks {
+ public:
+  explicit CachedBlocks(CacheNumber number) : number_(number) {}
+
+  /// The blocks are of `stream` from now on. There are none.
+  void assign(StreamIndex stream) {
+    stream_ = stream;
+    cached_ = BlockWord::cached(number_, stream);
+    handed_out_ = BlockWord::used(stream, 0, number_);
+  }
+  /// kNoStream: it is used for none.
+  StreamIndex stream() const { return stream_; }
+
+  /// Zero if there is no block, or if the next one was freed twice and is in another cache.
+  Address pop(std::uint64_t bytes, std::uint32_t now);
+  /// Takes a block that is in use and of `bytes`, if its bin has space. `of_any_stream`  whichever stream it
+  /// was allocated on.
+  bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes, bool of_any_stream);
+  /// Whether push() may take a block of the stream.
+  bool has_space_for(ClassIndex size_class, BlockWord word, std::uint64_t bytes) const {
+    return !is_full(size_class) && can_claim(word, bytes, false);
+  }
+
+  // Marks of a stream other than the legacy default stream.
+  /// Moves a mark behind all work given to the stream so far. False: the blocks that are here have their mark
+  /// still, and no further one may come.
+  bool renew(StreamPort& port, StreamHandle stream) {
+    if (spare_ == StreamPort::Mark{} || !port.renew(spare_, stream)) return false;
+    std::swap(newest_, spare_);
+    return true;
+  }
+  bool has_spare() const { return spare_ != StreamPort::Mark{}; }
+  /// `mark` was set just now. There is no spare one.
+  void add(StreamPort::Mark mark) { spare_ = std::exchange(newest_, mark); }
+
+  // Under the allocator's lock.
+  bool is_open(ClassIndex size_class) const { return bins_[size_class].capacity() != 0; }
+  bool is_full(ClassIndex size_class) const {
+    return bins_[size_class].count() == bins_[size_class].capacity();
+  }
+  /// Has the bin hold up to `capacity` blocks, at most capacity_of().
+  void open(ClassIndex size_class, std::size_t capacity);
+  /// Most blocks of the class in one cache.
+  static std::size_t capacity_of(ClassIndex size_class);
+  std::size_t capacity(ClassIndex size_class) const { return bins_[size_class].capacity(); }
+  std::size_t count(ClassIndex size_class) const { return bins_[size_class].count(); }
+  /// Adds free blocks, for which there is space.
+  void refill(ClassIndex size_class, const std::vector<Block>& blocks);
+  /// Moves the older half of the blocks of the class to the end of `into`.
+  void take_older(ClassIndex size_class, std::vector<Block>& into);
+  /// Removes all blocks, with their mark, and closes the bins. Returns the bytes that these could hold.
+  std::uint64_t flush(CacheSink& into);
+  /// Flushes, and gives the marks and the stream up.
+  std::uint64_t dismiss(CacheSink& into);
+
+  // Under the allocator's lock: any thread.
+  std::uint64_t bytes() const;
+  /// Allocations served from here, by class.
+  std::uint64_t hits(ClassIndex size_class) const {
+    return bins_[size_class].hits.load(std::memory_order_relaxed);
+  }
+  /// How many calls of this in a row have found no use of the blocks.
+  int age();
+  int idle_ticks() const { return idle_ticks_; }
+
+ private:
+  /// A stack of blocks, from `floor` to `top`.
+  struct Bin {
+    std::atomic<Block*> top{nullptr};
+    std::unique_ptr<Block[]> floor;  ///< made when the bin is first opened
+    Block* ceiling = nullptr;
+    std::atomic<std::uint64_t> hits{0};
+
+    std::size_t count() const {
+      return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor.get());
+    }
+    std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor.get()); }
+  };
+  bool can_claim(BlockWord word, std::uint64_t bytes, bool of_any_stream) const;
+  bool claim(Slot& slot, std::uint64_t bytes, bool of_any_stream);
+  /// Removes the oldest `count` blocks. Calls `into` with each.
+  template <class Into>
+  void remove_oldest(Bin& bin, std::size_t count, Into&& into);
+
+  BlockWord cached_;      ///< the word of a block that is here
+  BlockWord handed_out_;  ///< the word of a block that was handed out from here, except for the bytes
+  std::array<Bin, kClasses + 1> bins_{};  ///< the bin of kNoClass has no capacity
+  StreamPort::Mark newest_{}, spare_{};
+  const CacheNumber number_;
+  StreamIndex stream_ = kNoStream;
+  std::uint64_t uses_ = 0;  ///< a sum that every use changes, as of the last age()
+  int idle_ticks_ = 0;
+};
+
+// ---- The fast path ----
+
+inline Address CachedBlocks::pop(std::uint64_t bytes, std::uint32_t now) {
+  Bin& bin = bins_[class_of(bytes)];
+  Block* top = bin.top.load(std::memory_order_relaxed);
+  if (top == bin.floor.get()) return 0;
+  const Block block = *--top;
+  bin.top.store(top, std::memory_order_relaxed);
+  // If two threads freed one block at the same time, both caches may list it. The cache whose word it has
+  // owns it.
+  if (block.slot->get() != cached_) [[unlikely]]
+    return 0;
+  block.slot->set(handed_out_.with_bytes(bytes));
+  block.slot->born.store(now, std::memory_order_relaxed);
+  bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return block.address;
+}
+
+// The whole word identifies an untagged block that was handed out from here.
+inline bool CachedBlocks::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
+                               bool of_any_stream) {
+  Bin& bin = bins_[span.size_class];
+  Block* top = bin.top.load(std::memory_order_relaxed);
+  if (top == bin.ceiling) [[unlikely]]
+    return false;
+  if (bytes - 1 < BlockWord::kBytesMost && slot.get() == handed_out_.with_bytes(bytes)) [[likely]] {
+    slot.set(cached_);
+  } else if (!claim(slot, bytes, of_any_stream)) {
+    return false;
+  }
+  *top = {address, &slot};
+  bin.top.store(top + 1, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace gpumem::allocator
