@@ -262,13 +262,14 @@ uint64_t gpumem_session_job(const gpumem_session* session) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_slice_options {
   size_t struct_size;
-  const char* device;    /* UUID or gpu0; NULL: the first that the broker and this process see */
+  const char* device;    /* UUID or gpu0; NULL: the first that the broker and this process see; GPUMEM_HOST */
   uint64_t limit;        /* bytes; 0: none but the tenant's, as it is at any time */
   const char* label;     /* for people, shown by `gpumem ps`; NULL: none */
   bool trim_on_pressure; /* what lies beyond gpumem_slice_set_in_use goes back without asking */
+  bool pinned;           /* of GPUMEM_HOST: the memory is pinned for all devices of this process */
 } gpumem_slice_options;
 #define GPUMEM_SLICE_OPTIONS_INIT \
-  { sizeof(gpumem_slice_options), NULL, 0, NULL, false }
+  { sizeof(gpumem_slice_options), NULL, 0, NULL, false, false }
 
 typedef struct gpumem_grow_options {
   size_t struct_size;
@@ -507,13 +508,15 @@ typedef struct gpumem_region_options {
   bool adopt; /* a kept region that no process has any more lives as long as its memory, with this session */
   int64_t wait_ms;             /* so long at most for the newest to be published; 0: not at all */
   gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
-  const char* device;          /* UUID: of those of the name whose memory is of this device; NULL: of all */
-  const char* const* access;   /* UUIDs of other devices that use the memory, too, from peer to peer */
+  const char*
+      device; /* UUID, GPUMEM_HOST: of those of the name whose memory is of this device; NULL: of all */
+  const char* const* access; /* UUIDs of other devices that use the memory, too, from peer to peer */
   size_t access_count;
   uint64_t newer_than; /* with version 0: a newer one than this; 0: any */
+  bool pinned;         /* of memory of GPUMEM_HOST: as of gpumem_slice_options, as far as the driver allows */
 } gpumem_region_options;
 #define GPUMEM_REGION_OPTIONS_INIT \
-  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0, 0 }
+  { sizeof(gpumem_region_options), NULL, 0, false, false, 0, NULL, NULL, NULL, 0, 0, false }
 
 /* Maps the region and stores the import. Otherwise as gpumem_import_handle. Errors  GPUMEM_INVALID_ARGUMENT
    (the name, the owner; version and newer_than), GPUMEM_NOT_FOUND (no such region for this session's tenant,
@@ -581,6 +584,9 @@ gpumem_status gpumem_import_unmap(gpumem_import* import) GPUMEM_NOEXCEPT;
 gpumem_status gpumem_import_remap(gpumem_import* import, const gpumem_remap_options* options) GPUMEM_NOEXCEPT;
 /* Whether it is mapped. False for NULL and for one that was closed. */
 bool gpumem_import_is_mapped(gpumem_import* import) GPUMEM_NOEXCEPT;
+/* Whether it is memory of GPUMEM_HOST that is pinned in this process. A driver may refuse to pin what is
+   mapped for reading: such a region is mapped without. False for NULL and for one that was closed. */
+bool gpumem_import_is_pinned(gpumem_import* import) GPUMEM_NOEXCEPT;
 
 /* Ends a region of this session's tenant: it cannot be mapped any more. Existing mappings stay. `version`: 0
    for the newest. Errors  GPUMEM_INVALID_ARGUMENT (the name), GPUMEM_NOT_FOUND, GPUMEM_FAILED_PRECONDITION,
@@ -603,10 +609,13 @@ typedef struct gpumem_allocator_options {
 #define GPUMEM_ALLOCATOR_OPTIONS_INIT \
   { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0, false }
 
-/* The device of an allocator of the host store. Its blocks are memory of the machine, at addresses of this
-   process, and pinned for all its devices and contexts. The process must have a context by its first
-   allocation. Frees are not in the order of streams: a block is freed when no copy uses it any more. A forked
-   child does not have the memory. */
+/* The device of slices, regions and allocators of the host store: memory of the machine, at addresses of this
+   process. A slice of it, a region of it and an import are not pinned unless the options say so, need no
+   driver then, and their ordinal is -1. A forked child has the memory of its parent's slices, regions and
+   imports at the same addresses, and keeps it until it ends. The device of an allocator of the host store.
+   Its blocks are memory of the machine, at addresses of this process, and pinned for all its devices and
+   contexts. The process must have a context by its first allocation. Frees are not in the order of streams: a
+   block is freed when no copy uses it any more. A forked child does not have the memory. */
 #define GPUMEM_HOST "host"
 
 /* Stores a new allocator. `options`: NULL for the defaults.

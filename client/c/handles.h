@@ -131,7 +131,7 @@ struct gpumem_slice final : gpumem::c_abi::Lasting {
         limit(opened->limit()),
         granularity(opened->granularity()),
         device(opened->device().uuid),
-        ordinal(opened->device().device->ordinal),
+        ordinal(opened->device().ordinal()),
         slice("slice", std::move(opened)) {}
 
   const std::uint64_t base;
@@ -148,7 +148,7 @@ struct gpumem_import final : gpumem::c_abi::Lasting {
       : address(opened->address()),
         bytes(opened->bytes()),
         device(opened->device().uuid),
-        ordinal(opened->device().device->ordinal),
+        ordinal(opened->device().ordinal()),
         version(opened->region().version),
         layout(opened->region().layout),
         digest(opened->region().digest),

@@ -68,6 +68,7 @@ Result<gpumem_import*> map_region(gpumem_session& handle, const char* name,
                         .device = text(known->device),
                         .access = {},
                         .newer_than = known->newer_than,
+                        .pinned = known->pinned,
                         .wait = *wait,
                         .stop = stopping.token()};
   for (std::size_t i = 0; i < known->access_count; ++i) options.access.push_back(text(known->access[i]));
@@ -164,6 +165,12 @@ bool gpumem_import_is_mapped(gpumem_import* import) noexcept {
   if (import == nullptr) return false;
   const auto open = import->import.use();
   return open && (*open)->is_mapped();
+}
+
+bool gpumem_import_is_pinned(gpumem_import* import) noexcept {
+  if (import == nullptr) return false;
+  const auto open = import->import.use();
+  return open && (*open)->is_pinned();
 }
 
 gpumem_status gpumem_map_or_reserve(gpumem_session* session, const char* name,

@@ -24,7 +24,8 @@ Result<std::uint64_t> count(Result<Bytes> bytes) {
 Result<SliceOptions> read_slice_options(const gpumem_slice_options* given) {
   const auto known = read_struct(given, "gpumem_slice_options");
   if (!known) return known.error();
-  return SliceOptions{text(known->device), {known->limit}, text(known->label), known->trim_on_pressure};
+  return SliceOptions{
+      text(known->device), {known->limit}, text(known->label), known->trim_on_pressure, known->pinned};
 }
 
 Result<std::uint64_t, GrowError> grow(gpumem_slice& handle, Slice& slice, Bytes target,

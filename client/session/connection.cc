@@ -146,7 +146,8 @@ Result<SharedDevice> Connection::find_host_store() const {
 }
 
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {
-  if (wanted == kHostStore) return Error{Code::kInvalidArgument, "host memory is lent to allocators alone"};
+  if (wanted == kHostStore)
+    return Error{Code::kInvalidArgument, "the host store is no device of this process: name a GPU"};
   std::optional<cuda::DeviceUuid> uuid;
   if (!wanted.empty()) {
     std::string text = wanted;

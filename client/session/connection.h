@@ -22,7 +22,10 @@ struct SharedDevice {
   std::string uuid;                      ///< as the broker spells it
   std::size_t index = 0;                 ///< in the shared pages
   /// For people: `gpu0`, `host`.
-  std::string name() const { return driver == nullptr ? uuid : device_name(index); }
+  std::string name() const { return is_host() ? uuid : device_name(index); }
+  bool is_host() const { return driver == nullptr; }
+  /// This process's; -1: it is the host store.
+  int ordinal() const { return is_host() ? -1 : device->ordinal; }
 };
 
 /// The lane and the pages, shared by a session and its slices. Ends with the last of them.
@@ -49,6 +52,10 @@ class Connection {
   /// The device `wanted`, a UUID or `gpu0` by its place at the broker; if empty, the first that both sides
   /// see. Opens the driver. Errors  kNotFound, kInvalidArgument (neither), kFailedPrecondition (driver).
   Result<SharedDevice> find_device(const std::string& wanted) const;
+  /// find_device(), or the host store if `wanted` names it.
+  Result<SharedDevice> find_memory(const std::string& wanted) const {
+    return wanted == kHostStore ? find_host_store() : find_device(wanted);
+  }
   /// The host store. Errors  kNotFound: the broker has none.
   Result<SharedDevice> find_host_store() const;
   /// The driver that the session's devices are of. Errors  as cuda::Driver::open; kFailedPrecondition: it was

@@ -32,12 +32,16 @@ GrowTerms terms_of(const Connection& connection, std::chrono::milliseconds wait 
   return {now + connection.timeout(), std::move(stop), now + bounded(wait) + connection.timeout()};
 }
 
-Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
+Result<void> check_descriptors(const ImportedPart& part) {
   if (part.lost_descriptors) {
     return Error{Code::kResourceExhausted,
                  "this process has no room for the descriptors of the memory; raise RLIMIT_NOFILE"};
   }
   if (part.descriptors.size() != part.imported.count) return protocol_error("extents without descriptors");
+  return {};
+}
+
+Result<std::vector<cuda::Allocation>> import_extents(const cuda::Driver& driver, const ImportedPart& part) {
   std::vector<cuda::Allocation> allocations;
   for (std::size_t i = 0; i < part.descriptors.size(); ++i) {
     if (fails_at(CrashPoint::kClientImport)) return errno_error(EMFILE, "cuMemImportFromShareableHandle");
@@ -71,7 +75,7 @@ struct SeenDevices {
 Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptions& options) {
   SeenDevices seen;
   if (!options.device.empty()) {
-    auto device = connection.find_device(options.device);
+    auto device = connection.find_memory(options.device);
     if (!device) return device.error().in("the region cannot be mapped here");
     seen.of = std::move(*device);
   }
@@ -83,6 +87,8 @@ Result<SeenDevices> seen_devices(const Connection& connection, const RegionOptio
   return seen;
 }
 
+constexpr Bytes kHostAlignment = mebibytes(2);  // for huge pages
+
 lane::MapAs mapper(bool writable) { return writable ? lane::MapAs::kWriter : lane::MapAs::kReader; }
 
 cuda::Access access_of(bool writable) { return writable ? cuda::Access::kReadWrite : cuda::Access::kRead; }
@@ -91,6 +97,10 @@ Error not_mapped() { return {Code::kFailedPrecondition, "the region is unmapped:
 
 /// Whether each of the peers can use the device's memory. Errors  kFailedPrecondition: one cannot.
 Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDevice>& peers) {
+  if (device.is_host() && !peers.empty()) {
+    return Error{Code::kInvalidArgument,
+                 "the region is memory of the machine, which no device accesses as a peer: map it pinned"};
+  }
   for (const SharedDevice& peer : peers) {
     if (peer.uuid == device.uuid) continue;
     const auto can = cuda::can_access(*device.driver, peer.device->ordinal, device.device->ordinal);
@@ -157,20 +167,20 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
   auto mapped = connection->lane().map_region(asked, terms_of(*connection, options.wait, options.stop));
   if (!mapped) return mapped.error();
   auto state = open(std::move(connection), std::move(*mapped),
-                    {access_of(options.writable), devices->peers, {asked.owner, asked.name}});
+                    {access_of(options.writable), devices->peers, {asked.owner, asked.name}, options.pinned});
   if (!state || !options.adopt) return state;
-  if (auto adopted = (*state)->map_again(lane::MapAs::kOwner); !adopted) return adopted.error();
+  if (auto adopted = (*state)->adopt(); !adopted) return adopted.error();
   return state;
 }
 
 // As an owner once it is mapped, since what a session has adopted goes when it is not mapped there: a region
 // that cannot be mapped stays kept.
-Result<void> ImportState::map_again(lane::MapAs as) {
-  const lane::MapRegion request{named_.owner, named_.name, version_, as, 0};
+Result<void> ImportState::adopt() {
+  const lane::MapRegion request{named_.owner, named_.name, version_, lane::MapAs::kOwner, 0};
   auto again = connection_->lane().map_region(request, terms_of(*connection_));
   if (!again) return again.error();
   again->part.descriptors.clear();  // before the broker is told that nothing is kept
-  release(again->part.imported.import);
+  release(*connection_, again->part.imported.import);
   return {};
 }
 
@@ -183,13 +193,18 @@ Result<ImportState::OrReserved> ImportState::open_or_reserve(std::shared_ptr<Con
       terms_of(*connection, options.wait, options.stop));
   if (!outcome) return outcome.error();
   if (const auto* reserved = std::get_if<lane::NameReserved>(&*outcome)) return OrReserved(*reserved);
-  auto opened = open(std::move(connection), std::get<RegionPart>(std::move(*outcome)),
+  auto found = std::get<RegionPart>(std::move(*outcome));
+  if (options.writable) {
+    auto again = connection->lane().map_region(
+        {{}, lane::RegionName::of(name), found.version, lane::MapAs::kWriter, 0}, terms_of(*connection));
+    found.part.descriptors.clear();  // before the broker is told that nothing is kept
+    release(*connection, found.part.imported.import);
+    if (!again) return again.error();
+    found = std::move(*again);
+  }
+  auto opened = open(std::move(connection), std::move(found),
                      {access_of(options.writable), {}, {{}, lane::RegionName::of(name)}});
   if (!opened) return opened.error();
-  const lane::MapAs as = mapper(options.writable);
-  if (as == lane::MapAs::kWriter) {
-    if (auto able = (*opened)->map_again(as); !able) return able.error();
-  }
   return OrReserved(std::move(*opened));
 }
 
@@ -207,7 +222,7 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        ImportedPart part, Manner manner) {
   std::unique_ptr<ImportState> state(
       new ImportState(std::move(connection), part.imported.import, std::move(manner)));
-  auto mapped = [&]() -> Result<cuda::Mapping> {
+  auto mapped = [&]() -> Result<Mapping> {
     if (auto reserved = state->reserve(part); !reserved) return reserved.error();
     return state->map(part);
   }();
@@ -221,28 +236,50 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
 Result<void> ImportState::reserve(const ImportedPart& part) {
   const std::vector<std::string>& devices = connection_->welcome().devices;
   if (part.imported.device >= devices.size()) return protocol_error("an import of no device");
-  auto device = connection_->find_device(devices[part.imported.device]);
+  auto device = connection_->find_memory(devices[part.imported.device]);
   if (!device) return device.error().in("the memory cannot be mapped here");
   if (auto reached = check_peers(*device, peers_); !reached) return reached;
   const auto size = size_of(part.imported);
   if (!size) return size.error();
-  auto reservation = cuda::Reservation::create(*device->driver, *size, device->device->granularity);
-  if (!reservation) return reservation.error().in("no addresses for " + to_string(*size));
+  const Bytes alignment = device->is_host() ? kHostAlignment : device->device->granularity;
+  auto addresses = Addresses::reserve(*device, *size, alignment);
+  if (!addresses) return addresses.error().in("no addresses for " + to_string(*size));
   device_ = std::move(*device);
   offset_ = {part.imported.offset};
   bytes_ = {part.imported.bytes};
-  reservation_ = std::move(*reservation);
+  addresses_ = std::move(*addresses);
   return {};
 }
 
 // At the addresses that are reserved.
-Result<cuda::Mapping> ImportState::map(const ImportedPart& part) const {
+Result<Mapping> ImportState::map(const ImportedPart& part) const {
+  if (auto complete = check_descriptors(part); !complete) return complete.error();
+  auto mapping = device_.is_host() ? map_host(part) : map_on_device(part);
+  if (mapping) crash_at(CrashPoint::kClientImportMapped);
+  return mapping;
+}
+
+Result<Mapping> ImportState::map_host(const ImportedPart& part) const {
+  std::vector<HostMapping::Extent> extents;
+  for (std::size_t i = 0; i < part.descriptors.size(); ++i)
+    extents.push_back({part.descriptors[i].get(), {part.imported.sizes[i]}});
+  HostMapping::Manner manner{.access = access_};
+  if (is_pinned_) {
+    const auto driver = connection_->open_driver();
+    if (!driver) return driver.error().in("pinned host memory needs the driver");
+    manner.pinned = *driver;
+  }
+  auto mapped = HostMapping::create(addresses_.base(), extents, manner);
+  return mapped ? Result<Mapping>(Mapping(std::move(*mapped))) : mapped.error();
+}
+
+Result<Mapping> ImportState::map_on_device(const ImportedPart& part) const {
   const auto allocations = import_extents(*device_.driver, part);
   if (!allocations) return allocations.error();
   if (fails_at(CrashPoint::kClientImportMap)) return errno_error(ENOMEM, "cuMemMap");
-  auto mapping = cuda::Mapping::create(*device_.driver, reservation_.base(), *allocations,
+  auto mapping = cuda::Mapping::create(*device_.driver, addresses_.base(), *allocations,
                                        device_.device->ordinal, access_);
-  if (!mapping) return mapping;
+  if (!mapping) return mapping.error();
   for (const SharedDevice& peer : peers_) {
     if (peer.uuid == device_.uuid) continue;
     auto allowed =
@@ -251,13 +288,13 @@ Result<cuda::Mapping> ImportState::map(const ImportedPart& part) const {
       return allowed.error().in("device " + peer.uuid + " has no access to the memory of device " +
                                 device_.uuid);
   }
-  crash_at(CrashPoint::kClientImportMapped);
-  return mapping;
+  return Mapping(std::move(*mapping));
 }
 
 Result<void> ImportState::allow(int ordinal) {
   const MutexLock lock(mutex_);
   if (id_ == 0) return not_mapped();
+  if (device_.is_host()) return {};
   auto allowed = cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
   if (allowed && std::ranges::find(allowed_, ordinal) == allowed_.end()) allowed_.push_back(ordinal);
   return allowed;
@@ -268,9 +305,9 @@ Result<void> ImportState::unmap() {
   const MutexLock lock(mutex_);
   if (id_ == 0) return not_mapped();
   if (auto unmapped = mapping_.truncate(mapping_.at()); !unmapped) return unmapped;
-  mapping_ = {};
+  mapping_ = Mapping();
   crash_at(CrashPoint::kClientImportUnmapped);
-  release(id_.exchange(0));
+  release(*connection_, id_.exchange(0));
   return {};
 }
 
@@ -286,7 +323,7 @@ Result<void> ImportState::remap(const RemapOptions& options) {
   }
   auto again = connection_->lane().map_region(asked, terms_of(*connection_));
   if (!again) return again.error();
-  auto mapped = [&]() -> Result<cuda::Mapping> {
+  auto mapped = [&]() -> Result<Mapping> {
     if (auto right = check_place(*again); !right) return right.error();
     return map(again->part);
   }();
@@ -296,7 +333,7 @@ Result<void> ImportState::remap(const RemapOptions& options) {
     if (!allowed) mapped = allowed.error();
   }
   if (!mapped) {
-    release(again->part.imported.import);
+    release(*connection_, again->part.imported.import);
     return mapped.error();
   }
   mapping_ = std::move(*mapped);
@@ -313,7 +350,7 @@ Result<void> ImportState::check_place(const RegionPart& again) const {
   if (!size) return size.error();
   const bool is_told = layout_.is_zero() || digest_ != lane::LayoutDigest{} || again.version == version_;
   if (is_told && again.layout == layout_ && again.digest == digest_ && part.bytes == bytes_.count &&
-      part.offset == offset_.count && *size == reservation_.size() && part.device < devices.size() &&
+      part.offset == offset_.count && *size == addresses_.size() && part.device < devices.size() &&
       devices[part.device] == device_.uuid)
     return {};
   return Error{Code::kFailedPrecondition, "version " + std::to_string(again.version) + " of region '" +
@@ -333,13 +370,13 @@ ImportState::~ImportState() {
   const MutexLock lock(mutex_);
   // What the driver keeps mapped is not let go of. The end of the process does that.
   if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
-  reservation_ = {};
+  addresses_ = Addresses();
   crash_at(CrashPoint::kClientImportUnmapped);
-  if (id_ != 0) release(id_);
+  if (id_ != 0) release(*connection_, id_);
 }
 
-void ImportState::release(std::uint64_t import) const {
-  (void)connection_->lane().call_or_tell_later(lane::ReleaseImport{import});
+void ImportState::release(Connection& connection, std::uint64_t import) {
+  (void)connection.lane().call_or_tell_later(lane::ReleaseImport{import});
 }
 
 }  // namespace gpumem::client

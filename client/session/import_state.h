@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "client/session/connection.h"
-#include "cuda/memory.h"
+#include "client/session/mapping.h"
 #include "gpumem/options.h"
 
 namespace gpumem::client {
@@ -33,14 +32,15 @@ class ImportState {
   ImportState& operator=(const ImportState&) = delete;
 
   /// Also while it is unmapped.
-  cuda::Address address() const { return reservation_.base() + offset_.count; }
+  cuda::Address address() const { return addresses_.base() + offset_.count; }
   Bytes bytes() const { return bytes_; }
   /// Whether `address` is reserved for the extents that it lies in, whole ones.
   bool has_address(cuda::Address address) const {
-    return address - reservation_.base() < reservation_.size().count;
+    return address - addresses_.base() < addresses_.size().count;
   }
   const SharedDevice& device() const { return device_; }
-  /// From now on the device with `ordinal`, a peer, may use the memory, too.   Errors  the driver's.
+  /// From now on the device with `ordinal`, a peer, may use the memory, too. Does nothing for memory of the
+  /// host store.   Errors  the driver's.
   Result<void> allow(int ordinal);
   /// Of a region; else all zero.
   struct Region {
@@ -53,6 +53,11 @@ class ImportState {
   Result<void> unmap();
   Result<void> remap(const RemapOptions& options);
   bool is_mapped() const { return id_ != 0; }
+  /// Memory of the host store, which the devices can copy at full speed.
+  bool is_pinned() {
+    const MutexLock lock(mutex_);
+    return mapping_.is_pinned();
+  }
 
  private:
   /// Owner and name of a region; empty for memory that was imported by a handle.
@@ -65,10 +70,12 @@ class ImportState {
     cuda::Access access = cuda::Access::kReadWrite;
     std::vector<SharedDevice> peers{};  ///< that use the memory, too
     Named named{};
+    bool pinned = false;  ///< if it is of the host store
   };
   ImportState(std::shared_ptr<Connection> connection, std::uint64_t id, Manner manner)
       : connection_(std::move(connection)),
         access_(manner.access),
+        is_pinned_(manner.pinned),
         named_(manner.named),
         peers_(std::move(manner.peers)),
         id_(id) {}
@@ -77,27 +84,30 @@ class ImportState {
   static Result<std::unique_ptr<ImportState>> open(std::shared_ptr<Connection> connection, ImportedPart part,
                                                    Manner manner);
   Result<void> reserve(const ImportedPart& part);
-  Result<cuda::Mapping> map(const ImportedPart& part) const;
+  Result<Mapping> map(const ImportedPart& part) const;
+  Result<Mapping> map_host(const ImportedPart& part) const;
+  Result<Mapping> map_on_device(const ImportedPart& part) const;
   Result<void> check_place(const RegionPart& again) const;
-  Result<void> map_again(lane::MapAs as);
+  Result<void> adopt();
   Result<void> check_region() const;
-  void release(std::uint64_t import) const;
+  static void release(Connection& connection, std::uint64_t import);
 
   const std::shared_ptr<Connection> connection_;
   const cuda::Access access_;
+  const bool is_pinned_;  ///< asked for
   const Named named_;
   SharedDevice device_;
   Bytes offset_;
   Bytes bytes_;
   Bytes layout_;
   lane::LayoutDigest digest_{};
-  cuda::Reservation reservation_;
+  Addresses addresses_;
   std::atomic<std::uint64_t> version_{0};  ///< of a region; else 0
   Mutex mutex_;
   std::vector<SharedDevice> peers_;
   std::vector<int> allowed_ GPUMEM_GUARDED_BY(mutex_);  ///< later ones, by their ordinals
   std::atomic<std::uint64_t> id_;  ///< the broker's; 0: it is unmapped. Changed by mutex_
-  cuda::Mapping mapping_ GPUMEM_GUARDED_BY(mutex_);
+  Mapping mapping_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpumem::client

@@ -31,6 +31,7 @@ Result<Borrower::Opened> Borrower::open(Connection& connection, const BorrowerOp
   lane::OpenSlice request{};
   request.device = device->index;
   request.limit = limit->count;
+  request.is_private = options.is_private ? 1 : 0;
   request.label = decltype(request.label)::of(options.label);
   Result<void> listens;  // nothing can be asked back of a slice that has lent nothing: no need to be first
   auto opened = connection.lane().call<lane::SliceOpened>(

@@ -108,6 +108,7 @@ struct BorrowerOptions {
   std::shared_ptr<SharedLimit> shared_limit{};        ///< null: the slice's limit alone counts
   std::optional<Lane::Clock::time_point> deadline{};  ///< of opening; none: the connection's timeout
   bool in_host_store = false;                         ///< in place of a device
+  bool is_private = false;                            ///< no other process ever maps its memory
 };
 
 /// The broker's view of a slice: requests for it, and what the broker must be told. The derived class decides
@@ -160,7 +161,9 @@ class Borrower {
     Bytes limit;
     Bytes granularity;
     /// Alignment of its addresses: a multiple of both sides' granularity.
-    Bytes alignment() const { return std::max(granularity, device.device->granularity); }
+    Bytes alignment() const {
+      return device.is_host() ? granularity : std::max(granularity, device.device->granularity);
+    }
   };
   /// Errors  as Session::open_slice.
   static Result<Opened> open(Connection& connection, const BorrowerOptions& options);

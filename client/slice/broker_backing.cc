@@ -302,8 +302,8 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   if (auto usable = connection->usable(); !usable) return usable.error();
   allocator::ThreadCache::prepare();  // before the library's own thread starts
   const bool in_host_store = options.device == kHostStore;
-  const BorrowerOptions borrower{options.device,          options.limit, options.label,
-                                 std::move(shared_limit), deadline,      in_host_store};
+  const BorrowerOptions borrower{options.device, options.limit, options.label, std::move(shared_limit),
+                                 deadline,       in_host_store, in_host_store};
   const EngineOptions engine{connection->wait_of(options.wait), options.idle};
   if (in_host_store) {
     auto memory = HostBacking::open(connection, borrower, options.pageable);

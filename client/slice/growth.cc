@@ -110,7 +110,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
     request.parts[request.count++] = {part.slice, part.bytes.count, part.min_bytes.count, part.largest.count};
   }
   Connection& connection = slices.front()->connection();
-  Intake intake(slices.front()->device().driver, terms);
+  Intake intake(terms);
   auto granted = connection.lane().grow(
       request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.ends},
       [&intake](GrantPart part) { intake.add(std::move(part)); });
@@ -213,7 +213,8 @@ class Growth {
   }
 
   static GrantTerms terms_of(const GrowthPart& part, Bytes have, Bytes min_bytes) {
-    return {part.slice->id(), part.bytes - have, min_bytes, part.slice->granularity(), {}};
+    return {part.slice->id(),           part.bytes - have, min_bytes, part.slice->granularity(), {},
+            part.slice->device().driver};
   }
 
   std::vector<GrowthPart> parts_;
@@ -261,12 +262,12 @@ Result<void> Intake::import(const lane::GrantedLease& lease, OwnFd descriptor) {
   if (!seen_.insert(lease.lease).second) return disagreement("an extent twice");
   if (fails_at(CrashPoint::kClientGrowImport)) return errno_error(EMFILE, "cuMemImportFromShareableHandle");
   Portion& portion = portions_[static_cast<std::size_t>(terms - terms_.begin())];
-  if (driver_ == nullptr) {
+  if (terms->driver == nullptr) {
     portion.extents.push_back({lease.lease, {lease.size}});
     portion.files.push_back(std::move(descriptor));
     return {};
   }
-  auto imported = cuda::Allocation::import(*driver_, descriptor.get(), {lease.size});
+  auto imported = cuda::Allocation::import(*terms->driver, descriptor.get(), {lease.size});
   if (!imported) return imported.error();
   portion.extents.push_back({lease.lease, {lease.size}});
   portion.allocations.push_back(std::move(*imported));
@@ -321,7 +322,8 @@ Result<void, GrowError> grow_by(Borrower& slice, const MoreMemory& more, const G
   (void)slice.committed_and_told(limits.ends);
   limits.leave_time();
   Borrower* const slices[] = {&slice};
-  const GrantTerms terms[] = {{slice.id(), more.bytes, more.min_bytes, slice.granularity(), more.largest}};
+  const GrantTerms terms[] = {
+      {slice.id(), more.bytes, more.min_bytes, slice.granularity(), more.largest, slice.device().driver}};
   const std::uint32_t flags = more.is_probe ? lane::Grow::kProbe : 0;
   return ask(slices, terms, {limits, limits.wait_left(), options.stop, flags});
 }

@@ -21,7 +21,8 @@ struct GrantTerms {
   Bytes bytes;
   Bytes min_bytes;  ///< at most `bytes`
   Bytes granularity;
-  Bytes largest{};  ///< preferred largest extent; zero: no preference
+  Bytes largest{};                       ///< preferred largest extent; zero: no preference
+  const cuda::Driver* driver = nullptr;  ///< of the slice's device; null: it is of the host store
 };
 
 /// The grant to one slice: extent i, its size, and the memory or, in the host store, the file behind it.
@@ -38,9 +39,8 @@ struct Portion {
 /// Imports a grant, part by part as it comes, so that the descriptors of one part at most are open.
 class Intake {
  public:
-  /// `driver`, `terms`  outlive this. `driver`  null: the memory is the host store's.
-  Intake(const cuda::Driver* driver, std::span<const GrantTerms> terms)
-      : driver_(driver), terms_(terms), portions_(terms.size()) {}
+  /// `terms`  outlive this.
+  explicit Intake(std::span<const GrantTerms> terms) : terms_(terms), portions_(terms.size()) {}
 
   /// Imports `part`, unless something was wrong before.
   void add(GrantPart part);
@@ -57,7 +57,6 @@ class Intake {
   Result<void> import(const lane::GrantedLease& lease, OwnFd descriptor);
   Result<void> check_sizes() const;
 
-  const cuda::Driver* const driver_;
   const std::span<const GrantTerms> terms_;
   std::uint64_t grant_ = 0;
   std::vector<lane::GrantedLease> leases_;

@@ -6,8 +6,8 @@
 
 #include "client/allocator/backing.h"
 #include "client/process/fork_guard.h"
+#include "client/session/host_pages.h"
 #include "client/slice/borrower.h"
-#include "client/slice/host_pages.h"
 
 namespace gpumem::client {
 

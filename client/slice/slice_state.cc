@@ -13,32 +13,43 @@ namespace {
 
 constexpr Bytes kAll{std::numeric_limits<std::uint64_t>::max()};
 
-Result<cuda::Reservation> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
+Result<Addresses> reserve(const SharedDevice& device, Bytes limit, Bytes unit) {
   const auto size = limit.rounded_up(unit);
   if (!size) return Error{Code::kResourceExhausted, "more than 2^64 bytes cannot be reserved"};
   if (fails_at(CrashPoint::kClientReserve)) return errno_error(ENOMEM, "cuMemAddressReserve");
-  return cuda::Reservation::create(*device.driver, *size, unit);
+  return Addresses::reserve(device, *size, unit);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<SliceState>> SliceState::open(std::shared_ptr<Connection> connection,
                                                      const SliceOptions& options) {
-  auto opened = Borrower::open(*connection, {options.device, options.limit, options.label});
+  const bool in_host_store = options.device == kHostStore;
+  const cuda::Driver* pinned = nullptr;
+  if (in_host_store && options.pinned) {
+    auto driver = connection->open_driver();
+    if (!driver) return driver.error().in("pinned host memory needs the driver");
+    pinned = *driver;
+  }
+  auto opened = Borrower::open(*connection, {.device = options.device,
+                                             .limit = options.limit,
+                                             .label = options.label,
+                                             .in_host_store = in_host_store});
   if (!opened) return opened.error();
-  auto reservation = reserve(opened->device, opened->limit, opened->alignment());
-  if (!reservation) {
+  auto addresses = reserve(opened->device, opened->limit, opened->alignment());
+  if (!addresses) {
     close(*connection, opened->id);
-    return reservation.error().in("no addresses for a slice of " + to_string(opened->limit));
+    return addresses.error().in("no addresses for a slice of " + to_string(opened->limit));
   }
   return std::unique_ptr<SliceState>(new SliceState(std::move(connection), std::move(*opened),
-                                                    std::move(*reservation), options.trim_on_pressure));
+                                                    std::move(*addresses), pinned, options.trim_on_pressure));
 }
 
-SliceState::SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
-                       bool trimmed)
-    : Borrower(std::move(connection), std::move(opened), reservation.size()),
-      reservation_(std::move(reservation)),
+SliceState::SliceState(std::shared_ptr<Connection> connection, Opened opened, Addresses addresses,
+                       const cuda::Driver* pinned, bool trimmed)
+    : Borrower(std::move(connection), std::move(opened), addresses.size()),
+      addresses_(std::move(addresses)),
+      pinned_(pinned),
       trimmed_(trimmed) {
   if (trimmed_) this->connection().pressure().add(*this);
 }
@@ -56,16 +67,29 @@ SliceState::~SliceState() {
 Result<void> SliceState::take(Portion portion, const std::function<Result<void>()>& rest) {
   const MutexLock lock(mutex_);
   if (fails_at(CrashPoint::kClientGrowMap)) return errno_error(ENOMEM, "cuMemMap");
-  auto mapping = cuda::Mapping::create(*device().driver, base() + committed().count, portion.allocations,
-                                       device().device->ordinal);
+  auto mapping = map(portion);
   if (!mapping) return mapping.error();
   crash_at(CrashPoint::kClientGrowMapped);
   portion.allocations.clear();  // the mapping alone keeps the memory from here on
+  portion.files.clear();
   if (auto done = rest(); !done) return done;
   mappings_.push_back(std::move(*mapping));
   extents_.insert(extents_.end(), portion.extents.begin(), portion.extents.end());
   figures().set_committed(mappings_.back().end() - base());
   return {};
+}
+
+Result<Mapping> SliceState::map(const Portion& portion) {
+  const cuda::Address at = base() + committed().count;
+  if (!device().is_host()) {
+    auto mapped = cuda::Mapping::create(*device().driver, at, portion.allocations, device().device->ordinal);
+    return mapped ? Result<Mapping>(Mapping(std::move(*mapped))) : mapped.error();
+  }
+  std::vector<HostMapping::Extent> extents;
+  for (std::size_t i = 0; i < portion.extents.size(); ++i)
+    extents.push_back({portion.files[i].get(), portion.extents[i].size});
+  auto mapped = HostMapping::create(at, extents, {.is_new = true, .pinned = pinned_});
+  return mapped ? Result<Mapping>(Mapping(std::move(*mapped))) : mapped.error();
 }
 
 Result<Bytes> SliceState::shrink(Bytes target) {
@@ -117,8 +141,7 @@ Result<void> SliceState::seal(Bytes offset, Bytes bytes) {
   for (const Portion::Extent& extent : extents_) {
     const Bytes next = begin + extent.size;
     if (next > offset && begin < end) {
-      auto sealed = cuda::set_access(*device().driver, base() + begin.count, extent.size,
-                                     device().device->ordinal, cuda::Access::kRead);
+      auto sealed = make_read_only(device(), base() + begin.count, extent.size);
       if (!sealed) return sealed;
     }
     begin = next;
@@ -188,7 +211,7 @@ SliceState::Unmapped SliceState::unmap(Bytes floor, Bytes enough) {
 
 Result<void> SliceState::unmap_from(cuda::Address end) {
   while (!mappings_.empty() && mappings_.back().end() > end) {
-    cuda::Mapping& last = mappings_.back();
+    Mapping& last = mappings_.back();
     if (fails_at(CrashPoint::kClientUnmap)) return errno_error(EIO, "cuMemUnmap");
     if (auto gone = last.truncate(std::max(end, last.at())); !gone) return gone;
     if (last.size().is_zero()) mappings_.pop_back();

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "client/session/mapping.h"
 #include "client/slice/borrower.h"
-#include "cuda/memory.h"
 #include "gpumem/options.h"
 
 namespace gpumem::client {
@@ -40,11 +40,12 @@ class SliceState final : public Borrower, public Trimmable {
   Bytes surplus() const override { return committed().minus({figures().wanted()}); }
   Bytes trim(Bytes wanted) override;
 
-  std::uint64_t base() const { return reservation_.base(); }
+  std::uint64_t base() const { return addresses_.base(); }
 
  private:
-  SliceState(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
-             bool trimmed);
+  SliceState(std::shared_ptr<Connection> connection, Opened opened, Addresses addresses,
+             const cuda::Driver* pinned, bool trimmed);
+  Result<Mapping> map(const Portion& portion);
   Result<ExportedRange> range_of(Bytes offset, Bytes bytes);
   /// Makes the extents of the range, which is committed, readable only.
   Result<void> seal(Bytes offset, Bytes bytes);
@@ -58,10 +59,11 @@ class SliceState final : public Borrower, public Trimmable {
   /// Unmaps from the end down to `end`. If the driver refuses, that memory and all below it stay mapped.
   Result<void> unmap_from(cuda::Address end) GPUMEM_REQUIRES(mutex_);
 
-  const cuda::Reservation reservation_;
-  const bool trimmed_;  ///< SliceOptions::trim_on_pressure
+  const Addresses addresses_;
+  const cuda::Driver* const pinned_;  ///< the driver that pins host memory; null: it is not pinned
+  const bool trimmed_;                ///< SliceOptions::trim_on_pressure
   Mutex mutex_;
-  std::vector<cuda::Mapping> mappings_ GPUMEM_GUARDED_BY(mutex_);
+  std::vector<Mapping> mappings_ GPUMEM_GUARDED_BY(mutex_);
   std::vector<Portion::Extent> extents_ GPUMEM_GUARDED_BY(mutex_);
 };
 

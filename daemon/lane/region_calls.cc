@@ -69,7 +69,7 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
                               const Result<core::MapOutcome>& answer) {
   maps_.erase({session, number});
   crash_at(CrashPoint::kMapAnswer);
-  const auto send = [&](const auto& body, const std::vector<ExtentId>& extents = {}) {
+  const auto send = [&](const auto& body, const core::SentExtents& extents = {}) {
     sender_.send(session, Outgoing(body, number).bytes(), extents);
     if constexpr (std::is_same_v<decltype(body), const NameReserved&>) crash_at(CrashPoint::kReserveAnswered);
   };
@@ -82,9 +82,7 @@ void SessionCalls::answer_map(SessionId session, std::uint64_t number,
     });
     return send(failed_with({Code::kUnavailable, "many answers are unread; read them and try again"}));
   }
-  std::vector<ExtentId> extents;
-  for (const auto& [lease, extent] : mapped.imported.leases) extents.push_back(extent.id);
-  send(to_body(mapped), extents);
+  send(to_body(mapped), extents_of(mapped.imported));
   crash_at(CrashPoint::kMapAnswered);
 }
 

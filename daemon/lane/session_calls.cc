@@ -62,9 +62,13 @@ Result<void> SessionCalls::understand(const Call& call, const Incoming& frame) {
 Result<void> SessionCalls::take(const Call& call, const OpenSlice& body) {
   if (is_late(call)) return {};
   crash_at(CrashPoint::kSliceRead);
-  const auto opened = core::open_slice(
-      executor_, call.broker, call.session,
-      {device_at(call.broker, body.device), {body.limit}, std::string(body.label.view())}, call.now);
+  if (body.is_private > 1) return broken("a slice is private (1) or not (0)");
+  const auto opened = core::open_slice(executor_, call.broker, call.session,
+                                       {device_at(call.broker, body.device),
+                                        {body.limit},
+                                        std::string(body.label.view()),
+                                        body.is_private == 1},
+                                       call.now);
   crash_at(CrashPoint::kSliceOpened);
   answer_with_body(call, opened);
   return {};
@@ -107,6 +111,12 @@ Result<void> SessionCalls::take(const Call& call, const ImportHandle& body) {
   else
     answer_later(call, failed_with(imported.error()));
   return {};
+}
+
+core::SentExtents SessionCalls::extents_of(const core::Imported& imported) {
+  core::SentExtents extents{.ids = {}, .is_read_only = imported.is_read_only};
+  for (const auto& [lease, extent] : imported.leases) extents.ids.push_back(extent.id);
+  return extents;
 }
 
 // A handle and a region can be imported often: unread answers would use up descriptors that all sessions
@@ -263,8 +273,8 @@ void SessionCalls::answer_growth(SessionId session, std::uint64_t number,
   crash_at(CrashPoint::kGrowAnswer);
   for (std::size_t first = 0; first < answer->leases.size(); first += kMostLeases) {
     const Granted body = to_body(*answer, first);
-    std::vector<ExtentId> extents;
-    for (std::size_t i = 0; i < body.count; ++i) extents.push_back(answer->leases[first + i].extent.id);
+    core::SentExtents extents;
+    for (std::size_t i = 0; i < body.count; ++i) extents.ids.push_back(answer->leases[first + i].extent.id);
     sender_.send(session, Outgoing(body, number).bytes(), extents);
     crash_at(CrashPoint::kGrowAnswered);
   }

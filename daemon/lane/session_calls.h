@@ -71,7 +71,8 @@ class SessionCalls final : public core::PacketReceiver {
   void answer_import(const Call& call, const Body& body, const core::Imported& imported, CrashPoint sent);
   // Once the pages show what has become of it.
   template <class Body>
-  void answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents = {});
+  void answer_later(const Call& call, const Body& body, core::SentExtents extents = {});
+  static core::SentExtents extents_of(const core::Imported& imported);
   void answer_later(const Call& call, const Result<void>& done);
   template <class T>
   void answer_with_body(const Call& call, const Result<T>& result) {
@@ -95,14 +96,12 @@ class SessionCalls final : public core::PacketReceiver {
 template <class Body>
 void SessionCalls::answer_import(const Call& call, const Body& body, const core::Imported& imported,
                                  CrashPoint sent) {
-  std::vector<ExtentId> extents;
-  for (const auto& [lease, extent] : imported.leases) extents.push_back(extent.id);
-  answer_later(call, body, std::move(extents));
+  answer_later(call, body, extents_of(imported));
   executor_.after([sent] { crash_at(sent); });
 }
 
 template <class Body>
-void SessionCalls::answer_later(const Call& call, const Body& body, std::vector<ExtentId> extents) {
+void SessionCalls::answer_later(const Call& call, const Body& body, core::SentExtents extents) {
   executor_.after([this, session = call.session, bytes = std::string(Outgoing(body, call.number).bytes()),
                    extents = std::move(extents)] { sender_.send(session, bytes, extents); });
 }

@@ -41,12 +41,15 @@ struct JobOptions {
 
 struct SliceOptions {
   /// UUID, or `gpu0` by its place in `gpumem status`. Empty: the first that broker and process both see.
+  /// `host`: the host store, whose memory is at addresses of this process.
   std::string device{};
   Bytes limit{};        ///< zero: none but the tenant's, as it is at any time
   std::string label{};  ///< for people, shown by `gpumem ps`
   /// When the broker asks for memory, the library may give back what lies beyond Slice::set_in_use without
   /// asking the program. False: the figure is only shown to people.
   bool trim_on_pressure = false;
+  /// Of the host store: the memory is pinned for all devices of this process, which must have a context.
+  bool pinned = false;
 };
 
 struct GrowOptions {
@@ -119,12 +122,15 @@ struct RegionOptions {
   /// A kept region that no process has any more is this session's from now on: it lives as long as its
   /// memory.
   bool adopt = false;
-  /// UUID: of those regions of the name whose memory is of this device. Empty: of all.
+  /// UUID, or `host`: of those regions of the name whose memory is of this device. Empty: of all.
   std::string device{};
   /// UUIDs of other devices that use the memory, too, from peer to peer.
   std::vector<std::string> access{};
   /// With version zero: a newer one than this. Zero: any.
   std::uint64_t newer_than = 0;
+  /// Of memory of the host store: pins it for all devices of this process, which must have a context. Where
+  /// the driver pins nothing that is mapped for reading, the region is mapped without (Region::is_pinned).
+  bool pinned = false;
   /// How long to wait for the newest version to be published. Zero: not at all.
   std::chrono::milliseconds wait{0};
 #ifdef __cpp_lib_jthread

@@ -56,6 +56,8 @@ class Region : public Import {
   /// Errors  kFailedPrecondition (unmapped), kUnauthenticated, the driver's.
   Result<void> unmap() { return detail::done(gpumem_import_unmap(c_handle())); }
   bool is_mapped() const { return gpumem_import_is_mapped(c_handle()); }
+  /// Whether it is memory of the host store that is pinned in this process.
+  bool is_pinned() const { return gpumem_import_is_pinned(c_handle()); }
   /// Maps it again at the same addresses, with the access that it had: the same version or, if asked for, the
   /// newest.
   /// Errors  kNotFound (the region has ended), kFailedPrecondition (it is mapped; the newest has another

@@ -188,6 +188,7 @@ inline Result<Slice> Session::open_slice(const SliceOptions& options) {
   given.limit = options.limit.count;
   given.label = detail::c_text(options.label);
   given.trim_on_pressure = options.trim_on_pressure;
+  given.pinned = options.pinned;
   gpumem_slice* slice = nullptr;
   const gpumem_status status = gpumem_slice_open(handle_.get(), &given, &slice);
   if (status != GPUMEM_OK) return detail::last_error(status);
@@ -246,6 +247,7 @@ inline Result<Region> Session::map_region(const std::string& name, const RegionO
   given.owner = options.owner.c_str();
   given.version = options.version;
   given.newer_than = options.newer_than;
+  given.pinned = options.pinned;
   given.writable = options.writable;
   given.adopt = options.adopt;
   if (!options.device.empty()) given.device = options.device.c_str();

@@ -17,6 +17,7 @@ struct OpenSlice {
   std::uint64_t device;  ///< its place in Welcome
   std::uint64_t limit;   ///< bytes, rounded up to the granularity; 0: none but the tenant's
   Text<128> label;
+  std::uint64_t is_private = 0;  ///< 1: its memory has no handles and is never published; else 0
 };
 /// Of a slice without leases. Answered with Done or Failed, as Return, Charge and Ping are.
 struct CloseSlice {
@@ -137,8 +138,8 @@ struct Imported {
 };
 
 // Their offsets are a contract with other languages.
-static_assert(sizeof(OpenSlice) == 144 && offsetof(OpenSlice, limit) == 8 &&
-              offsetof(OpenSlice, label) == 16);
+static_assert(sizeof(OpenSlice) == 152 && offsetof(OpenSlice, limit) == 8 &&
+              offsetof(OpenSlice, label) == 16 && offsetof(OpenSlice, is_private) == 144);
 static_assert(sizeof(CloseSlice) == 8 && sizeof(Accept) == 8 && sizeof(Spent) == 8);
 static_assert(sizeof(GrowPart) == 32 && offsetof(GrowPart, bytes) == 8 &&
               offsetof(GrowPart, min_bytes) == 16 && offsetof(GrowPart, largest_extent) == 24);

@@ -217,7 +217,7 @@ void BrokerHost::press(SessionId session) {
   if (holder != holders_.end() && broker.knows(session)) holder->second->pressed(broker.figures(session));
 }
 
-void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
+void BrokerHost::send(SessionId session, std::string_view bytes, const core::SentExtents& extents) {
   if (!sessions_.contains(session)) return;
   if (breaks_ && breaks_->first-- == 0) {
     const core::SessionEnd how = std::exchange(breaks_, std::nullopt)->second;
@@ -226,13 +226,13 @@ void BrokerHost::send(SessionId session, std::string_view bytes, std::span<const
   require(bytes.size() <= lane::kMostBytes, "a frame is not too long");
   const auto frame = lane::parse(bytes);
   require(frame.has_value(), "what the broker sends is a frame");
-  for (const ExtentId extent : extents) {
+  for (const ExtentId extent : extents.ids) {
     require(driver.has_handle(extent), "only extents that exist are sent");
     const bool is_new = lent_.insert(extent).second;
     require(is_new == (frame->header.kind == Kind::kGranted),
             "an extent is lent once, and imported after that");
   }
-  note_answer(sessions_.at(session), *frame, extents);
+  note_answer(sessions_.at(session), *frame, extents.ids);
 }
 
 void BrokerHost::note_answer(Session& session, const lane::Incoming& frame,

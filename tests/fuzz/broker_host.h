@@ -79,7 +79,7 @@ class BrokerHost : public core::CoreWorld<>, public core::Executor, public core:
   void unwatch(const core::EventWatcher&) override {}
   // core::PacketSender
   bool is_behind(SessionId) const override { return false; }
-  void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
+  void send(SessionId session, std::string_view bytes, const core::SentExtents& extents) override;
 
  private:
   struct Pending {

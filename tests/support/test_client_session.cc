@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <random>
@@ -15,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Device memory of this process.
+// Memory of a device, or of the host store.
 struct Memory {
   std::uint64_t address = 0;
   Bytes size;
@@ -31,6 +32,10 @@ Memory memory_of(const Json& command, const Holdings& holdings) {
 }
 
 Result<void> fill(const cuda::Driver& driver, const Memory& memory, int value) {
+  if (memory.ordinal < 0) {  // of the host store
+    std::memset(reinterpret_cast<void*>(memory.address), value, memory.size.count);
+    return {};
+  }
   auto context = cuda::CurrentContext::enter(driver, memory.ordinal);
   if (!context) return context.error();
   return driver.check(
@@ -38,13 +43,19 @@ Result<void> fill(const cuda::Driver& driver, const Memory& memory, int value) {
       "cuMemsetD8");
 }
 
-Result<void> compare(const cuda::Driver& driver, const Memory& memory, int value) {
+Result<void> copy_out(const cuda::Driver& driver, const Memory& memory, unsigned char* to) {
+  if (memory.ordinal < 0) {
+    std::memcpy(to, reinterpret_cast<const void*>(memory.address), memory.size.count);
+    return {};
+  }
   auto context = cuda::CurrentContext::enter(driver, memory.ordinal);
   if (!context) return context.error();
+  return driver.check(driver.api().cuMemcpyDtoH(to, memory.address, memory.size.count), "cuMemcpyDtoH");
+}
+
+Result<void> compare(const cuda::Driver& driver, const Memory& memory, int value) {
   std::vector<unsigned char> copy(memory.size.count);
-  auto copied =
-      driver.check(driver.api().cuMemcpyDtoH(copy.data(), memory.address, copy.size()), "cuMemcpyDtoH");
-  if (!copied) return copied.error();
+  if (auto copied = copy_out(driver, memory, copy.data()); !copied) return copied;
   for (std::size_t i = 0; i < copy.size(); ++i) {
     if (copy[i] == value) continue;
     return Error{Code::kInternal, "byte " + std::to_string(i) + " is " + std::to_string(copy[i])};

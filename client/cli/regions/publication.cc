@@ -16,7 +16,6 @@
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "client/session/exported_range.h"
-#include "cuda/memory.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {
@@ -148,23 +147,20 @@ Result<void> Publication::grow() {
 }
 
 Result<void> Publication::load() {
-  auto driver = cuda::Driver::open(session_->driver_folder());
-  if (!driver) return driver.error();
-  const auto context = cuda::CurrentContext::enter(**driver, slice_->ordinal());
-  if (!context) return context.error();
-  Staging staging(**driver);
+  auto staging = Staging::open(session_->driver_folder(), slice_->ordinal());
+  if (!staging) return staging.error();
   TransferBar bar("loading", source_.size());
   for (std::uint64_t done = 0; done < source_.size();) {
     const std::size_t wanted = std::min<std::uint64_t>(Staging::kBytes, source_.size() - done);
-    const auto count = source_.read(staging.bytes().first(wanted));
+    const auto count = source_.read(staging->bytes().first(wanted));
     if (!count) return count.error();
-    if (auto stored = staging.store(slice_->base() + done, *count); !stored) return stored;
+    if (auto stored = staging->store(slice_->base() + done, *count); !stored) return stored;
     if (interrupt_.happened()) return publication_interrupted();
     done += *count;
     bar.show(done);
   }
   if (auto same = source_.check(); !same) return same;
-  return staging.finish();
+  return staging->finish();
 }
 
 Result<void> Publication::publish_slice(const PublishOptions& terms) {

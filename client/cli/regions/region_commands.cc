@@ -63,7 +63,7 @@ void add_publication(CLI::App& command, PublicationOptions& options) {
       ->type_name("WHO");
   command
       .add_option("--device", options.device,
-                  "Of this device: UUID, or its place in `gpumem status` [the first]")
+                  "Of this device: UUID, its place in `gpumem status`, or `host` [the first]")
       ->type_name("DEVICE");
   add_end(command, "--life", options.life, "End it after this time",
           "0 would end it at once: 1ms at least; for no such end, leave --life out");
@@ -149,7 +149,7 @@ void add_publish(CLI::App& app, const std::string& runtime_dir, int& status) {
   const auto options = std::make_shared<PublicationOptions>();
   const auto file = std::make_shared<std::filesystem::path>();
   const auto raw = std::make_shared<bool>(false);
-  CLI::App* publish = app.add_subcommand("publish", "Load a file into device memory and publish it");
+  CLI::App* publish = app.add_subcommand("publish", "Load a file into memory and publish it");
   publish
       ->add_option("FILE", *file,
                    "Of any bytes; the tensors of one that ends with .safetensors become arrays")

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -15,7 +16,6 @@
 #include "client/cli/regions/publication.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
-#include "cuda/memory.h"
 
 namespace gpumem::cli {
 namespace {
@@ -134,17 +134,37 @@ std::vector<std::string> python_words(const std::string& command, const RegionNa
 
 }  // namespace
 
+Result<Staging> Staging::open(const std::string& driver_folder, int ordinal) {
+  if (ordinal < 0) return Staging(nullptr);
+  auto driver = cuda::Driver::open(driver_folder);
+  if (!driver) return driver.error();
+  auto context = cuda::CurrentContext::enter(**driver, ordinal);
+  if (!context) return context.error();
+  Staging staging(*driver);
+  staging.context_.emplace(std::move(*context));
+  return staging;
+}
+
 Result<void> Staging::store(std::uint64_t address, std::size_t count) const {
-  return driver_.check(driver_.api().cuMemcpyHtoD(address, bytes_.data(), count), "cuMemcpyHtoD");
+  if (driver_ == nullptr) {
+    std::memcpy(reinterpret_cast<void*>(address), bytes_.data(), count);
+    return {};
+  }
+  return driver_->check(driver_->api().cuMemcpyHtoD(address, bytes_.data(), count), "cuMemcpyHtoD");
 }
 
 // A copy from pageable memory returns when the bytes are read, not when they are written.
 Result<void> Staging::finish() const {
-  return driver_.check(driver_.api().cuCtxSynchronize(), "cuCtxSynchronize");
+  if (driver_ == nullptr) return {};
+  return driver_->check(driver_->api().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 Result<void> Staging::load(std::uint64_t address, std::size_t count) {
-  return driver_.check(driver_.api().cuMemcpyDtoH(bytes_.data(), address, count), "cuMemcpyDtoH");
+  if (driver_ == nullptr) {
+    std::memcpy(bytes_.data(), reinterpret_cast<const void*>(address), count);
+    return {};
+  }
+  return driver_->check(driver_->api().cuMemcpyDtoH(bytes_.data(), address, count), "cuMemcpyDtoH");
 }
 
 Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_folder, const RegionName& name) {
@@ -160,15 +180,12 @@ Result<RegionReader> RegionReader::open(const std::filesystem::path& runtime_fol
 }
 
 Result<void> RegionReader::read(const Take& take) const {
-  auto driver = cuda::Driver::open(session_.driver_folder());
-  if (!driver) return driver.error();
-  const auto context = cuda::CurrentContext::enter(**driver, region_.ordinal());
-  if (!context) return context.error();
-  Staging staging(**driver);
+  auto staging = Staging::open(session_.driver_folder(), region_.ordinal());
+  if (!staging) return staging.error();
   for (std::uint64_t done = 0; done < size().count;) {
     const std::size_t count = std::min<std::uint64_t>(Staging::kBytes, size().count - done);
-    if (auto loaded = staging.load(region_.address() + done, count); !loaded) return loaded;
-    const auto more = take(staging.bytes().first(count));
+    if (auto loaded = staging->load(region_.address() + done, count); !loaded) return loaded;
+    const auto more = take(staging->bytes().first(count));
     if (!more) return more.error();
     if (!*more) return {};
     done += count;

@@ -4,34 +4,40 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cuda/driver.h"
+#include "cuda/memory.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {
 
-/// The host memory through which files and devices exchange bytes: one piece, however much there is.
+/// The host memory through which files exchange bytes with a device or with the host store: one piece, however
+/// much there is.
 class Staging {
  public:
   static constexpr std::size_t kBytes = std::size_t{8} << 20;
 
-  /// `driver`  outlives it.
-  explicit Staging(const cuda::Driver& driver) : driver_(driver), bytes_(kBytes) {}
+  /// `driver_folder`  where the driver is. `ordinal`  of the device; negative: the host store, which needs no
+  /// driver. Errors  the driver's.
+  static Result<Staging> open(const std::string& driver_folder, int ordinal);
 
   std::span<char> bytes() { return bytes_; }
-  /// Copies the first `count` bytes to the device's address. In a context of the device. They may be there
-  /// only after finish(). Errors  the driver's.
+  /// Copies the first `count` bytes to the address. They may be there only after finish(). Errors  the
+  /// driver's.
   Result<void> store(std::uint64_t address, std::size_t count) const;
   /// Waits until all that was stored is there for other processes, too. Errors  the driver's.
   Result<void> finish() const;
-  /// Fills the first `count` bytes from the device's address. The same.
+  /// Fills the first `count` bytes from the address. The same.
   Result<void> load(std::uint64_t address, std::size_t count);
 
  private:
-  const cuda::Driver& driver_;
+  explicit Staging(const cuda::Driver* driver) : driver_(driver), bytes_(kBytes) {}
+
+  const cuda::Driver* driver_;  ///< null: of the host store
+  std::optional<cuda::CurrentContext> context_;
   std::vector<char> bytes_;
 };
 

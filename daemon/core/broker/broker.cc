@@ -193,7 +193,7 @@ Result<Slice> Broker::open_slice(SessionId id, const OpenSlice& request) {
   if (auto room = outside_.check_context(**session, *index); !room) return room.error();
   outside_.begin_context(**session, *index);
   reservations_.pay();
-  return leases_.open_slice(**session, *index, *size, request.label);
+  return leases_.open_slice(**session, *index, *size, request);
 }
 
 Result<void> Broker::close_slice(SessionId id, const CloseSlice& request, TimePoint now) {

@@ -149,7 +149,7 @@ class PacketSender {
   /// Sends `bytes` with the descriptors of `extents`, which exist as long as the session's lane does.
   /// Nothing, if the lane is gone. A lane that breaks over it ends its session in a later piece of work.
   /// Inside work on the core's thread.
-  virtual void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) = 0;
+  virtual void send(SessionId session, std::string_view bytes, const SentExtents& extents) = 0;
   /// Whether much of what was sent to the session is unread.
   virtual bool is_behind(SessionId session) const = 0;
 };

@@ -97,6 +97,7 @@ Result<MappedRegion> Sharer::map(Session& session, const Region& region, TimePoi
   MappedRegion mapped{region.id, region.layout, region.digest, {}, std::nullopt};
   if (how == MapAs::kOwner) mapped.adopted = region.linger;
   mapped.imported = published_.map_region(session, region, now);
+  mapped.imported.is_read_only = how != MapAs::kWriter;
   if (mapped.adopted) published_.adopt_region(mapped.version);
   return mapped;
 }

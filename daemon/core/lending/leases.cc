@@ -44,8 +44,8 @@ Result<Bytes> Leases::check_slice(const Session& session, DeviceIndex index, Byt
   return *rounded;
 }
 
-Slice Leases::open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label) {
-  Slice slice{slice_ids_.next(), device, limit, {}, {}, std::move(label)};
+Slice Leases::open_slice(Session& session, DeviceIndex device, Bytes limit, const OpenSlice& request) {
+  Slice slice{slice_ids_.next(), device, limit, {}, {}, request.label, 0, request.is_private};
   session.slices.emplace(slice.id, slice);
   state_.outbox.record(checkpoint_of(slice, session.id));
   return slice;
@@ -70,6 +70,7 @@ Grant Leases::offer(const Assembly& assembly) {
   const Request& request = assembly.granted.request;
   Grant grant{grant_ids_.next(), {}};
   std::vector<LeaseId>& ids = offered_[grant.id];
+  const Session& session = state_.session(request.session);
   for (std::size_t i = 0; i < request.parts.size(); ++i) {
     const SliceId slice = request.parts[i].slice;
     const DeviceIndex device = request.parts[i].device;
@@ -79,7 +80,7 @@ Grant Leases::offer(const Assembly& assembly) {
           put(std::unique_ptr<Lease>(new Lease{id, grant.id, extent, request.session, slice, device}));
       state_.outbox.record(checkpoint_of(made));
       ids.push_back(id);
-      grant.leases.push_back({id, extent, slice, device});
+      grant.leases.push_back({id, extent, slice, device, session.slices.at(slice).is_private});
     }
   }
   return grant;
@@ -330,7 +331,8 @@ void Leases::adopt(DeviceIndex device, Bytes lent) {
 }
 
 void Leases::restore(Session& session, const Checkpoint::Slice& from, DeviceIndex device) {
-  session.slices.emplace(from.id, Slice{from.id, device, from.limit, {}, {}, to_printable(from.label)});
+  session.slices.emplace(
+      from.id, Slice{from.id, device, from.limit, {}, {}, to_printable(from.label), 0, from.is_private});
 }
 
 // A descriptor that is not kept went with the broker that made the extent: its clients alone have it now.

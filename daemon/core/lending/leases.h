@@ -34,7 +34,7 @@ class Leases {
   /// Errors  kInvalidArgument (more than the pool), kPermissionDenied (the tenant's limit is 0),
   ///         kResourceExhausted (too many slices).
   Result<Bytes> check_slice(const Session& session, DeviceIndex device, Bytes limit) const;
-  Slice open_slice(Session& session, DeviceIndex device, Bytes limit, std::string label);
+  Slice open_slice(Session& session, DeviceIndex device, Bytes limit, const OpenSlice& request);
   /// Errors  kNotFound, kFailedPrecondition (holds leases or waits for some).
   Result<void> close_slice(Session& session, SliceId slice);
 

@@ -17,7 +17,12 @@ Result<void> check_range(Bytes offset, Bytes bytes, Bytes there) {
 
 Result<Bytes> Leases::check_exported(const Session& session, SliceId slice,
                                      std::span<const LeaseId> ids) const {
-  if (!session.slices.contains(slice)) return Error{Code::kNotFound, "the session has no such slice"};
+  const auto known = session.slices.find(slice);
+  if (known == session.slices.end()) return Error{Code::kNotFound, "the session has no such slice"};
+  if (known->second.is_private) {
+    return Error{Code::kFailedPrecondition,
+                 "this memory is for one process alone: others map memory of a slice that was opened for it"};
+  }
   if (ids.empty() || ids.size() > Handles::kMostLeases) {
     return Error{Code::kInvalidArgument, "a handle is for 1 to " + std::to_string(Handles::kMostLeases) +
                                              " leases, not " + std::to_string(ids.size()) +

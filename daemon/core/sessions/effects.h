@@ -14,6 +14,7 @@ struct OfferedLease {
   Extent extent;
   SliceId slice;
   DeviceIndex device = 0;
+  bool is_private = false;  ///< of a private slice
 };
 
 struct Grant {
@@ -50,6 +51,12 @@ struct Imported {
   std::vector<std::pair<LeaseId, Extent>> leases;
   Bytes offset;
   Bytes bytes;
+  bool is_read_only = false;  ///< as far as the kind of memory allows to hold the session to it
+};
+/// The extents whose descriptors go with a packet.
+struct SentExtents {
+  std::vector<ExtentId> ids;
+  bool is_read_only = false;  ///< as Imported's
 };
 /// A region, and what of it whoever maps it gets.
 struct MappedRegion {

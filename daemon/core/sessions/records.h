@@ -47,6 +47,7 @@ struct Slice {
   Bytes held;     ///< of `charged`: offered or active
   std::string label;
   std::uint64_t denied = 0;  ///< its requests that count as denied
+  bool is_private = false;   ///< its memory has no handles and is never published
 };
 
 /// What a session is asked to give back of a device.
@@ -173,7 +174,7 @@ inline Checkpoint::Lease checkpoint_of(const Lease& lease) {
           lease.device, lease.extent.size, lease.in_store, lease.fabric};
 }
 inline Checkpoint::Slice checkpoint_of(const Slice& slice, SessionId session) {
-  return {slice.id, session, slice.device, slice.limit, slice.label};
+  return {slice.id, session, slice.device, slice.limit, slice.label, slice.is_private};
 }
 inline Checkpoint::Session checkpoint_of(const Session& session) {
   return {session.id,    session.peer,  session.label, session.tenant_name,

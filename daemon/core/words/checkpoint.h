@@ -51,6 +51,7 @@ struct Checkpoint {
     DeviceIndex device = 0;
     Bytes limit;
     std::string label;
+    bool is_private = false;
     bool operator==(const Slice&) const = default;
   };
   struct Lease {

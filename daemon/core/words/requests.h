@@ -21,6 +21,7 @@ struct OpenSlice {
   std::string device;  ///< UUID
   Bytes limit{};       ///< zero: none but the tenant's, as it is at any time
   std::string label{};
+  bool is_private = false;  ///< its memory has no handles and is never published
 };
 struct CloseSlice {
   SliceId slice;

@@ -17,6 +17,7 @@ struct HeldExtent {
   std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
   LeaseId lease{};                             ///< that it is lent as
   bool stored = false;                         ///< the service manager keeps a descriptor of it, too
+  bool is_shared_file = false;                 ///< of the host store (host_file.h)
 };
 
 /// Makes the extents of one device, and destroys them.

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
       boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
     };
     extents->workers_.push_back(std::make_unique<DeviceWorker>(std::move(of_worker)));
+    extents->is_host_.push_back(policy.is_host());
   }
   return extents;
 }
@@ -65,10 +66,13 @@ DriverJob Extents::with_extents(core::Job job) {
   return work;
 }
 
-void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device) {
+void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device, bool is_private) {
   const auto held = held_.find(id);
   if (held == held_.end()) return;  // the extent was returned at once
   held->second.lease = lease;
+  if (is_host_[device]) {
+    held->second.is_shared_file = seal_host_file(held->second.descriptor.get(), is_private);
+  }
   keep_soon(id, device);
 }
 
@@ -83,10 +87,11 @@ void Extents::keep_soon(ExtentId id, core::DeviceIndex device) {
 void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor) {
   HeldExtent held{extent, {}, std::move(descriptor.fd)};
   held.lease = lease;
+  held.is_shared_file = is_host_[device] && is_shared_host_file(held.descriptor.get());
   held.stored = descriptor.stored && store_ != nullptr;
   const bool is_stored = held.stored;
   const auto adopted = held_.emplace(extent.id, std::move(held)).first;
-  if (!is_stored) return lent(extent.id, lease, device);
+  if (!is_stored) return keep_soon(extent.id, device);
   stored_.emplace(extent.id, device);
   static_cast<void>(take_place(adopted->second));
 }
@@ -142,9 +147,14 @@ bool Extents::take_place(const HeldExtent& held) {
   return true;
 }
 
-int Extents::descriptor(ExtentId id) const {
+SentDescriptor Extents::descriptor(ExtentId id, bool read_only) const {
   const auto held = held_.find(id);
-  return held == held_.end() ? -1 : held->second.descriptor.get();
+  if (held == held_.end()) return {};
+  const int own = held->second.descriptor.get();
+  if (!held->second.is_shared_file) return {.number = own};
+  UniqueFd opened = open_again(own, read_only);
+  const int number = opened.get();
+  return {number, std::move(opened)};
 }
 
 std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {

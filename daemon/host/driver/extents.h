@@ -9,6 +9,7 @@
 
 #include "daemon/core/words/policy.h"
 #include "daemon/host/driver/device_worker.h"
+#include "daemon/host/driver/host_file.h"
 #include "daemon/host/driver/store_places.h"
 #include "daemon/host/state/passed_descriptors.h"
 
@@ -36,8 +37,8 @@ class Extents {
 
   void run(core::DeviceIndex device, std::vector<core::Job> jobs);
   void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
-  /// The extent is on its way to a client.
-  void lent(ExtentId id, LeaseId lease, core::DeviceIndex device);
+  /// The extent is on its way to a client, for a private slice or another one.
+  void lent(ExtentId id, LeaseId lease, core::DeviceIndex device, bool is_private);
   /// A kept region lies in the extent from now on, so it is first among those that are stored.
   void region_kept(ExtentId id, core::DeviceIndex device);
   /// An extent that the broker before has lent, by the number that the core gives it. The broker before has
@@ -47,8 +48,9 @@ class Extents {
   void forget(std::map<LeaseId, KeptDescriptor> descriptors);
   /// Of all that is lent: duplicates, under the names of the leases.
   NamedDescriptors all_lent() const;
-  /// The descriptor to send to a client; the extent's own. Negative: there is no such extent (any more).
-  int descriptor(ExtentId id) const;
+  /// The descriptor to send to a client: the extent's own, or of a shared file of the host store one that is
+  /// opened for it, for reading alone if `read_only`. None: there is no such extent (any more).
+  SentDescriptor descriptor(ExtentId id, bool read_only) const;
   /// Its fabric handle; none: the device has none, or the driver refused.
   std::optional<cuda::FabricHandle> fabric_handle(ExtentId id) const;
 
@@ -76,6 +78,7 @@ class Extents {
   boost::asio::io_context& loop_;
   const DescriptorStore* store_;
   Done done_;
+  std::vector<bool> is_host_;  ///< by device
   const std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of_;
   std::unordered_map<ExtentId, HeldExtent> held_;
   std::deque<Recent> recent_;  ///< oldest first

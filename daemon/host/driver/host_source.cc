@@ -6,12 +6,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "base/crash_point.h"
+#include "daemon/host/driver/host_file.h"
 
 namespace gpumem::host {
 namespace {
@@ -54,20 +57,26 @@ Result<HeldExtent> HostSource::create(const core::Extent& extent) {
   if (!file.valid()) return errno_error(errno, "cannot make a file of memory");
   if (::ftruncate(file.get(), static_cast<off_t>(extent.size.count)) != 0)
     return errno_error(errno, "cannot size a file of memory");
-  // Nobody can add a seal that would keep the file from being truncated.
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return errno_error(errno, "cannot seal a file of memory");
+  // Only the broker's user can open it anew: a descriptor for reading stays one.
+  if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0)
+    return errno_error(errno, "cannot set the mode of a file of memory");
   made_[extent.id] = {file.get(), extent.size};
   return HeldExtent{extent, {}, std::move(file)};
 }
 
 bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
-  bool all = true;
-  for (const HeldExtent& extent : extents) {
-    made_.erase(extent.extent.id);
-    all = ::ftruncate(extent.descriptor.get(), 0) == 0 && all;
+  if (proof) {
+    auto earlier = unproved_.extract(proof->lease);
+    if (!earlier.empty()) std::ranges::move(earlier.mapped(), std::back_inserter(extents));
   }
-  return all || !proof;
+  std::erase_if(extents, [this](const HeldExtent& extent) {
+    if (!free_host_file(extent.descriptor.get())) return false;
+    made_.erase(extent.extent.id);
+    return true;
+  });
+  if (extents.empty() || !proof) return true;
+  unproved_.emplace(proof->lease, std::move(extents));
+  return false;
 }
 
 std::optional<cuda::DeviceMemory> HostSource::memory() {

@@ -9,9 +9,10 @@ namespace gpumem::host {
 /// The host store: memory of the machine, each extent a file without a name (memfd). It takes memory of the
 /// machine page by page, when a client first touches the pages, and these count for the client's cgroup.
 ///
-/// A returned extent is truncated to nothing. The file can never grow again, and nobody can seal it
-/// otherwise, so it has no bytes for anybody from then on: a process that still maps it gets SIGBUS. The
-/// kernel frees pages that a device or the kernel itself has pinned when they are unpinned.
+/// A returned extent of a private slice is truncated to nothing. The file can never grow again, and nobody
+/// can seal it otherwise, so it has no bytes for anybody from then on: a process that still maps it gets
+/// SIGBUS. A shared one stays as it is, and is not proved free, until no other process has it. The kernel
+/// frees pages that a device or the kernel itself has pinned when they are unpinned.
 class HostSource final : public ExtentSource {
  public:
   Result<HeldExtent> create(const core::Extent& extent) override;
@@ -26,6 +27,7 @@ class HostSource final : public ExtentSource {
 
   /// The extents that were created here and not destroyed. The descriptors belong to their holders.
   std::map<ExtentId, std::pair<int, Bytes>> made_;
+  std::map<LeaseId, std::vector<HeldExtent>> unproved_;  ///< returned, and still in other hands
 };
 
 /// The memory of this machine.

@@ -151,7 +151,7 @@ void Lane::refuse(const Error& error, std::uint64_t request) {
   close("refused: " + error.message);
 }
 
-void Lane::send(std::string_view packet, std::span<const ExtentId> extents) {
+void Lane::send(std::string_view packet, const core::SentExtents& extents) {
   if (ended_) return;
   if (outbox_.empty()) {
     auto sent = try_to_send(packet, extents);
@@ -159,7 +159,7 @@ void Lane::send(std::string_view packet, std::span<const ExtentId> extents) {
     if (!passes(sent.error())) return close(sent.error().message);
     await_room(sent.error());
   }
-  outbox_.push_back({std::string(packet), {extents.begin(), extents.end()}});
+  outbox_.push_back({std::string(packet), extents});
   if (outbox_.size() > kMostUnread) close("it does not read its lane");
 }
 
@@ -187,11 +187,14 @@ Result<void> Lane::try_to_send(std::string_view packet, std::span<const int> des
   return sent;
 }
 
-Result<void> Lane::try_to_send(std::string_view packet, std::span<const ExtentId> extents) {
+Result<void> Lane::try_to_send(std::string_view packet, const core::SentExtents& extents) {
   std::vector<int> descriptors;
-  for (const ExtentId extent : extents) {
-    descriptors.push_back(handler_.descriptor(extent));
-    if (descriptors.back() < 0) return try_to_send(withdrawn(packet), std::span<const int>());
+  std::vector<UniqueFd> opened;  // until they are sent
+  for (const ExtentId extent : extents.ids) {
+    SentDescriptor sent = handler_.descriptor(extent, extents.is_read_only);
+    if (sent.number < 0) return try_to_send(withdrawn(packet), std::span<const int>());
+    descriptors.push_back(sent.number);
+    opened.push_back(std::move(sent.opened));
   }
   return try_to_send(packet, descriptors);
 }

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/packet.h"
 #include "daemon/core/sessions/effects.h"
+#include "daemon/host/driver/host_file.h"
 #include "daemon/host/limits/unread_descriptors.h"
 #include "daemon/host/sockets/peer_listener.h"
 #include "daemon/host/system/process.h"
@@ -28,8 +29,9 @@ class LaneHandler {
   virtual void readable(const std::shared_ptr<Lane>& lane) = 0;
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
-  /// The descriptor to send for an extent, which stays the handler's; negative: it is gone.
-  virtual int descriptor(ExtentId extent) const = 0;
+  /// The descriptor to send for an extent; none: the extent is gone. `read_only`  for reading alone, where
+  /// the kind of memory has such descriptors.
+  virtual SentDescriptor descriptor(ExtentId extent, bool read_only) const = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void warn(const std::string& words) = 0;
   /// The connection is gone; `released`: the client has said that it has unmapped everything, or it has
@@ -76,7 +78,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void refuse(const Error& error, std::uint64_t request = 0);
   /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
   /// extents' descriptors come from LaneHandler::descriptor(): what waits holds none.
-  void send(std::string_view packet, std::span<const ExtentId> extents = {});
+  void send(std::string_view packet, const core::SentExtents& extents = {});
   /// Whether much of what was sent is unread.
   bool is_behind();
   /// Whether a frame of the peer lies in the socket.
@@ -100,7 +102,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
  private:
   struct Outgoing {
     std::string bytes;
-    std::vector<ExtentId> extents;
+    core::SentExtents extents;
   };
 
   Lane(boost::asio::io_context& loop, LaneHandler& handler, SocketDisposal& disposal,
@@ -108,7 +110,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Result<void> adopt(Connection& connection);
   void await_message();
   Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
-  Result<void> try_to_send(std::string_view packet, std::span<const ExtentId> extents);
+  Result<void> try_to_send(std::string_view packet, const core::SentExtents& extents);
   void await_room(const Error& obstacle);
   Result<std::string> next_message();
   void flush();

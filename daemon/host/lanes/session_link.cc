@@ -14,7 +14,7 @@ void LaneLink::press(const BrokerFigures& figures) {
   crash_at(CrashPoint::kPressureRung);
 }
 
-void LaneLink::send(std::string_view packet, std::span<const ExtentId> extents) {
+void LaneLink::send(std::string_view packet, const core::SentExtents& extents) {
   lane_->send(packet, extents);
 }
 

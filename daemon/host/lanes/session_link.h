@@ -36,7 +36,7 @@ class SessionLink {
   /// The session is asked for more memory than before, as `figures` say.
   virtual void press(const BrokerFigures& figures) = 0;
   /// With the extents' descriptors.
-  virtual void send(std::string_view packet, std::span<const ExtentId> extents) = 0;
+  virtual void send(std::string_view packet, const core::SentExtents& extents) = 0;
   /// Whether much of what was sent is unread.
   virtual bool is_behind() const = 0;
   /// Whether the client has sent something that the broker has not read, as far as it can be told.
@@ -61,7 +61,7 @@ class LaneLink final : public SessionLink {
   bool is_open() const override { return !lane_->ended(); }
   void publish(const BrokerFigures& figures) override { pages_.publish(figures); }
   void press(const BrokerFigures& figures) override;
-  void send(std::string_view packet, std::span<const ExtentId> extents) override;
+  void send(std::string_view packet, const core::SentExtents& extents) override;
   bool is_behind() const override { return lane_->is_behind(); }
   bool has_unread() const override { return lane_->has_unread(); }
   std::optional<ClientFigures> client_figures(core::DeviceIndex device, Bytes charged) const override;
@@ -97,7 +97,7 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures&) override {}
-  void send(std::string_view, std::span<const ExtentId>) override {}
+  void send(std::string_view, const core::SentExtents&) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }
   Result<void> signal(core::Signal signal) override { return process_.signal(signal); }
@@ -129,7 +129,7 @@ class StreamLink final : public SessionLink, public std::enable_shared_from_this
   bool is_open() const override { return false; }
   void publish(const BrokerFigures&) override {}
   void press(const BrokerFigures& figures) override { holder_->pressed(figures); }
-  void send(std::string_view, std::span<const ExtentId>) override {}
+  void send(std::string_view, const core::SentExtents&) override {}
   bool is_behind() const override { return false; }
   std::optional<ClientFigures> client_figures(core::DeviceIndex, Bytes) const override { return {}; }
   Result<void> signal(core::Signal signal) override;

@@ -304,7 +304,7 @@ void Loop::do_effect(core::HurryJob& effect) { extents_->hurry(effect.device, ef
 
 void Loop::do_effect(core::SendOffer& effect) {
   for (const core::OfferedLease& one : effect.grant.leases)
-    extents_->lent(one.extent.id, one.lease, one.device);
+    extents_->lent(one.extent.id, one.lease, one.device, one.is_private);
 }
 
 void Loop::do_effect(core::AnswerGrow& effect) {
@@ -354,7 +354,7 @@ void Loop::do_effect(core::LookAtDevices& effect) {
     static_cast<void>(observer_->look({.account = effect.account}, [](core::Broker&, core::TimePoint) {}));
 }
 
-void Loop::send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) {
+void Loop::send(SessionId session, std::string_view bytes, const core::SentExtents& extents) {
   const auto client = clients_.find(session);
   // With the lane its extents may be gone, while the session is kept until they have come back.
   if (client == clients_.end() || !client->second.link->is_open()) return;

@@ -103,7 +103,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
                                               Bytes charged) const override;
   void watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<core::WallTime> since) override;
   void unwatch(const core::EventWatcher& watcher) override { events_.unwatch(watcher); }
-  void send(SessionId session, std::string_view bytes, std::span<const ExtentId> extents) override;
+  void send(SessionId session, std::string_view bytes, const core::SentExtents& extents) override;
   bool is_behind(SessionId session) const override;
 
  private:
@@ -116,7 +116,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   void readable(const std::shared_ptr<Lane>& lane) override;
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
-  int descriptor(ExtentId extent) const override { return extents_->descriptor(extent); }
+  SentDescriptor descriptor(ExtentId extent, bool read_only) const override {
+    return extents_->descriptor(extent, read_only);
+  }
   void warn(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool released) override;
   void process_exited(const std::shared_ptr<Lane>& lane) override;

@@ -183,7 +183,7 @@ void code(Coder& coder, Checkpoint::CommandJob& one) {
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Slice& one) {
-  code_all(coder, one.id, one.session, one.device, one.limit, one.label);
+  code_all(coder, one.id, one.session, one.device, one.limit, one.label, one.is_private);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Lease& one) {

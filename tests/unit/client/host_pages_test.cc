@@ -1,4 +1,4 @@
-#include "client/slice/host_pages.h"
+#include "client/session/host_pages.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "daemon/host/driver/host_file.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -18,7 +20,10 @@ constexpr LeaseId kLease{7};
 /// An extent of the host store that was lent, and what its client does with the file.
 class HostSourceTest : public testing::Test {
  protected:
-  HostSourceTest() { extent_.push_back(*source_.create({ExtentId{1}, kSize})); }
+  explicit HostSourceTest(bool is_private = true) {
+    extent_.push_back(*source_.create({ExtentId{1}, kSize}));
+    EXPECT_EQ(seal_host_file(file(), is_private), !is_private);
+  }
 
   int file() const { return extent_.front().descriptor.get(); }
   char* map(int protection) {
@@ -79,6 +84,26 @@ TEST_F(HostSourceTest, AClientCanSealNothing) {
 TEST_F(HostSourceTest, AClientCannotGrowItsFile) {
   EXPECT_NE(::ftruncate(file(), static_cast<off_t>(2 * kSize.count)), 0);
   EXPECT_EQ(errno, EPERM);
+}
+
+/// An extent that several processes may map.
+struct SharedHostExtent : HostSourceTest {
+  SharedHostExtent() : HostSourceTest(false) {}
+};
+
+TEST_F(SharedHostExtent, IsFreeOnceNobodyElseHasIt) {
+  const UniqueFd systemds(::dup(file()));
+  UniqueFd reader = open_again(file(), true), writer = open_again(file(), false);
+  EXPECT_NE(::ftruncate(writer.get(), 0), 0) << "no client takes it from others";
+  void* const at = ::mmap(nullptr, kSize.count, PROT_READ, MAP_SHARED, reader.get(), 0);
+  ASSERT_NE(at, MAP_FAILED);
+  EXPECT_FALSE(source_.destroy(std::move(extent_), proof()));
+  reader.reset();
+  EXPECT_FALSE(source_.destroy({}, proof()));
+  writer.reset();
+  EXPECT_FALSE(source_.destroy({}, proof())) << "a mapping counts";
+  ASSERT_EQ(::munmap(at, kSize.count), 0);
+  EXPECT_TRUE(source_.destroy({}, proof()));
 }
 
 TEST_F(HostSourceTest, PagesThatNobodyHasTouchedAreNotFree) {

@@ -39,8 +39,8 @@ struct Recorder final : LaneHandler {
     lane->welcome(SessionId{7}, "welcome", descriptors);
   }
   // Extents are numbered as their descriptors here.
-  int descriptor(ExtentId extent) const override {
-    return gone.contains(extent) ? -1 : static_cast<int>(extent.value);
+  SentDescriptor descriptor(ExtentId extent, bool) const override {
+    return {gone.contains(extent) ? -1 : static_cast<int>(extent.value)};
   }
   void warn(const std::string& words) override { warning = words; }
   void closed(const std::shared_ptr<Lane>& lane, bool has_released) override {
@@ -216,7 +216,7 @@ TEST_F(LaneTest, KeepsMessagesButNoDescriptorsForAClientThatIsSlow) {
   EXPECT_TRUE(receive());
   constexpr std::uint64_t kMessages = 1000;
   const std::size_t before = open_descriptors();
-  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), std::array{kStderr});
+  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), {.ids = {kStderr}});
   EXPECT_EQ(open_descriptors(), before);
   for (std::uint64_t i = 1; i <= kMessages; ++i) {
     Result<Packet> packet = receive();
@@ -233,7 +233,7 @@ TEST_F(LaneTest, MemoryThatIsReturnedBeforeItsAnswerIsSentIsAnsweredAsWithdrawn)
   EXPECT_TRUE(receive());
   const std::vector<ExtentId> many(100, kStderr);
   constexpr std::uint64_t kMessages = 30;
-  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), many);
+  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), {.ids = many});
   recorder.gone.insert(kStderr);
   Result<Packet> packet = Error{};
   do {
@@ -267,7 +267,7 @@ TEST_F(LaneTest, SendsNoMoreDescriptorsThanItsUserMayLeaveUnread) {
   EXPECT_TRUE(receive());
   const std::vector<ExtentId> descriptors(100, kStderr);
   constexpr std::uint64_t kMessages = 30;
-  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), descriptors);
+  for (std::uint64_t i = 1; i <= kMessages; ++i) lane->send(answer(i), {.ids = descriptors});
   EXPECT_FALSE(unread.has_room(lane->peer().uid, -1, 100)) << "10 of the messages are in the socket";
   EXPECT_TRUE(unread.has_room(lane->peer().uid + 1, -1, 100));
   for (std::uint64_t i = 1; i <= kMessages; ++i) {

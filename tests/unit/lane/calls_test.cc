@@ -42,7 +42,7 @@ std::string type_of(std::string_view call) {
 }
 
 struct NoSender final : core::PacketSender {
-  void send(SessionId, std::string_view, std::span<const ExtentId>) override {}
+  void send(SessionId, std::string_view, const core::SentExtents&) override {}
   bool is_behind(SessionId) const override { return false; }
 };
 
@@ -108,7 +108,7 @@ TEST_F(LaneCalls, OfUnknownKindsAreBroken) {
 
 /// Keeps what is sent.
 struct RecordingSender final : core::PacketSender {
-  void send(SessionId, std::string_view bytes, std::span<const ExtentId>) override {
+  void send(SessionId, std::string_view bytes, const core::SentExtents&) override {
     sent.emplace_back(bytes);
   }
   bool is_behind(SessionId) const override { return false; }

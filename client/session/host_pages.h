@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "cuda/driver.h"
+#include "cuda/memory.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
@@ -30,9 +30,9 @@ class HostPins {
   /// `driver`  null: nothing is pinned, and all calls succeed.
   explicit HostPins(const cuda::Driver* driver) : driver_(driver) {}
 
-  /// Pins [at, at + size), for all contexts of the process. All or nothing.
+  /// Pins [at, at + size), which is mapped with `access`, for all contexts of the process. All or nothing.
   /// Errors  kFailedPrecondition: the process has no context; the driver's.
-  Result<void> pin(char* at, Bytes size);
+  Result<void> pin(char* at, Bytes size, cuda::Access access = cuda::Access::kReadWrite);
   /// Ends all pins in [at, at + size).
   void unpin(char* at, Bytes size);
 

@@ -1,4 +1,4 @@
-#include "client/slice/host_pages.h"
+#include "client/session/host_pages.h"
 
 #include <sys/mman.h>
 
@@ -14,7 +14,6 @@
 #include "base/number.h"
 #include "base/small_file.h"
 #include "base/thread_guards.h"
-#include "cuda/memory.h"
 
 namespace gpumem::client {
 namespace {
@@ -123,15 +122,16 @@ Result<void> fault_in(char* at, Bytes size) {
   return error;
 }
 
-Result<void> HostPins::pin(char* at, Bytes size) {
+Result<void> HostPins::pin(char* at, Bytes size, cuda::Access access) {
   if (driver_ == nullptr) return {};
   const auto context = AnyContext::enter(*driver_);
   if (!context) return context.error();
+  const unsigned flags =
+      CU_MEMHOSTREGISTER_PORTABLE | (access == cuda::Access::kRead ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
   for (Bytes done; done < size;) {
     const Bytes piece = std::min(kPiece, size - done);
-    const auto pinned = driver_->check(
-        driver_->api().cuMemHostRegister(at + done.count, piece.count, CU_MEMHOSTREGISTER_PORTABLE),
-        "cuMemHostRegister");
+    const auto pinned = driver_->check(driver_->api().cuMemHostRegister(at + done.count, piece.count, flags),
+                                       "cuMemHostRegister");
     if (!pinned) {
       unpin(at, done);
       return pinned.error().in("host memory could not be pinned");

@@ -1,0 +1,52 @@
+#include "daemon/host/driver/host_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+
+namespace gpumem::host {
+namespace {
+
+// The kernel grants a write lease only if the file is open nowhere else. A mapping counts as its descriptor
+// does.
+bool is_only_ours(int file) {
+  static bool has_warned = false;
+  const UniqueFd own = open_again(file, true);
+  if (own.valid() && ::fcntl(own.get(), F_SETLEASE, F_WRLCK) == 0) return true;
+  if (errno != EAGAIN && !std::exchange(has_warned, true))
+    spdlog::warn(
+        "returned host memory cannot be proved free ({}), and stays charged: the broker needs /proc and "
+        "leases "
+        "of files (sysctl fs.leases-enable=1)",
+        errno_error(errno, "F_SETLEASE").message);
+  return false;
+}
+
+}  // namespace
+
+bool seal_host_file(int file, bool is_private) {
+  static_cast<void>(::fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL | (is_private ? 0 : F_SEAL_SHRINK)));
+  return is_shared_host_file(file);
+}
+
+bool is_shared_host_file(int file) {
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+// O_NONBLOCK: an open waits for a client's lease of the file (fcntl) otherwise.
+UniqueFd open_again(int file, bool read_only) {
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  return UniqueFd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
+}
+
+bool free_host_file(int file) {
+  return is_shared_host_file(file) ? is_only_ours(file) : ::ftruncate(file, 0) == 0;
+}
+
+}  // namespace gpumem::host
