@@ -200,7 +200,7 @@ def use_region(channel):
         arrays = session.map_region("module").arrays(private=())
         assert gpumem.torch.tensors(arrays)["bn.running_mean"].tolist() == [1, 1, 1]
         foreign = Layout.packed({"scale": ("float8_e8m0fnu", (4,))})
-        with publish_layout(session, "scales", foreign, lambda base: None):
+        with publish_layout(session, "scales", foreign, lambda base, memory: None):
             with pytest.raises(gpumem.InvalidArgument, match="PyTorch takes no array 'scale' of float8_e8m0fnu"):
                 gpumem.torch.tensors(session.map_region("scales"))
     channel.send("done")

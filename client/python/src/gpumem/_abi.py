@@ -47,7 +47,7 @@ class Pressure(ctypes.Structure):
 
 class SliceOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("limit", c_uint64), ("label", c_char_p),
-                ("trim_on_pressure", c_bool)]
+                ("trim_on_pressure", c_bool), ("pinned", c_bool)]
 
 
 class GrowOptions(ctypes.Structure):
@@ -84,7 +84,8 @@ class PublishOptions(ctypes.Structure):
 class RegionOptions(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("owner", c_char_p), ("version", c_uint64), ("writable", c_bool),
                 ("adopt", c_bool), ("wait_ms", c_int64), ("canceller", Handle), ("device", c_char_p),
-                ("access", POINTER(c_char_p)), ("access_count", c_size_t), ("newer_than", c_uint64)]
+                ("access", POINTER(c_char_p)), ("access_count", c_size_t), ("newer_than", c_uint64),
+                ("pinned", c_bool)]
 
 
 class ReserveOptions(ctypes.Structure):
@@ -184,6 +185,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_map_region": (Status, [Handle, c_char_p, POINTER(RegionOptions), POINTER(Handle)]),
     "gpumem_import_unmap": (Status, [Handle]),
     "gpumem_import_is_mapped": (c_bool, [Handle]),
+    "gpumem_import_is_pinned": (c_bool, [Handle]),
     "gpumem_import_remap": (Status, [Handle, POINTER(RemapOptions)]),
     "gpumem_map_or_reserve": (Status, [Handle, c_char_p, POINTER(ReserveOptions), POINTER(Handle), POINTER(c_uint64)]),
     "gpumem_release_reservation": (Status, [Handle, c_uint64]),

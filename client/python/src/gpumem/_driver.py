@@ -153,7 +153,7 @@ def write(address: int, content: bytes) -> None:
 def copy_out(address: int, size: int) -> bytes:
     content = ctypes.create_string_buffer(size)
     if size:
-        _call("cuMemcpyDtoH_v2", content, address, size)
+        copy_to_host(ctypes.addressof(content), address, size)
     return content.raw
 
 
@@ -169,8 +169,16 @@ def ordinal_of(address: int) -> int:
     return ordinal.value
 
 
+def copy_to_host(address: int, source: int, size: int) -> None:
+    """From device memory."""
+    _call("cuMemcpyDtoH_v2", address, source, size)
+
+
 def copy(address: int, source: int, size: int) -> None:
     """Within device memory. Has ended when it returns."""
     if size:
         _call("cuMemcpyDtoD_v2", address, source, size)
         synchronize()
+
+
+copy_from_device = copy

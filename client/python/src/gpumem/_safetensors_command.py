@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from . import _driver
+from . import _memory
 from .errors import Code, GpumemError, InvalidArgument, Unavailable
 from .layout import MAGIC, MOST_BYTES
 from .publish import Publication
@@ -163,8 +164,8 @@ def _has_arrays(region: Region) -> bool:
     """Layouts are their publishers': what does not begin as one of arrays is of something else."""
     if not 0 < region.layout <= MOST_BYTES:
         return False
-    with _driver.current(region.ordinal):
-        begins = _driver.copy_out(region.address + region.size - region.layout, min(region.layout, len(MAGIC)))
+    with _memory.copies(region.ordinal) as copies:
+        begins: bytes = copies.copy_out(region.address + region.size - region.layout, min(region.layout, len(MAGIC)))
     return begins == MAGIC
 
 
@@ -179,10 +180,10 @@ def _cat(given: argparse.Namespace) -> int:
                 raise InvalidArgument(f"cannot write the region as a file of safetensors: {error}; --raw writes the region's "
                                       "bytes as they are") from None
             parts = [(one.offset, one.nbytes) for one in layout.arrays]
-        with _driver.current(region.ordinal):
+        with _memory.copies(region.ordinal) as copies:
             for begin, size in parts:
                 for at in range(0, size, STAGING_BYTES):
-                    _write(_driver.copy_out(region.address + begin + at, min(STAGING_BYTES, size - at)))
+                    _write(copies.copy_out(region.address + begin + at, min(STAGING_BYTES, size - at)))
     return 0
 
 
@@ -194,8 +195,8 @@ def _write(piece: bytes) -> None:
 
 def _verify(given: argparse.Namespace) -> int:
     """Compares all that the file is published as, layout included: two files of the same bytes may have other arrays."""
-    with _mapped(given) as region, opened(given.file) as file, _driver.current(region.ordinal):
-        size, different = file.layout.size, _first_difference(region, file.region())
+    with _mapped(given) as region, opened(given.file) as file, _memory.copies(region.ordinal) as copies:
+        size, different = file.layout.size, _first_difference(region, copies, file.region())
         if different is None and size != region.size:
             different = min(size, region.size)
         found = {"name": given.name, "version": region.version, "equal": different is None, "first_difference": different,
@@ -212,11 +213,11 @@ def _verify(given: argparse.Namespace) -> int:
     return 0 if different is None else 1
 
 
-def _first_difference(region: Region, pieces: Iterable[bytes | memoryview]) -> int | None:
+def _first_difference(region: Region, copies: Any, pieces: Iterable[bytes | memoryview]) -> int | None:
     """As far as both reach."""
     at = 0
     for piece in pieces:
-        there = _driver.copy_out(region.address + at, min(len(piece), max(0, region.size - at)))
+        there = copies.copy_out(region.address + at, min(len(piece), max(0, region.size - at)))
         if there != piece[:len(there)]:
             return at + next(i for i, (mine, its) in enumerate(zip(there, piece)) if mine != its)
         at += len(piece)

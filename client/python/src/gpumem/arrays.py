@@ -10,14 +10,13 @@ the region was closed.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import fnmatch
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import _dlpack, _driver
+from . import _dlpack, _memory
 from ._handle import Handle
 from .errors import FailedPrecondition, GpumemError, InvalidArgument
 from .layout import ArrayLayout, Layout
@@ -47,15 +46,15 @@ def _let_go(close: Callable[[], object], ordinal: int, owner: int) -> None:
     if os.getpid() != owner:
         return
     try:
-        with _driver.current(ordinal):
-            _driver.synchronize()  # frameworks drop tensors while the device still works on them
+        with _memory.copies(ordinal) as copies:
+            copies.synchronize()  # frameworks drop tensors while the device still works on them
         close()
     except GpumemError:
         pass  # the memory goes with the process
 
 
 class Held:
-    """Memory of a device, closed when nothing refers to this any more and the device has come to the end of its work."""
+    """Memory of a device or of the host store, closed when nothing refers to this any more and the device has come to the end of its work."""
 
     def __init__(self, close: Callable[[], object], ordinal: int):
         self.ordinal, self._owner = ordinal, os.getpid()
@@ -63,8 +62,8 @@ class Held:
         self._finalizer.atexit = False
 
     def check_not_forked(self) -> None:
-        """Raises FailedPrecondition."""
-        if os.getpid() != self._owner:
+        """Raises FailedPrecondition. A child has memory of the host store, as long as it lives."""
+        if self.ordinal != _memory.HOST and os.getpid() != self._owner:
             raise FailedPrecondition("this memory is the parent process's, and a forked child does not have it: map the region "
                                      "here, in a child that was forked before the driver was started or is spawned")
 
@@ -73,9 +72,9 @@ class Array(Handle):
     """An array of a region, or a copy of one.
 
     Other packages take it without a copy: by DLPack (torch.from_dlpack, jax.dlpack.from_dlpack, cupy.from_dlpack,
-    numpy.from_dlpack) and by `__cuda_array_interface__`. On a simulated GPU, whose memory is the host's, it is an array
-    of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. A write to a read-only array
-    faults. DLPack before 1.0 does not say that an array is.
+    numpy.from_dlpack) and by `__cuda_array_interface__`. In the host store, and on a simulated GPU, whose memory is the
+    host's, it is an array of the CPU for DLPack, and numpy.asarray and memoryview(array.buffer()) take it, too. A write to
+    a read-only array faults. DLPack before 1.0 does not say that an array is.
     Threads  any.
     """
 
@@ -120,14 +119,15 @@ class Array(Handle):
 
     @property
     def address(self) -> int:
-        """Of the first element; a CUdeviceptr in value. The array must be kept while it is used. Raises FailedPrecondition in a
-        forked child, as does all that shows the elements."""
+        """Of the first element; a CUdeviceptr in value, or, in the host store, an address of this process. The array must be
+        kept while it is used. Raises FailedPrecondition in a forked child, as does all that shows the elements, if the memory
+        is a device's."""
         self._held.check_not_forked()
         return self._address
 
     @property
     def ordinal(self) -> int:
-        """This process's number of the device."""
+        """This process's number of the device; -1: the host store."""
         return self._held.ordinal
 
     @property
@@ -136,8 +136,8 @@ class Array(Handle):
 
     @property
     def is_on_host(self) -> bool:
-        """Whether the host can read the address, too: on a simulated GPU."""
-        return _driver.is_host_memory(self.ordinal)
+        """Whether the host can read the address: in the host store, and on a simulated GPU."""
+        return _memory.is_host_memory(self.ordinal)
 
     def tobytes(self) -> builtins.bytes:
         """A copy of the elements, on the host, in C's order. Raises InvalidArgument: the array is not in that
@@ -145,8 +145,9 @@ class Array(Handle):
         if not self._layout.is_contiguous:
             self._not_contiguous()
         address = self.address
-        with _driver.current(self.ordinal):
-            return _driver.copy_out(address, self.nbytes)
+        with _memory.copies(self.ordinal) as copies:
+            content: builtins.bytes = copies.copy_out(address, self.nbytes)
+            return content
 
     def buffer(self) -> memoryview:
         """The elements' bytes in place, for the host. Raises InvalidArgument (not in C's order), BufferError (a GPU)."""
@@ -154,16 +155,7 @@ class Array(Handle):
             raise BufferError(f"array {self.name!r} is in a GPU's memory; tobytes() copies it")
         if not self._layout.is_contiguous:
             self._not_contiguous()
-        if self.nbytes == 0:
-            return memoryview(b"")
-
-        class Bytes(ctypes.c_ubyte * self.nbytes):  # type: ignore[misc]  # with room for an attribute
-            pass
-
-        place = Bytes.from_address(self.address)
-        place.held = self._held
-        view = memoryview(place).cast("B")
-        return view.toreadonly() if self._read_only else view
+        return _memory.view(self.address, self.nbytes, self._held, read_only=self._read_only)
 
     def __buffer__(self, flags: int) -> memoryview:
         """From Python 3.12 on: the elements by their type and shape. Raises BufferError, also where the buffer protocol has no
@@ -206,6 +198,8 @@ class Array(Handle):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.ordinal == _memory.HOST:
+            raise AttributeError("__cuda_array_interface__: this array is in the machine's memory")
         return self._described()
 
     @property

@@ -1,12 +1,11 @@
 """Memory of the machine from the broker's host store, pinned for its GPUs."""
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from typing import Any, SupportsIndex
 
-from . import _dlpack, _driver
+from . import _dlpack, _driver, _memory
 from ._dtypes import dtype_of
 from ._handle import Handle
 from ._library import leave
@@ -56,13 +55,7 @@ class HostBuffer(Handle):
 
     def view(self) -> memoryview:
         """Its bytes in place. The view keeps the buffer."""
-
-        class Bytes(ctypes.c_ubyte * self._size):  # type: ignore[misc]  # with room for an attribute
-            pass
-
-        place = Bytes.from_address(self.address)
-        place.held = self
-        return memoryview(place).cast("B")
+        return _memory.view(self.address, self._size, self, read_only=False)
 
     def __buffer__(self, flags: int) -> memoryview:
         return self.view()  # from Python 3.12 on

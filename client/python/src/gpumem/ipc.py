@@ -56,12 +56,12 @@ class Import(Handle):
 
     @property
     def device(self) -> str:
-        """The UUID."""
+        """The UUID, or "host"."""
         return text(load().gpumem_import_device(self._handle))
 
     @property
     def ordinal(self) -> int:
-        """This process's number of the device."""
+        """This process's number of the device; -1: the host store."""
         return int(load().gpumem_import_ordinal(self._handle))
 
     def close(self) -> None:

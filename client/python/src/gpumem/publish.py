@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import _driver
+from . import _driver, _memory
 from ._handle import Handle
 from ._library import leave
 from ._source import is_on_host, source_of
@@ -23,8 +23,9 @@ from .region import Region, Sharing
 from .session import Session
 from .slice import Slice
 
-# Fills the memory from an address on with the layout's arrays. The device's primary context is current.
-Fill = Callable[[int], None]
+# Fills the memory from an address on with the layout's arrays, by its copies: the module _driver, or _memory.HostCopies. Of a
+# device, the primary context is current.
+Fill = Callable[[int, Any], None]
 
 
 class Publication(Handle):
@@ -121,16 +122,19 @@ def publish_arrays(session: Session, name: str, arrays: Mapping[str, Any], *, me
     layout = Layout.packed({one: (source.dtype.name, source.shape) for one, source in sources.items()}, metadata,
                            private_names(sources, private), array_metadata)
 
-    def fill(base: int) -> None:
+    def fill(base: int, memory: Any) -> None:
         # Work that fills arrays may be on any stream, of any device that has one of them.
-        _driver.synchronize()
-        devices = {_driver.ordinal_of(one.address) for one in sources.values() if not is_on_host(one) and 0 not in one.shape}
-        for ordinal in devices:
-            with _driver.current(ordinal):
-                _driver.synchronize()
+        memory.synchronize()
+        on_devices = [one.address for one in sources.values() if not is_on_host(one) and 0 not in one.shape]
+        if on_devices:
+            with _driver.current(_driver.current_ordinal()):
+                devices = set(map(_driver.ordinal_of, on_devices))
+            for ordinal in devices:
+                with _driver.current(ordinal):
+                    _driver.synchronize()
         for placed in layout.arrays:
             source = sources[placed.name]
-            copy = _driver.copy_in if is_on_host(source) else _driver.copy
+            copy = memory.copy_in if is_on_host(source) else memory.copy_from_device
             copy(base + placed.offset, source.address, placed.nbytes)
 
     return publish_layout(session, name, layout, fill, slice=slice, **options)
@@ -265,7 +269,7 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
                    linger: float | None = None, seal: bool = False) -> Publication:
     """Takes memory for `layout`, has `fill` fill it, writes the layout behind it and publishes it.
 
-    device: UUID; None: the first. wait: seconds for memory that others hold, as Slice.grow.
+    device: UUID, or "host"; None: the first. wait: seconds for memory that others hold, as Slice.grow.
     sharing, readers, life, keep, linger, seal: as Slice.publish.
     Raises as Slice.grow and Slice.publish, and what `fill` raises; then nothing is published, and a slice that was passed
     has its size of before.
@@ -273,10 +277,10 @@ def publish_layout(session: Session, name: str, layout: Layout, fill: Fill, *, s
     if slice is not None and device not in (None, slice.device):
         raise InvalidArgument(f"the slice is of the device {slice.device}, not {device}")
     with _grown(session, slice, layout.size, device, wait) as (place, offset):
-        with _driver.current(place.ordinal):
-            fill(place.base + offset)
-            _driver.write(place.base + offset + layout.encoded_at, layout.encoded)
-            _driver.synchronize()  # a copy from the host may return before the device has it
+        with _memory.copies(place.ordinal) as memory:
+            fill(place.base + offset, memory)
+            memory.write(place.base + offset + layout.encoded_at, layout.encoded)
+            memory.synchronize()  # a copy from the host may return before the device has it
         version = place.publish(name, offset, layout.size, layout=len(layout.encoded), digest=layout.digest, sharing=sharing,
                                 readers=readers, life=life, keep=keep, linger=linger, seal=seal)
     return Publication(session, place, name, version, layout, owns=slice is None)

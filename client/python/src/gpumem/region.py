@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _abi, _driver
+from . import _abi, _memory
 from ._handle import Handle
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of
@@ -181,6 +181,20 @@ class Region(Import):
         """Whether its addresses can be used: unmap() and close() end that."""
         return bool(load().gpumem_import_is_mapped(self._handle))
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is memory of the host store that is pinned in this process: a driver may refuse to pin what is mapped for
+        reading."""
+        return bool(load().gpumem_import_is_pinned(self._handle))
+
+    def view(self) -> memoryview:
+        """Its bytes in place, read-only unless it was mapped writable. The view keeps the region mapped. Raises BufferError (a
+        GPU's memory), FailedPrecondition (closed, unmapped)."""
+        held = self._hold()
+        if not _memory.is_host_memory(self.ordinal):
+            raise BufferError(f"{self._title} is in a GPU's memory")
+        return _memory.view(self.address, self.size, held, read_only=not self._writable)
+
     def read_layout(self, *, expect_digest: builtins.bytes | None = None) -> Layout:
         """Which arrays are in it. Copies the layout's bytes to the host, and nothing else.
 
@@ -197,8 +211,8 @@ class Region(Import):
                                   f"{self.size} bytes")
         self._hold()
         room = self.size - self.layout
-        with _driver.current(self.ordinal):
-            written = _driver.copy_out(self.address + room, self.layout)
+        with _memory.copies(self.ordinal) as copies:
+            written: builtins.bytes = copies.copy_out(self.address + room, self.layout)
         try:
             layout = Layout.decode(written, room)
         except InvalidArgument as error:
@@ -274,9 +288,9 @@ class Region(Import):
         try:
             slice.grow(max(1, sum(aligned(one.span) for one in arrays)))
             held, offset, copies = Held(slice.close, slice.ordinal), 0, {}
-            with _driver.current(slice.ordinal):
+            with _memory.copies(slice.ordinal) as place:
                 for one in arrays:
-                    _driver.copy(slice.base + offset, self.address + one.offset, one.span)
+                    place.copy(slice.base + offset, self.address + one.offset, one.span)
                     copies[one.name] = Array(one, slice.base + offset - one.offset, held, read_only=False)
                     offset += aligned(one.span)
         except BaseException:

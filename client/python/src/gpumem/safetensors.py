@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NoReturn
 
-from . import _driver
 from ._dtypes import DTYPES, Dtype
 from .arrays import PRIVATE, private_names
 from .errors import Code, GpumemError, InvalidArgument
@@ -107,8 +106,8 @@ def publish_safetensors(session: Session, path: str | os.PathLike[str], name: st
     with opened(path, private=private, metadata=metadata, array_metadata=array_metadata) as file:
         show = _bar if progress is True else progress or None
 
-        def fill(base: int) -> None:
-            _stream(file, base, staging, show)
+        def fill(base: int, memory: Any) -> None:
+            _stream(file, base, memory, staging, show)
             file.check()
 
         return publish_layout(session, name, file.layout, fill, **options)
@@ -225,13 +224,13 @@ def _check_order(tensors: Iterable[Tensor], data: int, size: int) -> None:
                               + (": it is truncated" if at > size else ""))
 
 
-def _stream(file: File, base: int, staging: int, show: Progress | None) -> None:
+def _stream(file: File, base: int, memory: Any, staging: int, show: Progress | None) -> None:
     """Reads the tensors one piece after the other and copies each to its array's place."""
     total, done = sum(array.nbytes for array in file.layout.arrays), 0
-    with _driver.pinned(staging) as buffer:
+    with memory.pinned(staging) as buffer:
         source = ctypes.addressof(ctypes.c_ubyte.from_buffer(buffer))
         for target, size, read in _pieces(file, buffer):
-            _driver.copy_in(base + target, source, size)
+            memory.copy_in(base + target, source, size)
             done += read
             if show:
                 show(done, total)

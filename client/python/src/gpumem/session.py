@@ -82,18 +82,21 @@ class Session(Handle):
         return cls(handle.value or 0)
 
     def open_slice(self, *, device: str | None = None, limit: SupportsIndex = 0, label: str | None = None,
-                   trim_on_pressure: bool = False) -> Slice:
+                   trim_on_pressure: bool = False, pinned: bool = False) -> Slice:
         """A range of device addresses that grows and shrinks.
 
-        device: UUID, or "gpu0" by its place in `gpumem status`.
+        device: UUID, or "gpu0" by its place in `gpumem status`. "host": the host store, whose memory is at addresses of this
+            process and needs no driver.
             None: the first device that both the broker and this process see.
         limit: bytes; 0: none but the tenant's, as it is at any time.
         trim_on_pressure: what lies beyond Slice.set_in_use goes back without asking.
+        pinned: of the host store, for all devices of the process, which must have a CUDA context.
         Raises NotFound (no driver, no such device), InvalidArgument, OutOfMemory (no addresses, too many slices),
         FailedPrecondition, Unavailable.
         """
         options = _abi.sized(_abi.SliceOptions, device=encoded(device, "device"), limit=size_of(limit, "limit"),
-                             label=encoded(label, "label"), trim_on_pressure=bool(trim_on_pressure))
+                             label=encoded(label, "label"), trim_on_pressure=bool(trim_on_pressure),
+                             pinned=bool(pinned))
         handle = _abi.Handle()
         check(load().gpumem_slice_open(self._handle, ctypes.byref(options), ctypes.byref(handle)))
         return Slice(handle.value or 0)
@@ -143,7 +146,7 @@ class Session(Handle):
 
     def map_region(self, name: str, *, owner: str = "", version: SupportsIndex = 0, writable: bool = False,
                    wait: float = 0.0, adopt: bool = False, device: str | None = None,
-                   access: Sequence[str] = (), newer_than: SupportsIndex = 0) -> Region:
+                   access: Sequence[str] = (), newer_than: SupportsIndex = 0, pinned: bool = False) -> Region:
         """Maps a region (Slice.publish) for reading.
 
         owner: the tenant that has published it; empty: this session's.
@@ -151,9 +154,11 @@ class Session(Handle):
         writable: also for writing, for processes of its tenant that work together: others see what is written.
         wait: seconds that it may wait for the newest version to be published.
         adopt: a kept region that no process has any more is this session's from now on; it lives as long as its memory.
-        device: UUID; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
+        device: UUID, or "host"; of those regions of the name whose memory is of this device (gpumem.publish_replicas).
         access: UUIDs of other devices that use the memory, too, from peer to peer.
         newer_than: with version 0, a newer version than this; 0: any.
+        pinned: of memory of the host store, for all devices of the process, which must have a CUDA context; as far as the
+            driver allows (Region.is_pinned).
         Raises NotFound (a device that this process does not see; none that is shared with this session's tenant, none that
         is newer, or none after `wait`), InvalidArgument (version and newer_than), OutOfMemory (this session waits for 64),
         PermissionDenied (adopts another tenant's, or maps it writable), FailedPrecondition (adopts one that is not kept, or
@@ -162,7 +167,7 @@ class Session(Handle):
         peers = (ctypes.c_char_p * max(1, len(access)))(*(encoded(peer, "a device") for peer in access))
         options = _abi.sized(_abi.RegionOptions, device=encoded(device, "device"), access=peers, access_count=len(access),
                              owner=encoded(owner, "owner"), version=size_of(version, "version"),
-                             newer_than=size_of(newer_than, "newer_than"), writable=writable, adopt=bool(adopt),
+                             newer_than=size_of(newer_than, "newer_than"), writable=writable, adopt=bool(adopt), pinned=bool(pinned),
                              wait_ms=milliseconds_of(wait, "wait"))
         opened = _abi.Handle()
         try:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
-from . import _abi
+from . import _abi, _memory
 from ._handle import Handle
 from ._library import check, check_waiting, leave, load, text
 from ._values import encoded, size_of, wait_ms_of
+from .errors import InvalidArgument
 from .ipc import exported
 from .region import Sharing, digest_bytes, publish_options
 
@@ -24,13 +25,14 @@ def _give_back(handle: int, owner: int) -> None:
 
 
 class Slice(Handle):
-    """Addresses [base, base + limit) of a device, of which [base, base + committed) is memory. Opened by
-    Session.open_slice.
+    """Addresses [base, base + limit) of a device, or for memory of the host store, of which [base, base + committed) is
+    memory. Opened by Session.open_slice.
 
     Use it as a context manager, or call close(). The caller has synchronised its work on what is given back, also
     when a slice is forgotten. One that is open when the interpreter ends goes with the process.
     Threads  any. Growths of one slice take turns.
-    Fork     a child may not use its parent's slices: calls raise FailedPrecondition.
+    Fork     a child may not use its parent's slices: calls raise FailedPrecondition. Memory of the host store is there at its
+             addresses all the same, and stays charged as long as the child lives.
     """
 
     def __init__(self, handle: int):
@@ -126,9 +128,24 @@ class Slice(Handle):
                                           size_of(bytes, "bytes"), ctypes.byref(options), ctypes.byref(version)))
         return int(version.value)
 
+    def view(self, offset: SupportsIndex = 0, bytes: SupportsIndex = 0) -> memoryview:
+        """The bytes of [base + offset, base + offset + bytes) in place. The view keeps the slice; none is used once that memory
+        was given back.
+
+        bytes: 0 for all that is committed behind `offset`.
+        Raises InvalidArgument (not committed), BufferError (a GPU's memory).
+        """
+        start, committed = size_of(offset, "offset"), self.committed
+        size = size_of(bytes, "bytes") or max(0, committed - start)
+        if start + size > committed:
+            raise InvalidArgument(f"{size} bytes from {start} on are not committed: {committed} are")
+        if not _memory.is_host_memory(self.ordinal):
+            raise BufferError("this slice is in a GPU's memory")
+        return _memory.view(self.base + start, size, self, read_only=False)
+
     @property
     def base(self) -> int:
-        """The first address; never changes. A CUdeviceptr in value."""
+        """The first address; never changes. A CUdeviceptr in value, or, of the host store, an address of this process."""
         return int(load().gpumem_slice_base(self._handle))
 
     @property
@@ -148,12 +165,12 @@ class Slice(Handle):
 
     @property
     def device(self) -> str:
-        """The UUID."""
+        """The UUID, or "host"."""
         return text(load().gpumem_slice_device(self._handle))
 
     @property
     def ordinal(self) -> int:
-        """This process's number of the device."""
+        """This process's number of the device; -1: the host store."""
         return int(load().gpumem_slice_ordinal(self._handle))
 
     def close(self) -> None:
