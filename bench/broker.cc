@@ -31,16 +31,15 @@ void await(const char* what, std::chrono::microseconds pause, Condition&& holds)
 
 /// On the driver that $GPUMEM_DRIVER_DIR names (empty: the system's), lending $GPUMEM_BENCH_POOL bytes of it;
 /// a simulated GPU without.
-std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
+std::vector<std::string> daemon_command(const std::filesystem::path& folder, const BrokerOptions& options) {
   const std::string daemon = find_beside({"gpumemd", "../daemon/gpumemd", "../../daemon/gpumemd"});
   std::vector<std::string> command{daemon, "--runtime-dir", folder, "--log-level", "warning"};
-  const char* driver = std::getenv("GPUMEM_DRIVER_DIR");
-  if (driver == nullptr) {
-    command.insert(command.end(), {"--simulate", "1x24GiB"});
-    return command;
-  }
-  if (*driver != '\0') command.insert(command.end(), {"--driver-dir", driver});
-  const char* pool = std::getenv("GPUMEM_BENCH_POOL");
+  const char* const driver = std::getenv("GPUMEM_DRIVER_DIR");
+  const char* const pool = driver == nullptr ? options.pool : std::getenv("GPUMEM_BENCH_POOL");
+  if (driver == nullptr)
+    command.insert(command.end(), {"--simulate", options.device});
+  else if (*driver != '\0')
+    command.insert(command.end(), {"--driver-dir", driver});
   if (pool == nullptr) return command;
   const auto config = folder / "bench.toml";
   std::ofstream(config) << "[broker]\nreserve = \"" << pool << "\"\n";
@@ -48,34 +47,39 @@ std::vector<std::string> daemon_command(const std::filesystem::path& folder) {
   return command;
 }
 
-/// The simulated driver's calls take the time that profile $GPUMEM_BENCH_COSTS says, the broker's start
-/// apart.
-void set_costs(const std::filesystem::path& machine) {
-  const char* profile = std::getenv("GPUMEM_BENCH_COSTS");
-  if (profile == nullptr) return;
-  must(sim::set_costs(must(sim::load_machine(machine), "simulated machine"),
-                      must(sim::load_costs(profile), "cost profile")),
-       "costs");
+/// The times of profile $GPUMEM_BENCH_COSTS for the simulated driver's calls. None if it is not set, or
+/// empty.
+std::optional<sim::CostProfile> costs_asked_for() {
+  const char* const profile = std::getenv("GPUMEM_BENCH_COSTS");
+  if (profile == nullptr || *profile == '\0') return std::nullopt;
+  return must(sim::load_costs(profile), "GPUMEM_BENCH_COSTS is h200, a100 or a file");
 }
 
 }  // namespace
 
-Broker::Broker() {
+void Broker::End::operator()(Process* process) const {
+  process->signal(SIGTERM);
+  delete process;
+}
+
+Broker::Broker(const BrokerOptions& options) {
+  const auto costs = costs_asked_for();
   using std::filesystem::perms;  // other users of the group come in, as they do where a service's folder is
   std::filesystem::permissions(folder_.path(), perms::owner_all | perms::group_read | perms::group_exec);
-  process_ = std::make_unique<Process>(Process::start(daemon_command(folder_.path())));
+  process_.reset(new Process(Process::start(daemon_command(folder_.path(), options))));
   await("the broker's socket", kPause, [&] { return std::filesystem::exists(api_socket()); });
   auto channel = grpc::CreateChannel("unix:" + api_socket().string(), grpc::InsecureChannelCredentials());
   require(channel->WaitForConnected(std::chrono::system_clock::now() + kStartPatience),
           "cannot reach the broker");
-  set_costs(folder_.path() / "driver");
+  if (costs)
+    must(sim::set_costs(must(sim::load_machine(folder_.path() / "driver"), "simulated machine"), *costs),
+         "costs");
   monitor_ = v1::Monitor::NewStub(channel);
 }
 
 Broker::~Broker() {
   monitor_.reset();
-  process_->signal(SIGTERM);
-  process_->join();
+  process_.reset();
   // The broker takes its simulated machine away itself unless it was killed or still had sessions.
   static_cast<void>(sim::remove_machine(folder_.path() / "driver"));
 }

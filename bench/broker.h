@@ -10,11 +10,17 @@
 
 namespace gpumem::bench {
 
+/// The simulated device, and how much of it the broker lends; null: its default.
+struct BrokerOptions {
+  const char* device = "1x24GiB";
+  const char* pool = nullptr;
+};
+
 /// A broker process of the benchmark's own, on one GPU: a simulated one unless $GPUMEM_DRIVER_DIR names a
 /// driver. Goes without a trace.
 class Broker {
  public:
-  Broker();
+  explicit Broker(const BrokerOptions& options = {});
   ~Broker();
   Broker(const Broker&) = delete;
   Broker& operator=(const Broker&) = delete;
@@ -36,9 +42,12 @@ class Broker {
 
  private:
   v1::GetStatusResponse status() const;
+  struct End {
+    void operator()(Process* process) const;
+  };
 
   TemporaryFolder folder_;
-  std::unique_ptr<Process> process_;
+  std::unique_ptr<Process, End> process_;
   std::unique_ptr<v1::Monitor::Stub> monitor_;
 };
 

@@ -38,7 +38,8 @@ int run(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
   const char* costs = std::getenv("GPUMEM_BENCH_COSTS");
-  benchmark::AddCustomContext("costs_of_simulated_calls", costs == nullptr ? "none" : costs);
+  benchmark::AddCustomContext("costs_of_simulated_calls",
+                              costs == nullptr || *costs == '\0' ? "none" : costs);
   World world;
   register_floors(world);
   register_grow_shrink(world);

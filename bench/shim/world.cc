@@ -2,9 +2,11 @@
 
 #include <cuda.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "bench/beside.h"
+#include "bench/process.h"
 #include "sim/control/costs.h"
 #include "sim/machine/machine.h"
 
@@ -22,9 +24,23 @@ std::string driver_of(const Broker& broker, const std::string& shim_folder) {
   return folder.empty() ? "libcuda.so.1" : folder + "/libcuda.so.1";
 }
 
-std::optional<Library> other_hook() {
+/// $GPUMEM_OTHER_HOOK, started, whatever its cuInit answers: its other calls may need what that loads. A
+/// process of its own tries it first, since a hook may end the process that it is loaded into.
+std::optional<Library> other_hook(const std::string& driver) {
   const char* const named = std::getenv("GPUMEM_OTHER_HOOK");
-  return named != nullptr && *named != '\0' ? std::optional<Library>(named) : std::nullopt;
+  if (named == nullptr || *named == '\0') return std::nullopt;
+  try {
+    Process::start({find_beside({"gpumem_shim_started"}), "--hook", driver, named}).await_ready();
+  } catch (const std::exception&) {
+    std::fprintf(stderr,
+                 "gpumem_shim_bench: %s is left out: a process that loads it and calls its cuInit and its "
+                 "cuDriverGetVersion ends. Check that the file is there and loads beside %s\n",
+                 named, driver.c_str());
+    return std::nullopt;
+  }
+  Library hook{std::string(named)};
+  if (auto* const init = hook.find_if_there<decltype(::cuInit)>("cuInit"); init != nullptr) (void)init(0);
+  return hook;
 }
 
 }  // namespace
@@ -35,7 +51,7 @@ ShimWorld::ShimWorld()
       shim_file(shim_folder + "/libcuda.so.1"),
       driver(driver_file),
       shim(shim_file),
-      hook(other_hook()) {
+      hook(other_hook(driver_file)) {
   require(shim.find<decltype(::cuInit)>("cuInit")(0) == CUDA_SUCCESS, "cuInit");
 }
 
