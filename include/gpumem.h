@@ -508,9 +508,8 @@ typedef struct gpumem_region_options {
   bool adopt; /* a kept region that no process has any more lives as long as its memory, with this session */
   int64_t wait_ms;             /* so long at most for the newest to be published; 0: not at all */
   gpumem_canceller* canceller; /* calls the wait off; NULL: nobody does */
-  const char*
-      device; /* UUID, GPUMEM_HOST: of those of the name whose memory is of this device; NULL: of all */
-  const char* const* access; /* UUIDs of other devices that use the memory, too, from peer to peer */
+  const char* device;          /* UUID, GPUMEM_HOST: of those that are of this device; NULL: of all */
+  const char* const* access;   /* UUIDs of other devices that use the memory, too, from peer to peer */
   size_t access_count;
   uint64_t newer_than; /* with version 0: a newer one than this; 0: any */
   bool pinned;         /* of memory of GPUMEM_HOST: as of gpumem_slice_options, as far as the driver allows */
