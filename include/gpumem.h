@@ -69,7 +69,7 @@ typedef struct gpumem_import gpumem_import;
 typedef struct gpumem_allocator gpumem_allocator;
 typedef struct gpumem_canceller gpumem_canceller;
 
-/* An address of device memory: a CUdeviceptr in value. Never zero for memory. */
+/* An address of device memory: a CUdeviceptr in value; or of GPUMEM_HOST. Never zero for memory. */
 typedef uint64_t gpumem_address;
 /* A CUstream or cudaStream_t in value. NULL and 1: the legacy default stream; 2: the calling thread's own. */
 typedef void* gpumem_stream;

@@ -42,10 +42,10 @@ class Import {
   Import& operator=(Import&&) noexcept = default;
   ~Import() = default;
 
-  /// The first address of the range; a CUdeviceptr in value.
+  /// The first address of the range; a CUdeviceptr in value; in the host store, a pointer of this process.
   std::uint64_t address() const { return gpumem_import_address(handle_.get()); }
   Bytes size() const { return {gpumem_import_bytes(handle_.get())}; }
-  /// UUID and this process's ordinal of the device.
+  /// UUID and this process's ordinal of the device; `host` and -1: the host store.
   const std::string& device() const { return device_; }
   int ordinal() const { return gpumem_import_ordinal(handle_.get()); }
 

@@ -13,13 +13,13 @@
 
 namespace gpumem {
 
-/// A quota-limited range of device addresses. Its limit is reserved when it is opened; memory is added as it
-/// grows.
-/// Invariant  [base, base + committed) is mapped, readable and writable by the device, and what has been
+/// A quota-limited range of addresses: of a device, or of this process for memory of the host store. Its
+/// limit is reserved when it is opened; memory is added as it grows. Invariant  [base, base + committed) is
+/// mapped, readable and writable by the device, and what has been
 ///            mapped since the last growth reads as zero.
 /// Threads    any. One growth of a slice at a time. A waiting growth does not block shrink or the figures.
 /// Fork       a child process may not use its parent's slices. Every call returns kFailedPrecondition, and
-///            destroying one there does nothing.
+///            destroying one there does nothing. A child has memory of the host store until it ends.
 /// The destructor gives the memory back. The caller must have synchronised its work on it.
 class Slice {
  public:
@@ -70,12 +70,12 @@ class Slice {
   Result<std::uint64_t> publish(const std::string& name, Bytes offset = {}, Bytes bytes = {},
                                 const PublishOptions& options = {});
 
-  /// The first address; never changes. A CUdeviceptr in value.
+  /// The first address; never changes. A CUdeviceptr in value; in the host store, a pointer of this process.
   std::uint64_t base() const { return gpumem_slice_base(handle_.get()); }
   Bytes committed() const { return {gpumem_slice_committed(handle_.get())}; }
   Bytes limit() const { return {gpumem_slice_limit(handle_.get())}; }
   Bytes granularity() const { return {gpumem_slice_granularity(handle_.get())}; }
-  /// UUID and this process's ordinal of the device.
+  /// UUID and this process's ordinal of the device; `host` and -1: the host store.
   const std::string& device() const { return device_; }
   int ordinal() const { return gpumem_slice_ordinal(handle_.get()); }
 

@@ -36,7 +36,7 @@ std::vector<Checkpoint::Change> some_changes() {
   return {Checkpoint::Session{SessionId{3}, peer, "a label", "ann", since, false},
           Checkpoint::Session{SessionId{4}, {}, "", "", since, true},
           Checkpoint::Session{SessionId{5}, {}, "gone", "", since, false},
-          Checkpoint::Slice{SliceId{5}, SessionId{3}, 1, gibibytes(8), "weights"},
+          Checkpoint::Slice{SliceId{5}, SessionId{3}, 1, gibibytes(8), "weights", true},
           Checkpoint::Slice{SliceId{6}, SessionId{3}, 0, gibibytes(1), ""},
           Checkpoint::Lease{LeaseId{7}, GrantId{2}, SessionId{3}, SliceId{5}, 1, mebibytes(64), false, true},
           Checkpoint::Lease{LeaseId{8}, GrantId{2}, SessionId{4}, {}, 0, mebibytes(2), true, false},
