@@ -832,13 +832,28 @@ void gpumem_torch_reset(void) GPUMEM_NOEXCEPT;
 void gpumem_torch_begin_allocate_to_pool(int device, uint64_t pool_first, uint64_t pool_second,
                                          const void* filter);
 
-/* CuPy: cupy.cuda.CFunctionAllocator(param, malloc_function, free_function, owner), with `param` a
-   gpumem_allocator*, or NULL for gpumem_default_allocator(device). CuPy names no stream, so blocks are handed
-   out and come back in the order of the legacy default stream: it waits for the work given so far to all
-   blocking streams of the context, and they for it. Not covered: work on non-blocking streams, which
-   synchronise before they let go of memory; the Python package's own adapter passes streams instead.
-   Zero bytes and failures: NULL; failures are also said on standard error, once for each status. */
+/* CuPy: what `param` of the two functions below points at: an allocator, and the stream in whose order its
+   blocks come and go. The functions call `retain` with `owner` for each block that they answer, and `release`
+   when they have freed it, so that the owner keeps this struct, the allocator and the stream; all three
+   members may be NULL. */
+typedef struct gpumem_cupy_stream {
+  size_t struct_size;
+  gpumem_allocator* allocator;
+  gpumem_stream stream;
+  void* owner;
+  gpumem_release retain;
+  gpumem_release release;
+} gpumem_cupy_stream;
+#define GPUMEM_CUPY_STREAM_INIT \
+  { sizeof(gpumem_cupy_stream), NULL, NULL, NULL, NULL, NULL }
+
+/* CuPy: for cupy.cuda.CFunctionAllocator(param, malloc_function, free_function, owner). CuPy holds Python's
+   lock meanwhile, so this never waits for memory or the device: it answers a block that is free now. NULL:
+   there is none, zero bytes, `device` is not the allocator's ordinal, or an error. Then the caller asks by
+   gpumem_allocate, which grows and says why it cannot. */
 void* gpumem_cupy_malloc(void* param, size_t size, int device) GPUMEM_NOEXCEPT;
+/* Frees what gpumem_cupy_malloc answered; NULL: nothing, as where the allocator is closed or a parent
+   process's. Other failures are said on standard error, once for each status. */
 void gpumem_cupy_free(void* param, void* pointer, int device) GPUMEM_NOEXCEPT;
 
 #ifdef __cplusplus

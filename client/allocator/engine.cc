@@ -102,6 +102,13 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
     need.cache = cache;
     if (const Address at = arena_.take_at_once(need)) return at;
     arena_.streams().hold(*index);
+    if (patience.is_at_once) {
+      auto found = arena_.find_span(need);
+      const Address at = found && *found != nullptr ? arena_.finish(**found, need) : 0;
+      arena_.streams().let_go(*index);
+      if (at != 0) return at;
+      return found ? GrowError({Code::kResourceExhausted, "there is no such free block"}) : found.error();
+    }
   }
   if (cache == nullptr) need.cache = own_cache();  // flushed before the broker is asked for memory
   need.wait = patience.wait.value_or(options_.wait);

@@ -55,6 +55,7 @@ struct Patience {
   std::optional<std::chrono::milliseconds> wait;  ///< for memory that others hold; none: as EngineOptions
   std::chrono::nanoseconds taken{0};              ///< of the broker's timeout, before the call
   bool is_probe = false;                          ///< a refusal is no denial: the caller asks again
+  bool is_at_once = false;  ///< only what is free now: waits neither for the broker nor for the device
 };
 
 /// The implementation of Allocator, over any backing: an arena, its one lock, and when it grows and shrinks.

@@ -23,12 +23,6 @@ class Marks {
     drop(*mark);
     return waited;
   }
-  Result<void> barrier() {
-    const auto mark = set(nullptr);
-    if (!mark) return mark.error();
-    drop(*mark);
-    return {};
-  }
 
  private:
   using Mark = allocator::StreamPort::Mark;
@@ -71,11 +65,6 @@ Result<Marks*> marks_of(int ordinal) {
 Result<void> synchronize(int ordinal, StreamHandle stream) {
   const auto marks = marks_of(ordinal);
   return marks ? (*marks)->synchronize(stream) : Result<void>(marks.error());
-}
-
-Result<void> barrier(int ordinal) {
-  const auto marks = marks_of(ordinal);
-  return marks ? (*marks)->barrier() : Result<void>(marks.error());
 }
 
 }  // namespace gpumem::c_abi

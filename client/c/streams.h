@@ -12,9 +12,4 @@ namespace gpumem::c_abi {
 /// Threads  any.   Blocks.
 Result<void> synchronize(int ordinal, StreamHandle stream);
 
-/// Sets a mark in the legacy default stream of `ordinal`. The mark waits for all earlier work on the
-/// context's blocking streams, and later work on them waits for the mark. Costs one event.
-/// Errors  as synchronize.   Threads  any.
-Result<void> barrier(int ordinal);
-
 }  // namespace gpumem::c_abi

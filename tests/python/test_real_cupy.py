@@ -27,7 +27,9 @@ def use_arrays(channel):
         cupy.cuda.set_allocator(gpumem.cupy.allocator(allocator))
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
+            cupy.empty(8 * MIB, dtype=np.uint8)
             there = cupy.asarray(np.arange(MIB))
+            assert isinstance(there.data.mem, cupy.cuda.memory.CFunctionAllocatorMemory)
         other = cupy.asarray(np.arange(1000, dtype=np.int32))
         assert {(info.bytes, info.stream) for info in allocator.snapshot()} == {(8 * MIB, stream.ptr), (4000, 0)}
         assert np.array_equal(there.get(stream=stream), np.arange(MIB)) and np.array_equal(other.get(), np.arange(1000))
@@ -43,27 +45,4 @@ def use_arrays(channel):
 
 def test_arrays_are_in_borrowed_memory_on_their_stream():
     with child(use_arrays) as other:
-        assert other.recv() == "done"
-
-
-def use_c_functions(channel):
-    import cupy
-    import gpumem
-    import gpumem.cupy
-    import numpy as np
-
-    with gpumem.Session.connect() as session, session.open_allocator(limit=64 * MIB) as allocator:
-        with cupy.cuda.using_allocator(gpumem.cupy.c_function_allocator(allocator)):
-            array = cupy.asarray(np.arange(MIB))
-            assert [info.bytes for info in allocator.snapshot()] == [8 * MIB]
-            assert np.array_equal(array.get(), np.arange(MIB))
-            with pytest.raises(MemoryError):
-                cupy.empty(9 * MIB)
-        del array
-        assert allocator.statistics().in_use == 0
-    channel.send("done")
-
-
-def test_its_c_function_interface_is_served():
-    with child(use_c_functions) as other:
         assert other.recv() == "done"

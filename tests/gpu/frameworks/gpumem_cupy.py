@@ -1,4 +1,4 @@
-"""CuPy on its own pool, on the driver's (cudaMallocAsync), and on gpumem both ways, in one process: the same array job
+"""CuPy on its own pool, on the driver's (cudaMallocAsync), and on gpumem, in one process: the same array job
 on each, and pairs of allocation and free. Stages: `imported`, `context`, `worked` {correct}, `pairs` {allocators},
 `end`."""
 from typing import Any, Callable, Dict
@@ -23,8 +23,7 @@ def correct(cupy: Any) -> bool:
 
 
 def allocators(cupy: Any, gpumem: Any, ours: Any) -> Dict[str, Callable[[int], Any]]:
-    found = {"pool": cupy.get_default_memory_pool().malloc, "gpumem": gpumem.cupy.allocator(ours),
-             "gpumem, C functions": gpumem.cupy.c_function_allocator(ours)}
+    found = {"pool": cupy.get_default_memory_pool().malloc, "gpumem": gpumem.cupy.allocator(ours)}
     try:
         found["cudaMallocAsync"] = cupy.cuda.MemoryAsyncPool().malloc
     except Exception as error:  # a driver without pools

@@ -118,8 +118,7 @@ def ratios(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if cupy:
         timed = cupy["allocators"]
         others = {name: timed[name] for name in ("pool", "cudaMallocAsync") if name in timed}
-        for way in ("gpumem", "gpumem, C functions"):
-            rows += compare("CuPy", way, timed[way], others)
+        rows += compare("CuPy", "gpumem", timed["gpumem"], others)
     return rows
 
 

@@ -89,69 +89,67 @@ TEST_F(CProcess, PyTorchsWrongFreesAreSaidOnce) {
   EXPECT_NE(said.find("gpumem_torch_free: INVALID_ARGUMENT"), std::string::npos) << said;
 }
 
-TEST_F(CProcess, CuPysPairTakesAnAllocatorOrTheProcesssOwn) {
-  for (void* param : {static_cast<void*>(nullptr), static_cast<void*>(allocator())}) {
-    void* block = gpumem_cupy_malloc(param, 3 << 20, 0);
-    ASSERT_NE(block, nullptr);
-    EXPECT_EQ(in_use(), 3U << 20);
-    gpumem_cupy_free(param, block, 0);
-    EXPECT_EQ(in_use(), 0U);
-    EXPECT_EQ(gpumem_cupy_malloc(param, 0, 0), nullptr);
-    gpumem_cupy_free(param, nullptr, 0);
-  }
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(gpumem_cupy_malloc(allocator(), 4096, 1), nullptr);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("the allocator is of device 0"), std::string::npos) << said;
-}
-
-/// The driver's own functions of streams, which the library itself does not need.
-class Streams {
- public:
-  Streams()
-      : library_(::dlopen((broker().driver_folder() + "/libcuda.so.1").c_str(), RTLD_NOW)),
-        context_(cuda::CurrentContext::enter(**cuda::Driver::current(), 0)) {
-    EXPECT_TRUE(context_);
-  }
-  CUstream create() {
-    CUstream stream = nullptr;
-    EXPECT_EQ(find<decltype(&::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_DEFAULT), CUDA_SUCCESS);
-    return stream;
-  }
-  void run(CUstream stream, CUhostFn function, void* data) {
-    const auto launch = find<decltype(&::cuLaunchHostFunc)>("cuLaunchHostFunc");
-    EXPECT_EQ(launch(stream, function, data), CUDA_SUCCESS);
+struct CuPy : CProcess {
+  CuPy() { legacy.allocator = allocator(); }
+  /// Has so much free memory in the allocator, in one block at least.
+  void have_free(std::uint64_t bytes) {
+    gpumem_address address = 0;
+    EXPECT_TRUE(ok(gpumem_allocate(allocator(), bytes, nullptr, &address)));
+    EXPECT_TRUE(ok(gpumem_deallocate(allocator(), address, bytes, nullptr)));
   }
 
- private:
-  template <class Function>
-  Function find(const char* name) {
-    return reinterpret_cast<Function>(::dlsym(library_, name));
-  }
-  void* library_;  ///< the driver's, which is never unloaded
-  Result<cuda::CurrentContext> context_;
+  int references = 0;
+  gpumem_cupy_stream legacy{.struct_size = sizeof legacy,
+                            .allocator = nullptr,
+                            .stream = nullptr,
+                            .owner = &references,
+                            .retain = [](void* owner) { ++*static_cast<int*>(owner); },
+                            .release = [](void* owner) { --*static_cast<int*>(owner); }};
 };
 
-TEST_F(CProcess, CuPysRecycledBlocksWaitForTheWorkOfAllBlockingStreams) {
-  (void)allocator();  // opens the driver
-  Streams streams;
-  const CUstream first = streams.create();
-  const CUstream second = streams.create();
-  std::promise<void> done;
-  std::future<void> finished = done.get_future();
-  std::atomic<bool> has_run{false};
-  void* block = gpumem_cupy_malloc(nullptr, 1 << 20, 0);
+TEST_F(CuPy, GetsWhatIsFreeAtOnceAndEachBlockHoldsAReference) {
+  have_free(3 << 20);
+  void* block = gpumem_cupy_malloc(&legacy, 3 << 20, 0);
   ASSERT_NE(block, nullptr);
-  streams.run(
-      first, [](void* data) { static_cast<std::future<void>*>(data)->wait(); }, &finished);
-  gpumem_cupy_free(nullptr, block, 0);
-  EXPECT_EQ(gpumem_cupy_malloc(nullptr, 1 << 20, 0), block) << "it is used again at once";
-  streams.run(
-      second, [](void* data) { *static_cast<std::atomic<bool>*>(data) = true; }, &has_run);
-  EXPECT_FALSE(eventually([&] { return has_run.load(); }, std::chrono::milliseconds(50)));
-  done.set_value();
-  EXPECT_TRUE(eventually([&] { return has_run.load(); }));
-  gpumem_cupy_free(nullptr, block, 0);
+  EXPECT_EQ(in_use(), 3U << 20);
+  EXPECT_EQ(references, 1);
+  gpumem_cupy_free(&legacy, block, 0);
+  EXPECT_EQ(in_use(), 0U);
+  EXPECT_EQ(references, 0);
+  void* of_a_new_slab = gpumem_cupy_malloc(&legacy, 4096, 0);
+  EXPECT_NE(of_a_new_slab, nullptr);
+  gpumem_cupy_free(&legacy, of_a_new_slab, 0);
+  for (void* nothing : {gpumem_cupy_malloc(&legacy, 0, 0), gpumem_cupy_malloc(&legacy, 4096, 1),
+                        gpumem_cupy_malloc(nullptr, 4096, 0)})
+    EXPECT_EQ(nothing, nullptr);
+  gpumem_cupy_free(&legacy, nullptr, 0);
+  EXPECT_EQ(references, 0);
+}
+
+TEST_F(CuPy, NeverAsksTheBroker) {
+  const auto asked = [&] {
+    gpumem_statistics now = GPUMEM_STATISTICS_INIT;
+    EXPECT_TRUE(ok(gpumem_allocator_statistics(allocator(), &now)));
+    return now.growths + now.refused;
+  };
+  EXPECT_TRUE(ok(gpumem_allocator_trim(allocator(), GPUMEM_UNKNOWN_SIZE, nullptr)));
+  const auto before = asked();
+  EXPECT_EQ(gpumem_cupy_malloc(&legacy, 4 << 20, 0), nullptr);
+  EXPECT_EQ(gpumem_cupy_malloc(&legacy, kPool.count + 1, 0), nullptr);
+  EXPECT_EQ(asked(), before);
+}
+
+TEST_F(CuPy, WrongFreesAreSaidOnce) {
+  have_free(3 << 20);
+  void* block = gpumem_cupy_malloc(&legacy, 3 << 20, 0);
+  int of_the_host = 0;
+  testing::internal::CaptureStderr();
+  gpumem_cupy_free(&legacy, block, 0);
+  gpumem_cupy_free(&legacy, block, 0);
+  gpumem_cupy_free(&legacy, &of_the_host, 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("gpumem_cupy_free: INVALID_ARGUMENT"), std::string::npos) << said;
 }
 
 /// Sets the limit of this process's tenant, which has no name of its own, by `gpumem quota set`.

@@ -139,15 +139,18 @@ TEST_F(CRestart, BlockOfAnEarlierBrokerCanBeExtendedInPlace) {
 
 TEST_F(CRestart, FrameworksPairsGoOn) {
   void* const before = gpumem_torch_alloc(4096, 0, nullptr);
+  gpumem_torch_free(gpumem_torch_alloc(4096, 0, nullptr), 4096, 0, nullptr);
+  gpumem_cupy_stream legacy = GPUMEM_CUPY_STREAM_INIT;
+  legacy.allocator = allocator_;
+  void* const cupy = gpumem_cupy_malloc(&legacy, 4096, 0);
   restart();
   void* const after = gpumem_torch_alloc(kMuch, 0, nullptr);
-  void* const cupy = gpumem_cupy_malloc(nullptr, kMuch, 0);
   EXPECT_NE(after, nullptr);
   EXPECT_NE(cupy, nullptr);
   testing::internal::CaptureStderr();
   gpumem_torch_free(before, 4096, 0, nullptr);
   gpumem_torch_free(after, kMuch, 0, nullptr);
-  gpumem_cupy_free(allocator_, cupy, 0);
+  gpumem_cupy_free(&legacy, cupy, 0);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

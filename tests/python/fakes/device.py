@@ -27,6 +27,6 @@ def read(address: int, like: np.ndarray) -> np.ndarray:
     return there
 
 
-def call_pointer(address: int, answer: type, *takes: type):
-    """A C function by its address, as compiled frameworks call one."""
-    return ctypes.CFUNCTYPE(answer, *takes)(address)
+def call_pointer(address: int, answer: type, *takes: type, locked: bool = False):
+    """A C function by its address, as compiled frameworks call one. `locked`: while they hold Python's lock."""
+    return (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(answer, *takes)(address)

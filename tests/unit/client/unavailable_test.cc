@@ -486,7 +486,7 @@ void allocate_first() {
   options.runtime_folder = folder.c_str();
   options.timeout_ms = kLong.count();
   ASSERT_EQ(gpumem_configure_default(&options, nullptr), GPUMEM_OK) << gpumem_last_error();
-  EXPECT_EQ(gpumem_cupy_malloc(nullptr, 1 << 20, 0), nullptr);
+  EXPECT_THROW((void)gpumem_torch_alloc(1 << 20, 0, nullptr), std::runtime_error);
   EXPECT_NE(std::string(gpumem_last_error()).find("does not answer"), std::string::npos)
       << gpumem_last_error();
   done.set_value();

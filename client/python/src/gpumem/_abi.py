@@ -128,8 +128,15 @@ class Block(ctypes.Structure):
                 ("stream", Stream), ("age_ms", c_int64), ("tag", c_char_p)]
 
 
-HolderVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Holder), c_void_p)
 Release = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class CupyStream(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("allocator", Handle), ("stream", Stream), ("owner", c_void_p),
+                ("retain", Release), ("release", Release)]
+
+
+HolderVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Holder), c_void_p)
 UsageVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Usage), c_void_p)
 PressureHandler = ctypes.CFUNCTYPE(c_uint64, POINTER(Pressure), c_void_p)
 SizeClassVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(SizeClass), c_void_p)

@@ -9,73 +9,80 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from . import _abi
 from ._library import load
 from .allocator import Allocator
-from .errors import InvalidArgument, OutOfMemory
+from .errors import InvalidArgument
 
 # The function that cupy.cuda.set_allocator takes: bytes to a cupy.cuda.MemoryPointer.
 CupyAllocator = Callable[[int], Any]
 
-
-def _by_device(allocators: tuple[Allocator, ...]) -> dict[int, Allocator]:
-    if not allocators:
-        raise InvalidArgument("pass an allocator for each device that CuPy is to use")
-    return {allocator.ordinal: allocator for allocator in allocators}
-
-
-def _current(cupy: Any, allocators: dict[int, Allocator]) -> Allocator:
-    device = cupy.cuda.runtime.getDevice()
-    try:
-        return allocators[device]
-    except KeyError:
-        there = ", ".join(map(str, sorted(allocators)))
-        raise InvalidArgument(f"CuPy's current device is {device}, and there are allocators for {there} only; open one "
-                              "with Session.open_allocator(device=UUID) and pass it along") from None
+_MOST_STREAMS = 64  # that are kept for later, without blocks
 
 
 def allocator(*allocators: Allocator) -> CupyAllocator:
     """For cupy.cuda.set_allocator, or cupy.cuda.using_allocator: memory of the current device's allocator, in the
     order of CuPy's current stream. An array that goes is freed on the stream it was made on, as in CuPy's own pool.
 
-    The function keeps the allocators, and each array keeps its own, for as long as there are such arrays.
+    The function keeps the allocators, and each array keeps its own, for as long as there are such arrays. So it is
+    with streams, of which the function keeps a few more that it has met.
     The function it answers raises OutOfMemory, a MemoryError, with the broker's explanation; InvalidArgument: there
     is no allocator for the current device.
     """
     import cupy
 
-    by_device = _by_device(allocators)
+    if not allocators:
+        raise InvalidArgument("pass an allocator for each device that CuPy is to use")
+    on_devices = {one.ordinal: _on_device(cupy, one, [other.ordinal for other in allocators]) for one in allocators}
+    if len(on_devices) == 1:
+        return next(iter(on_devices.values()))
+    device_now, any_device = cupy.cuda.runtime.getDevice, next(iter(on_devices.values()))
 
     def allocate(size: int) -> Any:
-        chosen = _current(cupy, by_device)
-        block = chosen.allocate(size, cupy.cuda.get_current_stream()) if size else None
-        memory = cupy.cuda.UnownedMemory(block.address if block else 0, size, block, chosen.ordinal)
-        return cupy.cuda.MemoryPointer(memory, 0)
+        return on_devices.get(device_now(), any_device)(size)
 
     return allocate
 
 
-# Allocators passed to CuPy's C functions. CuPy keeps one no longer than the function; an array may stay longer.
-_lent: list[Allocator] = []
+class _OnStream:
+    """An allocator's memory in the order of one stream, for CuPy's C-function interface. Each block of it holds a
+    reference to this, so that allocator and stream outlive their blocks."""
+
+    __slots__ = ("_kept", "malloc")
+
+    def __init__(self, cupy: Any, allocator: Allocator, stream: Any):
+        library = load()
+        retain, release, malloc, free = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (
+            ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef, library.gpumem_cupy_malloc, library.gpumem_cupy_free))
+        param = _abi.sized(_abi.CupyStream, allocator=allocator.handle, stream=stream.ptr, owner=id(self),
+                           retain=_abi.Release(retain), release=_abi.Release(release))
+        self._kept = (allocator, stream, param)
+        self.malloc = cupy.cuda.memory.CFunctionAllocator(ctypes.addressof(param), malloc, free, None).malloc
 
 
-def c_function_allocator(allocator: Allocator) -> CupyAllocator:
-    """As `allocator`, by CuPy's C-function interface, for one device: each call is cheaper, and its arrays come and
-    go in the order of the legacy default stream, whatever CuPy's current stream is. Work on non-blocking streams
-    synchronises before it lets go of an array. The allocator is kept for as long as the process; it can be closed
-    when no array is left.
-    """
-    import cupy
-
-    library = load()
-    malloc, free = (ctypes.cast(function, ctypes.c_void_p).value
-                    for function in (library.gpumem_cupy_malloc, library.gpumem_cupy_free))
-    functions = cupy.cuda.memory.CFunctionAllocator(allocator.handle, malloc, free, allocator)
-    _lent.append(allocator)
+def _on_device(cupy: Any, allocator: Allocator, ordinals: list[int]) -> CupyAllocator:
+    """As allocator(), where `allocator`'s device is the current one."""
+    streams: dict[int, _OnStream] = {}
+    stream_now = cupy.cuda.get_current_stream
 
     def allocate(size: int) -> Any:
-        pointer = functions.malloc(size)
-        if not pointer.ptr and size:  # CuPy would go on with it
-            raise OutOfMemory(f"there are no {size} bytes to be had; standard error says why")
-        return pointer
+        stream = stream_now()
+        on = streams.get(stream.ptr)
+        if on is None:
+            if len(streams) >= _MOST_STREAMS:
+                streams.clear()
+            on = streams[stream.ptr] = _OnStream(cupy, allocator, stream)
+        pointer = on.malloc(size)
+        return pointer if pointer.ptr or not size else allocate_slowly(size, stream)
+
+    def allocate_slowly(size: int, stream: Any) -> Any:
+        """By a block of Python's, whose call does not hold Python's lock: it may wait, and says why it fails."""
+        device = cupy.cuda.runtime.getDevice()
+        if device != allocator.ordinal:
+            there = ", ".join(map(str, sorted(ordinals)))
+            raise InvalidArgument(f"CuPy's current device is {device}, and there are allocators for {there} only; open one "
+                                  "with Session.open_allocator(device=UUID) and pass it along")
+        block = allocator.allocate(size, stream)
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.address, size, block, device), 0)
 
     return allocate

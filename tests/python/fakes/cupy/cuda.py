@@ -27,8 +27,9 @@ class MemoryPointer:
 class CFunctionAllocatorMemory:
     def __init__(self, size: int, param: int, malloc_func: int, free_func: int, device_id: int):
         self.size, self.device_id, self._param = size, device_id, param
-        self._free = device.call_pointer(free_func, None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        malloc = device.call_pointer(malloc_func, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._free = device.call_pointer(free_func, None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, locked=True)
+        malloc = device.call_pointer(malloc_func, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+                                     locked=True)
         self.ptr = (malloc(param, size, device_id) or 0) if size else 0
 
     def __del__(self) -> None:
