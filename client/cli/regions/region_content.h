@@ -14,8 +14,8 @@
 
 namespace gpumem::cli {
 
-/// The host memory through which files exchange bytes with a device or with the host store: one piece, however
-/// much there is.
+/// The host memory through which files exchange bytes with a device or with the host store: one piece,
+/// however much there is.
 class Staging {
  public:
   static constexpr std::size_t kBytes = std::size_t{8} << 20;
