@@ -63,10 +63,10 @@ class _OnStream:
 def _on_device(cupy: Any, allocator: Allocator, ordinals: list[int]) -> CupyAllocator:
     """As allocator(), where `allocator`'s device is the current one."""
     streams: dict[int, _OnStream] = {}
-    stream_now = cupy.cuda.get_current_stream
+    stream_now, device = cupy.cuda.get_current_stream, allocator.ordinal
 
     def allocate(size: int) -> Any:
-        stream = stream_now()
+        stream = stream_now(device)
         on = streams.get(stream.ptr)
         if on is None:
             if len(streams) >= _MOST_STREAMS:
@@ -77,10 +77,10 @@ def _on_device(cupy: Any, allocator: Allocator, ordinals: list[int]) -> CupyAllo
 
     def allocate_slowly(size: int, stream: Any) -> Any:
         """By a block of Python's, whose call does not hold Python's lock: it may wait, and says why it fails."""
-        device = cupy.cuda.runtime.getDevice()
-        if device != allocator.ordinal:
+        current = cupy.cuda.runtime.getDevice()
+        if current != device:
             there = ", ".join(map(str, sorted(ordinals)))
-            raise InvalidArgument(f"CuPy's current device is {device}, and there are allocators for {there} only; open one "
+            raise InvalidArgument(f"CuPy's current device is {current}, and there are allocators for {there} only; open one "
                                   "with Session.open_allocator(device=UUID) and pass it along")
         block = allocator.allocate(size, stream)
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.address, size, block, device), 0)

@@ -70,7 +70,7 @@ class Stream:
         ok(cu.cuStreamSynchronize(self.ptr))
 
 
-def get_current_stream() -> Stream:
+def get_current_stream(device_id: int = -1) -> Stream:
     return Stream._current[-1] if Stream._current else Stream(null=True)
 
 
