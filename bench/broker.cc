@@ -35,14 +35,17 @@ std::vector<std::string> daemon_command(const std::filesystem::path& folder, con
   const std::string daemon = find_beside({"gpumemd", "../daemon/gpumemd", "../../daemon/gpumemd"});
   std::vector<std::string> command{daemon, "--runtime-dir", folder, "--log-level", "warning"};
   const char* const driver = std::getenv("GPUMEM_DRIVER_DIR");
-  const char* const pool = driver == nullptr ? options.pool : std::getenv("GPUMEM_BENCH_POOL");
+  const char* const pool = driver == nullptr ? nullptr : std::getenv("GPUMEM_BENCH_POOL");
+  const std::string settings = driver == nullptr ? options.settings
+                               : pool != nullptr ? "reserve = \"" + std::string(pool) + "\""
+                                                 : "";
   if (driver == nullptr)
     command.insert(command.end(), {"--simulate", options.device});
   else if (*driver != '\0')
     command.insert(command.end(), {"--driver-dir", driver});
-  if (pool == nullptr) return command;
+  if (settings.empty()) return command;
   const auto config = folder / "bench.toml";
-  std::ofstream(config) << "[broker]\nreserve = \"" << pool << "\"\n";
+  std::ofstream(config) << "[broker]\n" << settings << "\n";
   command.insert(command.end(), {"--config", config});
   return command;
 }

@@ -10,10 +10,10 @@
 
 namespace gpumem::bench {
 
-/// The simulated device, and how much of it the broker lends; null: its default.
+/// The simulated device, and lines of the table [broker] of the broker's configuration there.
 struct BrokerOptions {
   const char* device = "1x24GiB";
-  const char* pool = nullptr;
+  std::string settings{};
 };
 
 /// A broker process of the benchmark's own, on one GPU: a simulated one unless $GPUMEM_DRIVER_DIR names a

@@ -50,16 +50,6 @@ void register_pairs(Bytes bytes, std::size_t threads, const SuiteOptions& option
   });
 }
 
-// Where the host's allocators go to the kernel: held against the plain best fit.
-template <class Allocator>
-void register_large(Bytes bytes, const SuiteOptions& options) {
-  const std::string name =
-      std::string("alloc_free_large/") + Allocator::kName + "/size:" + std::to_string(bytes.count);
-  register_compared(name, "bfc", [=] {
-    return compare_pairs<Allocator, BfcReference>(bytes, 1, options.pairs(), options.turns());
-  });
-}
-
 }  // namespace
 
 void register_alloc_free(const SuiteOptions& options) {
@@ -67,16 +57,8 @@ void register_alloc_free(const SuiteOptions& options) {
     for (const std::size_t threads : {1UL, 4UL}) {
       register_pairs<Gpumem>({size}, threads, options);
       register_pairs<Malloc>({size}, threads, options);
-      register_pairs<BfcReference>({size}, threads, options);
-      register_pairs<RmmReference>({size}, threads, options);
-      register_pairs<CachingReference>({size}, threads, options);
     }
     for (const std::size_t threads : {1UL, 2UL}) register_pairs<GpumemOnStreams>({size}, threads, options);
-  }
-  for (std::uint64_t size = 2ULL << 20; size <= 1ULL << 30; size *= 8) {
-    register_large<Gpumem>({size}, options);
-    register_large<RmmReference>({size}, options);
-    register_large<CachingReference>({size}, options);
   }
 }
 

@@ -2,11 +2,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bench/allocator/bfc.h"
-#include "bench/allocator/caching.h"
 #include "bench/allocator/idle_streams.h"
 #include "bench/allocator/mimalloc.h"
-#include "bench/allocator/rmm_pool.h"
 #include "bench/must.h"
 #include "client/allocator/engine.h"
 #include "tests/support/allocator/fake_backing.h"
@@ -31,30 +28,6 @@ class Malloc {
   void deallocate(std::uint64_t address, Bytes, std::uint32_t) {
     std::free(reinterpret_cast<void*>(address));
   }
-};
-
-/// A reference allocator over counted memory.
-template <class Pool>
-class Reference : public Pool {
- public:
-  using Pool::Pool;
-  void pass() {}
-};
-struct BfcReference : Reference<Bfc> {
-  static constexpr const char* kName = "bfc";
-  BfcReference() : Reference(kCapacity) {}
-};
-struct RmmReference : Reference<RmmPool> {
-  static constexpr const char* kName = "rmm_pool";
-  RmmReference() : Reference(kCapacity) {}
-};
-struct CachingReference : Reference<Caching> {
-  static constexpr const char* kName = "caching";
-  CachingReference() : Reference(kCapacity) {}
-};
-struct ExpandableReference : Reference<Caching> {
-  static constexpr const char* kName = "caching_expandable";
-  ExpandableReference() : Reference(kCapacity, Caching::Segments::kExpandable) {}
 };
 
 /// gpumem's own engine, as its C ABI calls it, over memory that is only counted.

@@ -95,9 +95,6 @@ void register_both(const SuiteOptions& options) {
 void register_batches(const SuiteOptions& options) {
   register_both<Gpumem>(options);
   register_both<Malloc>(options);
-  register_both<BfcReference>(options);
-  register_both<RmmReference>(options);
-  register_both<CachingReference>(options);
 }
 
 }  // namespace gpumem::bench

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Draws what the allocator's benchmarks measured, and fills in the tables.
 
-    bench/allocator/draw.py BENCHMARKS.json MEMORY.json [GROWTH.json]
+    bench/allocator/draw.py BENCHMARKS.json [GROWTH.json]
 
-BENCHMARKS.json and MEMORY.json are gpumem_allocator_bench's, GROWTH.json is gpumem_bench's with --costs h200.
-Writes docs/pictures/allocator-*.svg and the tables of docs/allocator-measured.md, each between its own two comments.
-Equal files give equal pictures.
+BENCHMARKS.json is gpumem_allocator_bench's, GROWTH.json is gpumem_bench's with --costs h200. Writes
+docs/pictures/allocator-speed.svg and the tables of docs/allocator-measured.md, each between its own two comments. Equal files
+give equal pictures. bench/peers/run.py does the rest of that page.
 """
 import json
 import pathlib
@@ -18,9 +18,8 @@ import plot  # noqa: E402  (bench/plot.py: scales, axes and colours)
 
 PAGE = plot.ROOT / "docs/allocator-measured.md"
 AIM = 1.03
-# The order of the pictures, and so the colours.
-ALLOCATORS = ["gpumem", "gpumem_lag", "bfc", "rmm_pool", "caching", "caching_expandable"]
-SPEED = ["gpumem", "malloc", "bfc", "rmm_pool", "caching"]
+ALLOCATORS = ["gpumem", "gpumem_lag"]
+SPEED = ["gpumem", "malloc"]
 GIB, MIB = 1 << 30, 1 << 20
 
 
@@ -44,45 +43,25 @@ def table(head, rows):
 
 # ---- Fragmentation ----
 
-def draw_committed(replays, traces):
-    height = 60 + len(traces) * (14 * len(ALLOCATORS) + 16)
+def draw_committed(peaks, names):
+    """`peaks`: of each trace, by allocator, peak committed by peak in use. `names`: the allocators', in the order of the picture."""
+    height = 60 + len(peaks) * (14 * len(names) + 16)
     picture = plot.Picture(780, height, "Peak committed memory over peak memory in use, by trace and allocator")
     x = plot.Scale(1, 2.5, 130, 560)
     picture.text(130, 24, "Peak committed by peak in use; 1 is what no allocator passes below", kind="title")
     y = 40
-    for trace in traces:
-        picture.text(120, y + 7 * len(ALLOCATORS) + 4, trace, "end")
-        for i, allocator in enumerate(ALLOCATORS):
-            one = replays.get((allocator, trace))
-            if one:
-                ratio = one["committed_over_used"]
+    for trace, each in peaks.items():
+        picture.text(120, y + 7 * len(names) + 4, trace, "end")
+        for i, allocator in enumerate(names):
+            if allocator in each:
+                ratio = each[allocator]
                 picture.bar(x.start, y + 14 * i, x(ratio) - x.start, 11, f"f{i}")
                 picture.text(x(ratio) + 5, y + 14 * i + 10, f"{ratio:.3f}")
-        y += 14 * len(ALLOCATORS) + 16
+        y += 14 * len(names) + 16
     picture.line([(x(AIM), 36), (x(AIM), y - 10)], "aim")
     picture.text(x(AIM), y + 4, f"aim {AIM}", "middle")
-    picture.legend(610, 60, ALLOCATORS)
+    picture.legend(610, 60, list(names.values()))
     picture.write("allocator-committed.svg")
-
-
-def draw_memory(memory, trace):
-    curves = memory[trace]
-    names = [name for name in ALLOCATORS if name in curves]
-    picture = plot.Picture(780, 380, f"Committed memory over the calls of the trace '{trace}', by allocator")
-    most = max(committed for name in names for _, committed in curves[name]) / GIB
-    step = next(step for step in (1, 2, 5, 10, 20) if most / step <= 8)
-    top = step * (int(most / step) + 1)
-    length = len(curves[names[0]])
-    x, y = plot.Scale(0, length - 1, 60, 560), plot.Scale(0, top, 340, 40)
-    marks = [((length - 1) * part / 4, f"{25 * part}%") for part in range(5)]
-    picture.axes(x, y, marks, [(v, f"{v}") for v in range(0, top + 1, step)], f"'{trace}': committed, GiB, by calls made")
-    for i, name in enumerate(ALLOCATORS):
-        if name in curves:
-            picture.line([(x(k), y(committed / GIB)) for k, (_, committed) in enumerate(curves[name])], f"l{i}")
-    picture.line([(x(k), y(in_use / GIB)) for k, (in_use, _) in enumerate(curves[names[0]])], "axis dashed")
-    picture.legend(580, 60, ALLOCATORS)
-    picture.text(580, 60 + 18 * len(ALLOCATORS), "dashed: in use")
-    picture.write("allocator-memory.svg")
 
 
 def replay_section(replays, traces):
@@ -91,9 +70,9 @@ def replay_section(replays, traces):
 
     ratios = table(["committed over used"] + traces,
                    [[name] + cells(name, lambda one: f"{one['committed_over_used']:.3f}") for name in ALLOCATORS])
-    peaks = "| peak in use |" + "".join(f" {size_words(replays['bfc', t]['peak_in_use'] // (1 << 20) * (1 << 20))} |"
-                                        if replays["bfc", t]["peak_in_use"] < GIB else
-                                        f" {replays['bfc', t]['peak_in_use'] / GIB:.1f} GiB |" for t in traces)
+    peaks = "| peak in use |" + "".join(f" {size_words(replays['gpumem', t]['peak_in_use'] // (1 << 20) * (1 << 20))} |"
+                                        if replays["gpumem", t]["peak_in_use"] < GIB else
+                                        f" {replays['gpumem', t]['peak_in_use'] / GIB:.1f} GiB |" for t in traces)
     times = table(["ns for each call"] + traces,
                   [[name] + cells(name, lambda one: f"{one['call_ns']:.0f} ({one['per_mimalloc']:.2f})")
                    for name in ALLOCATORS])
@@ -114,19 +93,13 @@ def draw_speed(pairs):
                      f"Allocation and free, by mimalloc's, {threads} thread{'s' if threads != '1' else ''}")
         aim = 1.5 if threads == "1" else 2
         picture.line([(x.start, y(aim)), (x.end, y(aim))], "aim")
-        for name in SPEED:
+        for i, name in enumerate(SPEED):
             points = [(x(size), y(pairs[name, str(size), threads]["per_mimalloc"])) for size in sizes
                       if (name, str(size), threads) in pairs]
-            picture.line(points, f"l{colour(name)}")
-    for i, name in enumerate(SPEED):
-        picture.line([(580, 60 + 18 * i - 4), (602, 60 + 18 * i - 4)], f"l{colour(name)}")
-        picture.text(608, 60 + 18 * i, name)
+            picture.line(points, f"l{i}")
+    picture.legend(580, 60, SPEED)
     picture.text(580, 60 + 18 * len(SPEED), "dashed: aim")
     picture.write("allocator-speed.svg")
-
-
-def colour(name):
-    return ALLOCATORS.index(name) if name in ALLOCATORS else 5
 
 
 def pair_section(pairs):
@@ -139,14 +112,6 @@ def pair_section(pairs):
         head = [f"{threads} thread{'s' if threads != '1' else ''}"] + [size_words(size) for size in sizes]
         parts.append(table(head, rows))
     return "\n\n".join(parts)
-
-
-def large_section(large):
-    sizes = sorted({int(size) for _, size in large})
-    names = [name for name in ALLOCATORS if any(name == key[0] for key in large)]
-    rows = [[name] + [f"{large[name, str(size)]['pair_ns']:.0f}, {large[name, str(size)]['per_bfc']:.2f}"
-                      for size in sizes] for name in names]
-    return table(["ns, by bfc's"] + [size_words(size) for size in sizes], rows)
 
 
 def batch_section(batches):
@@ -199,22 +164,18 @@ def growth_section(benchmarks):
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     benchmarks = json.loads(pathlib.Path(sys.argv[1]).read_text())["benchmarks"]
-    memory = json.loads(pathlib.Path(sys.argv[2]).read_text())
     replays = found(benchmarks, r"replay/(\w+)/([\w.-]+)")
     traces = list(dict.fromkeys(trace for _, trace in replays))
     pairs = found(benchmarks, r"alloc_free/(\w+)/size:(\d+)/threads:(\d+)")
-    draw_committed(replays, traces)
-    draw_memory(memory, "tuning")
     draw_speed(pairs)
     sections = {"replays": replay_section(replays, traces), "pairs": pair_section(pairs),
-                "large": large_section(found(benchmarks, r"alloc_free_large/(\w+)/size:(\d+)")),
                 "batches": batch_section(found(benchmarks, r"(alloc_batch|handover)/(\w+)/size:(\d+)")),
                 "given_back": given_back_section(benchmarks)}
-    if len(sys.argv) == 4:
-        sections["growth"] = growth_section(json.loads(pathlib.Path(sys.argv[3]).read_text())["benchmarks"])
+    if len(sys.argv) == 3:
+        sections["growth"] = growth_section(json.loads(pathlib.Path(sys.argv[2]).read_text())["benchmarks"])
     page = PAGE.read_text()
     for name, words in sections.items():
         page = plot.fill_in(page, name, words)

@@ -1,8 +1,6 @@
-// gpumem_allocator_bench: what gpumem's allocator costs and keeps, against others. Needs no broker and no
-// GPU.
+// gpumem_allocator_bench: what gpumem's allocator costs and keeps. Needs no broker and no GPU.
 //   --small             everything once, as a test
 //   --recorded FILE     replays this trace, too (trace.h has the format); may come again
-//   --memory FILE       writes memory over time on every trace, for plot.py
 // and Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
 
@@ -24,8 +22,6 @@ SuiteOptions take_options(std::vector<char*>& words) {
       options.small = true;
     else if (has_value && std::strcmp(words[i], "--recorded") == 0)
       options.recorded.emplace_back(words[++i]);
-    else if (has_value && std::strcmp(words[i], "--memory") == 0)
-      options.memory = words[++i];
     else
       rest.push_back(words[i]);
   }
@@ -46,7 +42,6 @@ int run(int argc, char** argv) {
   register_replays(all, options);
   register_given_back(options);
   run_registered(to_file);
-  if (!options.memory.empty()) write_memory(all, options.memory);
   return 0;
 }
 

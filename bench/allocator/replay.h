@@ -9,19 +9,12 @@
 
 namespace gpumem::bench {
 
-/// Memory while a trace is replayed, as it was after each of so many calls.
-struct MemoryPoint {
-  Bytes in_use;  ///< as asked for
-  Bytes committed;
-};
-
 struct Replayed {
   Bytes peak_in_use;
   Bytes peak_committed;
   double committed_over_used() const {
     return static_cast<double>(peak_committed.count) / static_cast<double>(peak_in_use.count);
   }
-  std::vector<MemoryPoint> points;  ///< the highest of every stretch of calls
 };
 
 /// A block that a trace has left; null if it was freed.
@@ -55,16 +48,13 @@ inline Bytes total(const std::vector<LeftBlock>& blocks) {
 
 /// Plays `trace` on `allocator`, then frees what it has left. `allocator` has allocate(Bytes, stream), zero
 /// for out of memory, deallocate(address, Bytes, stream) and committed(); between calls it is told pass().
-/// `points`  how many stretches the trace is cut into.
 template <class Allocator>
-Replayed replay(const AllocationTrace& trace, Allocator& allocator, std::size_t points = 400) {
+Replayed replay(const AllocationTrace& trace, Allocator& allocator) {
   Replayed replayed;
   Bytes in_use;
   std::vector<std::uint64_t> addresses(trace.blocks);
   std::vector<std::pair<Bytes, std::uint32_t>> held(trace.blocks);
-  const std::size_t stretch = std::max<std::size_t>(1, trace.calls.size() / points);
-  for (std::size_t i = 0; i < trace.calls.size(); ++i) {
-    const AllocatorCall& call = trace.calls[i];
+  for (const AllocatorCall& call : trace.calls) {
     const Bytes bytes{call.bytes};
     if (call.kind == AllocatorCall::Kind::kAllocate) {
       addresses[call.block] = allocator.allocate(bytes, call.stream);
@@ -77,13 +67,8 @@ Replayed replay(const AllocationTrace& trace, Allocator& allocator, std::size_t 
       in_use -= bytes;
     }
     allocator.pass();
-    const Bytes committed = allocator.committed();
     replayed.peak_in_use = std::max(replayed.peak_in_use, in_use);
-    replayed.peak_committed = std::max(replayed.peak_committed, committed);
-    if (i % stretch == 0) replayed.points.emplace_back();
-    MemoryPoint& point = replayed.points.back();
-    point.in_use = std::max(point.in_use, in_use);
-    point.committed = std::max(point.committed, committed);
+    replayed.peak_committed = std::max(replayed.peak_committed, allocator.committed());
   }
   for (std::uint32_t block = 0; block < trace.blocks; ++block)
     if (addresses[block] != 0) allocator.deallocate(addresses[block], held[block].first, held[block].second);

@@ -1,6 +1,3 @@
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "bench/allocator/allocators.h"
 #include "bench/allocator/register.h"
 #include "bench/allocator/replay.h"
@@ -12,8 +9,6 @@
 
 namespace gpumem::bench {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::uint64_t kSeed = 1;
 
@@ -50,28 +45,6 @@ void register_replay(const AllocationTrace& trace, const SuiteOptions& options) 
   run_once(registered, benchmark::kMillisecond);
 }
 
-template <class Allocator>
-json memory_of(const AllocationTrace& trace) {
-  Allocator allocator;
-  json points = json::array();
-  for (const MemoryPoint& point : replay(trace, allocator).points)
-    points.push_back({point.in_use.count, point.committed.count});
-  return points;
-}
-
-template <class... Allocators>
-struct Each {
-  static void register_all(const AllocationTrace& trace, const SuiteOptions& options) {
-    (register_replay<Allocators>(trace, options), ...);
-  }
-  static json memory(const AllocationTrace& trace) {
-    json of_trace;
-    ((of_trace[Allocators::kName] = memory_of<Allocators>(trace)), ...);
-    return of_trace;
-  }
-};
-using All = Each<Gpumem, LaggingGpumem, BfcReference, RmmReference, CachingReference, ExpandableReference>;
-
 }  // namespace
 
 std::vector<AllocationTrace> traces(const SuiteOptions& options) {
@@ -86,15 +59,10 @@ std::vector<AllocationTrace> traces(const SuiteOptions& options) {
 }
 
 void register_replays(const std::vector<AllocationTrace>& traces, const SuiteOptions& options) {
-  for (const AllocationTrace& trace : traces) All::register_all(trace, options);
-}
-
-void write_memory(const std::vector<AllocationTrace>& traces, const std::filesystem::path& file) {
-  json all;
-  for (const AllocationTrace& trace : traces) all[trace.name] = All::memory(trace);
-  std::ofstream stream(file);
-  stream << all.dump() << "\n";
-  require(static_cast<bool>(stream.flush()), "cannot write", file.string());
+  for (const AllocationTrace& trace : traces) {
+    register_replay<Gpumem>(trace, options);
+    register_replay<LaggingGpumem>(trace, options);
+  }
 }
 
 }  // namespace gpumem::bench

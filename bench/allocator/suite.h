@@ -12,7 +12,6 @@ namespace gpumem::bench {
 struct SuiteOptions {
   bool small = false;                           ///< as a test: everything once, little of it
   std::vector<std::filesystem::path> recorded;  ///< traces to replay besides those that are made up
-  std::filesystem::path memory;                 ///< where memory over time is written to; empty: nowhere
 
   std::size_t turns() const { return small ? 1 : 15; }
   std::size_t pairs() const { return small ? 1'000 : 200'000; }
@@ -25,8 +24,5 @@ void register_given_back(const SuiteOptions& options);
 /// The made-up traces and the recorded ones.
 std::vector<AllocationTrace> traces(const SuiteOptions& options);
 void register_replays(const std::vector<AllocationTrace>& traces, const SuiteOptions& options);
-/// Memory over time, of every trace on every allocator, as JSON: trace -> allocator -> [[in use, committed],
-/// ...].
-void write_memory(const std::vector<AllocationTrace>& traces, const std::filesystem::path& file);
 
 }  // namespace gpumem::bench

@@ -7,11 +7,13 @@
 
 namespace gpumem::bench {
 
-/// An opened libcuda.so.1. It stays open.
+/// An opened library, such as a libcuda.so.1. It stays open.
 class Library {
  public:
-  explicit Library(const std::string& file) : handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    require(handle_ != nullptr, "dlopen", file);
+  /// `more`  flags of dlopen.
+  explicit Library(const std::string& file, int more = 0)
+      : handle_(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | more)) {
+    require(handle_ != nullptr, "dlopen", handle_ != nullptr ? file : ::dlerror());
   }
 
   /// The function `name`, which has the type of `Function`.

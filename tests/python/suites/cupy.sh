@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cupy.sh FOLDER CLIENTS WORK: CuPy as its wheel has it into FOLDER/cupy, and the tests of its source archive into FOLDER/cupy-tests.
 # One module of the wheel is built anew from that archive: the one that NVIDIA's runtime is linked into, which refuses
-# the simulated driver. Its place takes ../stand_ins/cupy_runtime.cc. WORK is an empty folder for that.
+# the simulated driver. Its place takes ../stand_ins/cuda_runtime.cc. WORK is an empty folder for that.
 set -euo pipefail
 folder=$1 clients=$2 work=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,7 +29,7 @@ compile() { g++ -O1 -w -fPIC -I"$include" -I"$work/crt/nvidia/cu13/include" "$@"
   cupy_backends/cuda/api/runtime.pyx -o "$source/runtime.cpp")
 compile -O0 -I"$("$clients/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')" -I"$source" \
   -c "$source/runtime.cpp" -o "$work/runtime.o"
-compile -std=c++20 -c "$here/../stand_ins/cupy_runtime.cc" -o "$work/stand_in.o"
+compile -std=c++20 -c "$here/../stand_ins/cuda_runtime.cc" -o "$work/stand_in.o"
 # The rest of what the module calls is not supported (801).
 comm -23 <(nm -u "$work/runtime.o" | grep -o 'cuda[A-Z].*' | sort) \
   <(nm --defined-only "$work/stand_in.o" | sed -n 's/.* T \(cuda\)/\1/p' | sort) |

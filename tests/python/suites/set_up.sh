@@ -25,7 +25,7 @@ wanted_of() {
     numba-cuda) cat "$here/requirements.txt" ;;
     pycuda) echo $pycuda ;;
     cuda-python) echo $cuda_python ;;
-    cupy) cat "$here/cupy.sh" "$here/../stand_ins/cupy_runtime.cc" ;;
+    cupy) cat "$here/cupy.sh" "$here/../stand_ins/cuda_runtime.cc" ;;
   esac
 }
 

@@ -1,7 +1,7 @@
-// The CUDA runtime for CuPy's module of it (suites/cupy.sh), in place of NVIDIA's, which refuses the
-// simulated driver: memory, pools, streams, events, captures and devices, each by the driver's call of the
-// same name. The numbers of errors, attributes and flags are the driver's where nothing else is said. What is
-// missing here answers cudaErrorNotSupported.
+// The CUDA runtime for CuPy's module of it (suites/cupy.sh) and for allocators (bench/peers), in place of
+// NVIDIA's, which refuses the simulated driver: memory, pools, streams, events, captures and devices, each by
+// the driver's call of the same name. The numbers of errors, attributes and flags are the driver's where
+// nothing else is said. For CuPy, what is missing here answers cudaErrorNotSupported.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -17,8 +17,12 @@ Function* driver_call(const char* name) {
   static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   return reinterpret_cast<Function*>(::dlsym(driver, name));
 }
-// By the name that cuda.h gives the call's latest version.
-#define GPUMEM_NAMED(name) driver_call<decltype(::name)>(#name)
+// By the name that cuda.h gives the call's latest version. Found once: allocators are timed on this runtime.
+#define GPUMEM_NAMED(name)                                           \
+  ([] {                                                              \
+    static auto* const found = driver_call<decltype(::name)>(#name); \
+    return found;                                                    \
+  }())
 #define GPUMEM_CALL(name) GPUMEM_NAMED(name)
 
 cudaError_t error_of(CUresult result) { return static_cast<cudaError_t>(result); }
@@ -257,6 +261,7 @@ GPUMEM_SAME(cudaStreamCreate, (cudaStream_t * stream), cuStreamCreate, stream, 0
 GPUMEM_SAME(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned flags), cuStreamCreate, stream, flags)
 GPUMEM_SAME(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags, int priority),
             cuStreamCreateWithPriority, stream, flags, priority)
+GPUMEM_SAME(cudaStreamGetId, (cudaStream_t stream, unsigned long long* id), cuStreamGetId, stream, id)
 GPUMEM_SAME(cudaStreamGetFlags, (cudaStream_t stream, unsigned* flags), cuStreamGetFlags, stream, flags)
 GPUMEM_SAME(cudaStreamGetPriority, (cudaStream_t stream, int* priority), cuStreamGetPriority, stream,
             priority)
