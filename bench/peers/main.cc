@@ -1,8 +1,7 @@
 // gpumem_peers_bench: gpumem's allocator, as programs in C meet it, beside those of other libraries on the
 // same driver, in one run and in turns.
 //   --peer NAME=FILE[:PERCENT]  an allocator of the library FILE (peer.h, set_up.sh), which takes so much of
-//   the
-//                               free memory at its beginning; may come again. Without it: gpumem alone.
+//                               the free memory at its beginning; may come again. Without it: gpumem alone.
 //   --small                     everything once, little of it, as a test
 // and Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
@@ -83,7 +82,7 @@ class Peer {
   virtual ~Peer() = default;
   virtual std::uint64_t allocate(Bytes bytes, CUstream stream) = 0;
   virtual void deallocate(std::uint64_t address, Bytes bytes, CUstream stream) = 0;
-  /// What it has of the device now, and had at the most.
+  /// Memory of the device that the allocator has now, and the most that it has had.
   virtual Bytes kept() = 0;
   virtual Bytes peak() = 0;
 };

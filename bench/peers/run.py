@@ -33,7 +33,7 @@ PEERS = {"rmm": "RMM, from nothing", "rmm_half": "RMM, from half", "bfc": "Tenso
 
 
 def run(command: list, **words) -> str:
-    """What the program prints, if `words` ask for it. Its failure ends this one."""
+    """The program's output, if `words` ask for it. A program that fails ends this one."""
     done = subprocess.run(command, text=True, **words)
     if done.returncode:
         sys.exit(f"{pathlib.Path(command[0]).name} has failed: see above")
