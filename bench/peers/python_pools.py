@@ -113,6 +113,8 @@ def replays(rounds: int, session, path: pathlib.Path) -> dict:
         del allocate
         ours.close()
         pool.free_all_blocks()
+        while any(usage.charged for usage in session.usage()):  # until it is proved free
+            time.sleep(0.01)
     for which, each in times.items():
         measured = in_turns(rounds, 1, {name: lambda values=iter(values): next(values) for name, values in each.items()})
         found |= {f"{which}_{name}": value for name, value in measured.items()}
