@@ -15,7 +15,7 @@ constexpr std::size_t kHeld = 8;
 
 template <class Allocator>
 double pair_ns(Allocator& allocator, Bytes bytes, std::size_t threads, std::size_t pairs) {
-  const auto took = at_once(threads, [&](std::size_t thread) {
+  const auto took = at_once(threads, [&allocator, bytes, pairs](std::size_t thread) {
     const auto stream =
         std::is_same_v<Allocator, GpumemOnStreams> ? static_cast<std::uint32_t>(thread) + 1 : 0U;
     std::array<std::uint64_t, kHeld> held;

@@ -124,6 +124,15 @@ void Program::check_refusal(Bytes bytes, const GrowError& error) {
     }
   }
   for (int i = 0; i < 8 && !blocks_.empty(); ++i) free_some();
+  for (int i = 0; i < 8; ++i) free_left();  // or what threads have left would take all memory in the end
+}
+
+void Program::free_left() {
+  auto found = world_.find();
+  if (!found) return;
+  found->stream = some_stream();  // its own may be another thread's, who may be done with it
+  ++world_.seen.foreign_frees;
+  free(std::move(*found));
 }
 
 /// Frees on the stream that the block is of, or on another one that comes after its work.
@@ -162,11 +171,8 @@ void Program::free_some() {
   blocks_.pop_back();
   if (!is_alone() && chance(10)) {
     world_.leave(std::move(block));
-    auto found = world_.find();
-    if (!found) return;
-    block = std::move(*found);
-    block.stream = some_stream();  // its own may be another thread's, who may be done with it
-    ++world_.seen.foreign_frees;
+    free_left();
+    return;
   }
   free(std::move(block));
 }

@@ -38,6 +38,8 @@ class Program {
   void free(Block block);
   FakeStreams::Moment use_recorded(const Block& block);
   void free_some();
+  /// Frees a block that another thread has left, if there is one.
+  void free_left();
   void repeat();
   void extend();
   void misuse();

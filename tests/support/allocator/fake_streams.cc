@@ -38,6 +38,7 @@ std::uint64_t FakeStreams::key(StreamHandle stream) {
   if (key == 0) {
     key = next_key_++;
     streams_[key].handle = handle;
+    if (is_default(streams_[key])) defaults_.push_back(key);
   }
   return key;
 }
@@ -72,8 +73,8 @@ bool FakeStreams::are_ordered(const Stream& a, const Stream& b) {
 
 FakeStreams::Moment FakeStreams::add_piece(std::uint64_t of) {
   Stream& own = streams_.at(of);
-  for (const auto& [number, other] : streams_) {
-    if (!is_default(own)) break;
+  for (const std::uint64_t number : defaults_) {
+    const Stream& other = streams_.at(number);
     if (are_ordered(own, other)) put_behind(own, {number, other.given}, other.behind);
   }
   const Moment moment{of, ++streams_.at(of).given};
@@ -166,9 +167,10 @@ bool FakeStreams::is_behind(StreamHandle stream, Moment moment) {
   };
   const Stream& own = streams_.at(of);
   if (covers(known_) || covers(own.behind) || are_ordered(own, streams_.at(moment.stream))) return true;
-  return is_default(own) && std::ranges::any_of(streams_, [&](const auto& other) {
-           return are_ordered(own, other.second) && covers(other.second.behind);
-         });
+  return std::ranges::any_of(defaults_, [&](std::uint64_t number) {
+    const Stream& other = streams_.at(number);
+    return are_ordered(own, other) && covers(other.behind);
+  });
 }
 
 bool FakeStreams::is_known_reached(Moment moment) const {

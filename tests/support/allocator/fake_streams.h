@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "client/allocator/backing.h"
 
@@ -130,6 +131,7 @@ class FakeStreams final : public allocator::StreamPort {
   std::atomic<int> inside_{0};  ///< calls of the engine that must not overlap
   std::map<std::pair<StreamHandle, std::thread::id>, std::uint64_t> keys_;
   std::unordered_map<std::uint64_t, Stream> streams_;
+  std::vector<std::uint64_t> defaults_;  ///< the default ones among them
   std::uint64_t next_key_ = 1, next_mark_ = 1, pieces_ = 0, lag_ = 0;
   std::unordered_map<std::uint64_t, Marked> marks_;
   std::deque<Pending> pending_;  ///< with a lag: what is to end, oldest first
