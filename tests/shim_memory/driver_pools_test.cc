@@ -52,23 +52,56 @@ TEST_F(DriverPoolsTest, PoolsThatCanBePassedOnAreChargedWithWhatTheDriverReserve
                          {{"GPUMEM_LIMIT", "16MiB"}, {"GPUMEM_WAIT", "10h"}});
 }
 
-SCENE(IsRoundedUpByTheDriver) {
+SCENE(FillsAPoolWithOddBlocks) {
   start();
   const CUmemoryPool pool = exportable_pool();
-  CUdeviceptr managed = 0, block = 0;
-  ASSERT_CU(calls::cuMemAllocManaged(&managed, 3 * kMiB / 2, CU_MEM_ATTACH_GLOBAL));
-  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&block, 25 * kMiB / 4, pool, nullptr)) << "what it asks for fits";
-  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * kMiB);
-  EXPECT_EQ(free_memory(), 0U) << "the limit is charged";
-  EXPECT_CU(calls::cuMemFree_v2(managed));
-  EXPECT_EQ(free_memory(), 0U) << "and then the rest of what the driver has";
-  EXPECT_CU(calls::cuMemFreeAsync(block, nullptr));
+  std::vector<CUdeviceptr> blocks;
+  CUdeviceptr at = 0;
+  while (calls::cuMemAllocFromPoolAsync(&at, 2 * kMiB + 1, pool, nullptr) == CUDA_SUCCESS)
+    blocks.push_back(at);
+  EXPECT_EQ(blocks.size(), 4U) << "each takes 4 MiB of the driver";
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 16 * kMiB);
+  EXPECT_EQ(free_memory(), 0U);
+  for (const CUdeviceptr block : blocks) EXPECT_CU(calls::cuMemFreeAsync(block, nullptr));
+  synchronize_all();
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    EXPECT_CU(calls::cuMemAllocFromPoolAsync(&at, 4 * kMiB - 512, pool, nullptr)) << "what the pool has idle";
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 16 * kMiB);
+}
+
+TEST_F(DriverPoolsTest, MemoryThatTheDriverKeepsCountsUsedOrNot) {
+  expect("FillsAPoolWithOddBlocks", {{"GPUMEM_LIMIT", "16MiB"}});
+}
+
+// The idle block is another stream's, whose work is not done. The driver takes other memory.
+SCENE(IsTakenForMoreThanItWasAskedFor) {
+  start();
+  const CUmemoryPool pool = exportable_pool();
+  int no = 0;
+  for (const auto rule :
+       {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES})
+    EXPECT_CU(calls::cuMemPoolSetAttribute(pool, rule, &no));
+  const CUstream one = new_stream(), two = new_stream();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAllocFromPoolAsync(&at, 6 * kMiB, pool, one));
+  EXPECT_CU(calls::cuMemFreeAsync(at, one));
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&at, 6 * kMiB, pool, two), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0U) << "the block is freed again";
+  EXPECT_EQ(free_memory(), 0U) << "such a pool keeps what it has";
+  EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&at, 7 * kMiB, pool, two), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 12 * kMiB) << "but takes no more";
+  EXPECT_CU(calls::cuMemAllocFromPoolAsync(&at, 6 * kMiB, pool, one)) << "what it has serves";
   EXPECT_CU(calls::cuMemPoolDestroy(pool));
+  EXPECT_CU(calls::cuMemFreeAsync(at, one));
   EXPECT_EQ(free_memory(), 8 * kMiB);
 }
 
-TEST_F(DriverPoolsTest, DriversRoundingBeyondTheLimitRefusesNothing) {
-  expect("IsRoundedUpByTheDriver", {{"GPUMEM_LIMIT", "8MiB"}});
+TEST_F(DriverPoolsTest, BlockIsRefusedIfTheDriverTakesMoreForItThanThereIsRoomFor) {
+  const std::string said = expect("IsTakenForMoreThanItWasAskedFor", {{"GPUMEM_LIMIT", "8MiB"}});
+  EXPECT_NE(said.find("cuMemAllocFromPoolAsync of 4MiB is refused: 8MiB of this process's limit of 8MiB"),
+            std::string::npos)
+      << said;
 }
 
 SCENE_TEST(DriverPoolsTest, BlocksOfADestroyedPoolStayChargedUntilTheyAreFreed) {

@@ -37,11 +37,12 @@ CUresult allocate_in(const std::shared_ptr<Pool>& pool, const char* call, std::s
 /// Allocates from a pool that is the driver's own: charged, if it is known.
 template <class Forward>
 CUresult allocate_of_driver(const char* call, CUmemoryPool handle, CUdeviceptr* out, std::size_t size,
-                            const Forward& forward) {
+                            CUstream stream, const Forward& forward) {
   DriverPools& pools = Process::current().driver_pools();
   auto pool = pools.find(handle);
   if (!pool) return forward();
-  const CUresult result = pool->allocate(call, {size}, forward);
+  const CUresult result =
+      pool->allocate(call, {size}, out, forward, [&] { return real_free_async(*out, stream); });
   if (result == CUDA_SUCCESS) pools.add_block(*out, std::move(pool), {size});
   return result;
 }
@@ -58,7 +59,7 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
     if (capturing) return forward();
     const FoundPool found = find();
     if (found.result != CUDA_SUCCESS) return found.result;
-    if (!found.pool) return allocate_of_driver(call, found.handle, out, size, forward);
+    if (!found.pool) return allocate_of_driver(call, found.handle, out, size, stream, forward);
     return or_of_driver(allocate_in(found.pool, call, size, stream, out), found.pool->memory(), forward);
   });
 }

@@ -146,7 +146,7 @@ CUresult calls::cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return guarded([&] {
     const CUresult trimmed = real_trim(pool, minBytesToKeep);
     if (trimmed != CUDA_SUCCESS) return trimmed;
-    if (const auto drivers = Process::current().driver_pools().find(pool)) drivers->settle({});
+    if (const auto drivers = Process::current().driver_pools().find(pool)) drivers->settle();
     if (const auto ours = find_pool(pool).pool) ours->memory().trim({minBytesToKeep});
     return trimmed;
   });

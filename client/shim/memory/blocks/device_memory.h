@@ -40,7 +40,7 @@ struct MemoryFigures {
 /// allocation comes from the slices of a new session; the limit counts both.
 /// Threads  any. No lock is held while the broker or the device is waited for, but while a lost session's
 ///          slices are replaced.
-class DeviceMemory final : public Dischargeable {
+class DeviceMemory final : public Chargeable {
  public:
   using Uuid = std::array<unsigned char, 16>;
 
@@ -123,21 +123,16 @@ class DeviceMemory final : public Dischargeable {
   /// Notes that a request was refused, says why, and answers the driver's code for it.
   CUresult refuse(const char* call, Bytes bytes, const GrowError& why);
   CUresult refuse_over_limit(const char* call, Bytes bytes);
-  /// Says it if the driver has `answered` that it has no memory for what was charged here.
-  void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered);
+  void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) override;
 
   /// Takes `bytes` of the limit that are held as they are, outside of the slice's blocks, until release().
   /// Idle memory makes room for them.
   /// Errors  OUT_OF_MEMORY: the limit of the process would be passed.
   CUresult reserve(const char* call, Bytes bytes);
   void release(Bytes bytes);
-  /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
   /// Errors  OUT_OF_MEMORY: the limit of the process or of its tenant would be passed.
-  /// Blocks  while others of the tenant hold the memory.
-  CUresult charge_outside(const char* call, Bytes bytes);
-  /// Charges memory that the driver has taken already, as far as the limits allow. Returns the charged
-  /// amount.
-  Bytes charge_outside_up_to(Bytes bytes);
+  CUresult charge_outside(const char* call, Bytes bytes) override;
+  Bytes charge_outside_up_to(Bytes bytes) override;
   void discharge_outside(Bytes bytes) override;
   /// Whether the driver may take `bytes` more for a context of the program. They are not charged here: the
   /// broker charges what it sees of contexts.
@@ -150,7 +145,7 @@ class DeviceMemory final : public Dischargeable {
   /// Sets the function that has the driver give back its own idle memory. Once, before other calls.
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
-  Bytes granularity() const { return slices().engine().properties().granularity; }
+  Bytes granularity() const override { return slices().engine().properties().granularity; }
 
  private:
   DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,

@@ -11,6 +11,14 @@ namespace {
 constinit RealCall<decltype(::cuMemPoolGetAttribute)> real_pool_figure("cuMemPoolGetAttribute");
 constinit RealCall<decltype(::cuMemPoolTrimTo)> real_trim_pool("cuMemPoolTrimTo");
 
+using Range = boost::icl::interval<CUdeviceptr>;
+
+/// The addresses of a block, which the driver aligns.
+auto block_at(CUdeviceptr at, Bytes bytes) {
+  constexpr Bytes kAlignment{512};
+  return Range::right_open(at, at + bytes.rounded_up(kAlignment).value_or(bytes).count);
+}
+
 }  // namespace
 
 // A destroyed pool tells nothing, and keeps nothing for later.
@@ -21,26 +29,66 @@ Bytes DriverPool::kept() const {
   return is_told ? std::max(Bytes{kept}, used()) : used();
 }
 
-void DriverPool::settle(Bytes reserved) {
-  charge_.settle(reserved, [this] { return kept(); });
+// Nobody tells which memory a smaller pool has given back.
+Bytes DriverPool::look() {
+  const Bytes now = kept();
+  if (now < last_kept_) idle_.clear();
+  last_kept_ = now;
+  return now;
+}
+
+// A block that fits into one piece of idle memory needs no more. If work of another stream still uses that
+// piece, the driver takes more, which is seen afterwards.
+MeasuredCharge::Need DriverPool::need_of(Bytes bytes) {
+  const auto has_room = [&](const auto& piece) { return piece.upper() - piece.lower() >= bytes.count; };
+  const Bytes now = look();
+  if (std::ranges::any_of(idle_, has_room)) return {};
+  return {now, bytes.rounded_up(memory().granularity()).value_or(bytes)};
+}
+
+// New memory is taken to begin with the block that it was taken for.
+void DriverPool::note_block(CUdeviceptr at, Bytes bytes, Bytes grown) {
+  if (!grown.is_zero()) idle_ += Range::right_open(at, at + grown.count);
+  idle_ -= block_at(at, bytes);
+}
+
+// The memory that was taken for the block stays unused: the charge has no room for it.
+void DriverPool::forget_block(CUdeviceptr at, Bytes bytes, Bytes grown) {
+  charge_.settle({}, [&] {
+    used_.fetch_sub(bytes.count);
+    idle_ -= Range::right_open(at, at + grown.count);
+    return look();
+  });
+}
+
+void DriverPool::freed(CUdeviceptr at, Bytes bytes) {
+  charge_.settle({}, [&] {
+    used_.fetch_sub(bytes.count);
+    idle_ += block_at(at, bytes);
+    return look();
+  });
+}
+
+void DriverPool::settle() {
+  charge_.settle({}, [this] { return look(); });
 }
 
 void DriverPool::trim() {
   charge_.settle({}, [this] {
     if (!is_destroyed_.load()) (void)real_trim_pool(handle_, 0);
-    return kept();
+    return look();
   });
 }
 
 void DriverPool::set_destroyed(bool is_destroyed) {
   charge_.settle({}, [&] {
-    const Bytes now = kept();
+    const Bytes now = look();
     is_destroyed_.store(is_destroyed);
     return now;
   });
 }
 
-void DriverPools::add(CUmemoryPool handle, DeviceMemory& memory) {
+void DriverPools::add(CUmemoryPool handle, Chargeable& memory) {
   const MutexLock lock(mutex_);
   auto& pool = pools_[handle];
   if (!pool) pool = std::make_shared<DriverPool>(handle, memory);
@@ -75,7 +123,7 @@ std::optional<DriverPools::Block> DriverPools::take_block(CUdeviceptr at) {
   return std::move(found.mapped());
 }
 
-std::vector<std::shared_ptr<DriverPool>> DriverPools::all_of(const DeviceMemory& memory) const {
+std::vector<std::shared_ptr<DriverPool>> DriverPools::all_of(const Chargeable& memory) const {
   const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<DriverPool>> all;
   for (const auto& [handle, pool] : pools_) {
@@ -84,11 +132,11 @@ std::vector<std::shared_ptr<DriverPool>> DriverPools::all_of(const DeviceMemory&
   return all;
 }
 
-void DriverPools::settle(const DeviceMemory& memory) {
-  for (const auto& pool : all_of(memory)) pool->settle({});
+void DriverPools::settle(const Chargeable& memory) {
+  for (const auto& pool : all_of(memory)) pool->settle();
 }
 
-void DriverPools::trim(const DeviceMemory& memory) {
+void DriverPools::trim(const Chargeable& memory) {
   for (const auto& pool : all_of(memory)) pool->trim();
 }
 

@@ -90,29 +90,32 @@ MeasuredCharge* GraphMemory::known_charge_of(const DeviceMemory& memory) const {
   return found != charges_.end() ? found->second.get() : nullptr;
 }
 
-CUresult GraphMemory::reserve(const char* call, const std::vector<Need>& needs) {
+CUresult GraphMemory::reserve(const char* call, std::vector<Need>& needs) {
   for (std::size_t i = 0; i < needs.size(); ++i) {
-    DeviceMemory& memory = *needs[i].memory;
-    const Bytes used = graph_figure(memory, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
-    const CUresult charged = charge_of(memory).reserve(call, used, needs[i].bytes);
+    Need& one = needs[i];
+    const auto need = [&]() -> MeasuredCharge::Need {
+      return {graph_figure(*one.memory, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT),
+              one.bytes.rounded_up(one.memory->granularity()).value_or(one.bytes)};
+    };
+    const CUresult charged = charge_of(*one.memory).reserve(call, need, &one.reserved);
     if (charged == CUDA_SUCCESS) continue;
-    settle_all({needs.begin(), needs.begin() + static_cast<std::ptrdiff_t>(i)}, true);
+    needs.resize(i);
+    settle_all(needs);
     return charged;
   }
   return CUDA_SUCCESS;
 }
 
-void GraphMemory::settle(MeasuredCharge& charge, Bytes reserved) {
-  charge.settle(reserved,
-                [&] { return graph_figure(charge.memory(), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT); });
+void GraphMemory::settle(DeviceMemory& memory, MeasuredCharge& charge, Bytes reserved) {
+  charge.settle(reserved, [&] { return graph_figure(memory, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT); });
 }
 
-void GraphMemory::settle_all(const std::vector<Need>& needs, bool are_reserved) {
-  for (const Need& need : needs) settle(charge_of(*need.memory), are_reserved ? need.bytes : Bytes{});
+void GraphMemory::settle_all(const std::vector<Need>& needs) {
+  for (const Need& need : needs) settle(*need.memory, charge_of(*need.memory), need.reserved);
 }
 
 void GraphMemory::settle(DeviceMemory& memory) {
-  if (MeasuredCharge* const charge = known_charge_of(memory); charge != nullptr) settle(*charge, {});
+  if (MeasuredCharge* const charge = known_charge_of(memory); charge != nullptr) settle(memory, *charge, {});
 }
 
 void GraphMemory::trimmed(DeviceMemory& memory) {

@@ -20,6 +20,7 @@ class GraphMemory {
   struct Need {
     DeviceMemory* memory = nullptr;
     Bytes bytes;
+    Bytes reserved{};  ///< for a launch under way
   };
   /// By device: the allocations from `find_memory(device)` by the nodes of `graph` and of its child graphs.
   template <class Find>
@@ -82,19 +83,20 @@ class GraphMemory {
   void add(CUgraphExec exec, const std::shared_ptr<Exec>& known);
   MeasuredCharge& charge_of(DeviceMemory& memory);
   MeasuredCharge* known_charge_of(const DeviceMemory& memory) const;
-  CUresult reserve(const char* call, const std::vector<Need>& needs);
-  static void settle(MeasuredCharge& charge, Bytes reserved);
-  void settle_all(const std::vector<Need>& needs, bool are_reserved);
+  CUresult reserve(const char* call, std::vector<Need>& needs);
+  static void settle(DeviceMemory& memory, MeasuredCharge& charge, Bytes reserved);
+  void settle_all(const std::vector<Need>& needs);
 
   template <class Call>
   CUresult launch_of(const char* call, Exec& exec, const Call& real_call) {
-    const std::uint64_t epoch = epoch_.load();
-    const bool is_backed = exec.backed_in.load() == epoch;
-    const CUresult charged = is_backed ? CUDA_SUCCESS : reserve(call, exec.needs);
+    std::vector<Need> needs = exec.needs;
+    const bool is_backed = exec.backed_in.load() == epoch_.load();
+    const CUresult charged = is_backed ? CUDA_SUCCESS : reserve(call, needs);
     if (charged != CUDA_SUCCESS) return charged;
+    const std::uint64_t epoch = epoch_.load();  // the memory of other graphs may have made room
     const CUresult result = real_call();
     if (result == CUDA_SUCCESS) exec.backed_in.store(epoch);
-    settle_all(exec.needs, !is_backed);
+    settle_all(needs);
     return result;
   }
 

@@ -52,23 +52,25 @@ void Outside::move(CUcontext from, CUcontext to) {
     if (piece.context == from) piece.context = to;
 }
 
-CUresult MeasuredCharge::reserve(const char* call, Bytes used, Bytes more) {
-  Bytes missing;
-  {
-    const MutexLock lock(mutex_);
-    const auto all = (used + reserved_).plus(more);
-    if (!all) return CUDA_ERROR_OUT_OF_MEMORY;
-    missing = all->minus(charged_ + asked_);
-    reserved_ += more;
-    asked_ += missing;
-  }
-  const CUresult charged = missing.is_zero() ? CUDA_SUCCESS : memory_.charge_outside(call, missing);
+std::optional<Bytes> MeasuredCharge::begin(const Need& need) {
+  const MutexLock lock(mutex_);
+  const auto all = (need.kept + reserved_).plus(need.growth);
+  if (!all) return std::nullopt;
+  const Bytes missing = all->minus(charged_ + asked_);
+  reserved_ += need.growth;
+  asked_ += missing;
+  return missing;
+}
+
+CUresult MeasuredCharge::charge(const char* call, Bytes growth, Bytes missing) {
+  if (missing.is_zero()) return CUDA_SUCCESS;
+  const CUresult charged = memory_.charge_outside(call, missing);
   const MutexLock lock(mutex_);
   asked_ -= missing;
   if (charged == CUDA_SUCCESS)
     charged_ += missing;
   else
-    reserved_ -= more;
+    reserved_ -= growth;
   return charged;
 }
 
@@ -77,7 +79,7 @@ void MeasuredCharge::unreserve(Bytes reserved) {
   reserved_ -= reserved;
 }
 
-void MeasuredCharge::change_to(Bytes kept) {
+bool MeasuredCharge::change_to(Bytes kept) {
   Bytes less;
   Bytes more;
   {
@@ -88,10 +90,11 @@ void MeasuredCharge::change_to(Bytes kept) {
     charged_ -= less;
   }
   if (!less.is_zero()) memory_.discharge_outside(less);
-  if (more.is_zero()) return;
+  if (more.is_zero()) return true;
   const Bytes charged = memory_.charge_outside_up_to(more);
   const MutexLock lock(mutex_);
   charged_ += charged;
+  return charged == more;
 }
 
 }  // namespace gpumem::shim

@@ -78,32 +78,50 @@ class Outside {
 };
 
 /// The charge for memory that the driver keeps in whole chunks and hands out in parts: a pool's, or that of a
-/// device's graphs. Before a part is handed out, it is charged as far as no chunk can be there for it;
-/// afterwards what the driver says that it keeps.
+/// device's graphs. A chunk is charged before the driver may take it; afterwards what the driver says that it
+/// keeps.
 /// Threads  any.
 class MeasuredCharge {
  public:
-  explicit MeasuredCharge(DeviceMemory& memory) : memory_(memory) {}
+  explicit MeasuredCharge(Chargeable& memory) : memory_(memory) {}
 
-  DeviceMemory& memory() const { return memory_; }
+  Chargeable& memory() const { return memory_; }
 
-  /// Charges what `more` bytes need beside the `used` ones. settle() follows, whatever becomes of them.
-  /// Errors  OUT_OF_MEMORY: as DeviceMemory::charge_outside; then no settle() follows.
-  CUresult reserve(const char* call, Bytes used, Bytes more);
-  /// Charges what `measure` answers: all that the driver keeps. Where that passes a limit, because the driver
-  /// rounds, the limit is charged. `reserved`  by reserve(), and in use or given up by now.
+  struct Need {
+    Bytes kept;    ///< by the driver now; zero: nothing needs to be charged for it
+    Bytes growth;  ///< that the driver may take besides
+  };
+  /// Charges what `measure` answers, a Need. settle() of the growth follows, whatever becomes of it.
+  /// `growth`  set to that of the Need.
+  /// Errors  OUT_OF_MEMORY: as Chargeable::charge_outside; then no settle() follows.
   template <class Measure>
-  void settle(Bytes reserved, const Measure& measure) {
+  CUresult reserve(const char* call, const Measure& measure, Bytes* growth) {
+    std::optional<Bytes> missing;
+    {
+      const MutexLock lock(settling_);
+      const Need need = measure();
+      *growth = need.growth;
+      missing = begin(need);
+    }
+    return missing ? charge(call, *growth, *missing) : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  /// Charges what `measure` answers: all that the driver keeps. False: a limit has no room for a part of it,
+  /// and the rest is charged. `reserved`  by reserve(), and in use or given up by now.
+  template <class Measure>
+  bool settle(Bytes reserved, const Measure& measure) {
     const MutexLock lock(settling_);
+    const Bytes kept = measure();
     unreserve(reserved);
-    change_to(measure());
+    return change_to(kept);
   }
 
  private:
+  std::optional<Bytes> begin(const Need& need) GPUMEM_REQUIRES(settling_);
+  CUresult charge(const char* call, Bytes growth, Bytes missing);
   void unreserve(Bytes reserved);
-  void change_to(Bytes kept) GPUMEM_REQUIRES(settling_);
+  bool change_to(Bytes kept) GPUMEM_REQUIRES(settling_);
 
-  DeviceMemory& memory_;
+  Chargeable& memory_;
   Mutex settling_;  ///< held for the driver's and the broker's answers: older figures do not overtake newer
   Mutex mutex_;
   Bytes charged_ GPUMEM_GUARDED_BY(mutex_);

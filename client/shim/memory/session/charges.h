@@ -1,4 +1,5 @@
 #pragma once
+#include <cuda.h>
 
 #include <algorithm>
 #include <atomic>
@@ -54,6 +55,23 @@ class Dischargeable {
   virtual ~Dischargeable() = default;
   /// The driver has freed `bytes` of it.
   virtual void discharge_outside(Bytes bytes) = 0;
+};
+
+/// Charges memory that the driver itself takes, of a device or of the host.
+class Chargeable : public Dischargeable {
+ public:
+  /// Charges memory that the driver itself is about to allocate, and tells the broker of it.
+  /// `call`  the program's, for messages.
+  /// Errors  OUT_OF_MEMORY, and the reason is told: a limit would be passed.
+  /// Blocks  while others of the tenant hold the memory.
+  virtual CUresult charge_outside(const char* call, Bytes bytes) = 0;
+  /// Charges memory that the driver has taken already, as far as the limits allow. Returns the charged
+  /// amount.
+  virtual Bytes charge_outside_up_to(Bytes bytes) = 0;
+  /// Says it if the driver has `answered` that it has no memory for what was charged here.
+  virtual void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) = 0;
+  /// The unit in which the driver takes memory.
+  virtual Bytes granularity() const = 0;
 };
 
 /// The figures of the broker's page on the slices' device.
