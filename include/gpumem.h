@@ -364,12 +364,14 @@ void gpumem_slice_free(gpumem_slice* slice) GPUMEM_NOEXCEPT;
 
 typedef struct gpumem_job_options {
   size_t struct_size;
-  const char* label;     /* for people; NULL: none */
-  uint64_t limit;        /* bytes on each device; 0: none but the tenant's */
-  uint64_t limit_points; /* instead: hundredths of a percent of what the tenant can have; 0: none */
+  const char* label;          /* for people; NULL: none */
+  uint64_t limit;             /* bytes on each device; 0: none but the tenant's */
+  uint64_t limit_points;      /* instead: hundredths of a percent of what the tenant can have; 0: none */
+  uint64_t host_limit;        /* bytes of the host store, lent or pinned; 0: none but the tenant's */
+  uint64_t host_limit_points; /* instead, as limit_points */
 } gpumem_job_options;
 #define GPUMEM_JOB_OPTIONS_INIT \
-  { sizeof(gpumem_job_options), NULL, 0, 0 }
+  { sizeof(gpumem_job_options), NULL, 0, 0, 0, 0 }
 
 /* Makes a job, which the session owns and is not in, and stores its number. Sessions of the same user and
    tenant join it if GPUMEM_JOB is that number in their environment. It lives as long as this session and

@@ -40,7 +40,8 @@ Result<SessionOptions> read_options(const gpumem_session_options* given) {
 Result<JobOptions> read_options(const gpumem_job_options* given) {
   const auto known = read_struct(given, "gpumem_job_options");
   if (!known) return known.error();
-  return JobOptions{text(known->label), {known->limit}, known->limit_points};
+  return JobOptions{
+      text(known->label), {known->limit}, known->limit_points, {known->host_limit}, known->host_limit_points};
 }
 
 Result<AllocatorOptions> read_options(const gpumem_allocator_options* given) {

@@ -67,7 +67,7 @@ Result<void> SessionState::charge(const std::string& device, Bytes bytes) {
   if (auto started = connection_->pressure().start(); !started) return started;
   const auto index = connection_->device_index(device);
   if (!index) return index.error();
-  auto charged = connection_->lane().call(lane::Charge{*index, bytes.count});
+  auto charged = connection_->lane().call(lane::Charge{*index, bytes.count, 0});
   if (!charged) return charged.error();
   return {};
 }
@@ -97,7 +97,8 @@ Result<std::uint64_t> SessionState::begin_job(const JobOptions& options) {
   if (auto usable = connection_->usable(); !usable) return usable.error();
   if (auto started = connection_->pressure().start(); !started) return started.error();
   if (auto right = check_label(options.label); !right) return right.error();
-  lane::BeginJob request{options.limit.count, options.limit_points, {}};
+  lane::BeginJob request{
+      options.limit.count, options.limit_points, options.host_limit.count, options.host_limit_points, {}};
   request.label = decltype(request.label)::of(options.label);
   const auto begun = connection_->lane().call<lane::JobBegun>(request);
   if (!begun) return begun.error();

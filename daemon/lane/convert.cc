@@ -79,7 +79,11 @@ core::Grow to_request(const Grow& body) {
 }
 
 core::BeginJob to_request(const BeginJob& body) {
-  return {std::string(body.label.view()), {body.limit}, body.limit_points};
+  return {std::string(body.label.view()),
+          {body.limit},
+          body.limit_points,
+          {body.host_limit},
+          body.host_limit_points};
 }
 
 core::ReserveForJob to_request(const ReserveForJob& body, std::string device) {

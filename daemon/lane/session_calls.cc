@@ -146,8 +146,10 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
 }
 
 Result<void> SessionCalls::take(const Call& call, const Charge& body) {
+  const bool is_bounded = (body.flags & Charge::kBounded) != 0;
   answer_later(
-      call, call.broker.charge(call.session, {device_at(call.broker, body.device), {body.bytes}}, call.now));
+      call, call.broker.charge(call.session, {device_at(call.broker, body.device), {body.bytes}, is_bounded},
+                               call.now));
   return {};
 }
 

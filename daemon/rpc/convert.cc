@@ -43,8 +43,16 @@ core::Grow to_request(const v1::GrowRequest& message) {
   return request;
 }
 
+core::DeclareCharge to_request(const v1::ChargeRequest& message) {
+  return {message.device(), {message.bytes()}, message.bounded()};
+}
+
 core::BeginJob to_request(const v1::BeginJobRequest& message) {
-  return {message.label(), {message.limit()}, message.limit_points()};
+  return {message.label(),
+          {message.limit()},
+          message.limit_points(),
+          {message.host_limit()},
+          message.host_limit_points()};
 }
 
 core::ReserveForJob to_request(const v1::ReserveForJobRequest& message) {

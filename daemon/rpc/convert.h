@@ -17,6 +17,7 @@ namespace gpumem::rpc {
 core::Grow to_request(const v1::GrowRequest& request);
 core::Return to_request(const v1::ReturnRequest& request);
 core::BeginJob to_request(const v1::BeginJobRequest& request);
+core::DeclareCharge to_request(const v1::ChargeRequest& request);
 core::ReserveForJob to_request(const v1::ReserveForJobRequest& request);
 core::ExportHandle to_request(const v1::ExportHandleRequest& request);
 /// Errors  kInvalidArgument: a digest of another length.

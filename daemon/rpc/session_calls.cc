@@ -74,8 +74,7 @@ void SessionCalls::receive(const v1::SessionRequest& request, core::Broker& brok
     case v1::SessionRequest::kReleaseImport:
       return release_import(call, {core::ImportId{request.release_import().import()}});
     case v1::SessionRequest::kCharge:
-      return answer_later(
-          call, broker.charge(session_, {request.charge().device(), {request.charge().bytes()}}, now));
+      return answer_later(call, broker.charge(session_, to_request(request.charge()), now));
     case v1::SessionRequest::kSpent:
       return answer_later(call, broker.spent(session_, {request.spent().device()}, now));
     case v1::SessionRequest::kPing: return answer_later(call, Result<void>());

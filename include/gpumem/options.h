@@ -34,9 +34,11 @@ struct SessionOptions {
 
 /// The memory of a command, for all its processes together.
 struct JobOptions {
-  std::string label{};             ///< for people; at most 128 bytes
-  Bytes limit{};                   ///< on each device; zero: none but the tenant's
-  std::uint64_t limit_points = 0;  ///< instead: hundredths of a percent of what the tenant can have
+  std::string label{};                  ///< for people; at most 128 bytes
+  Bytes limit{};                        ///< on each device; zero: none but the tenant's
+  std::uint64_t limit_points = 0;       ///< instead: hundredths of a percent of what the tenant can have
+  Bytes host_limit{};                   ///< of the host store, lent or pinned; zero: none but the tenant's
+  std::uint64_t host_limit_points = 0;  ///< instead, as limit_points
 };
 
 struct SliceOptions {

@@ -325,6 +325,8 @@ inline Result<std::uint64_t> Session::begin_job(const JobOptions& options) {
   given.label = detail::c_text(options.label);
   given.limit = options.limit.count;
   given.limit_points = options.limit_points;
+  given.host_limit = options.host_limit.count;
+  given.host_limit_points = options.host_limit_points;
   std::uint64_t job = 0;
   const gpumem_status status = gpumem_session_begin_job(handle_.get(), &given, &job);
   if (status != GPUMEM_OK) return detail::last_error(status);

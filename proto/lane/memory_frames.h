@@ -57,6 +57,9 @@ struct Charge {
   static constexpr Kind kKind = Kind::kCharge;
   std::uint64_t device;
   std::uint64_t bytes;  ///< in all
+  /// Of `flags`: an increase that would pass a limit is refused.
+  static constexpr std::uint64_t kBounded = 1;
+  std::uint64_t flags;
 };
 /// Every extent of a grant is mapped. Has no answer.
 struct Accept {
@@ -151,7 +154,7 @@ static_assert(sizeof(ImportHandle) == 64 && sizeof(RevokeHandle) == 64 && sizeof
               sizeof(HandleExported) == 72);
 static_assert(offsetof(Imported, device) == 8 && offsetof(Imported, count) == 32 &&
               offsetof(Imported, sizes) == 40);
-static_assert(sizeof(Charge) == 16 && offsetof(Charge, bytes) == 8);
+static_assert(sizeof(Charge) == 24 && offsetof(Charge, bytes) == 8 && offsetof(Charge, flags) == 16);
 static_assert(sizeof(SliceOpened) == 24 && sizeof(GrantedLease) == 24);
 static_assert(offsetof(Granted, missing) == 8 && offsetof(Granted, count) == 16 &&
               offsetof(Granted, leases) == 24);

@@ -65,6 +65,8 @@ struct BeginJob {
   static constexpr Kind kKind = Kind::kBeginJob;
   std::uint64_t limit;         ///< of each device, for all its sessions together; 0: none but the tenant's
   std::uint64_t limit_points;  ///< instead: hundredths of a percent of what the tenant can have; 0: none
+  std::uint64_t host_limit;    ///< as limit, of the host store
+  std::uint64_t host_limit_points;
   Text<128> label;
 };
 /// Reserves memory for the session's job. Answered as Grow, but with Done in place of Granted.
@@ -214,7 +216,7 @@ struct Explained {
 // Their offsets are a contract with other languages.
 static_assert(sizeof(Hello) == 144 && offsetof(Hello, newest) == 2 && offsetof(Hello, job) == 8 &&
               offsetof(Hello, label) == 16);
-static_assert(sizeof(BeginJob) == 144 && offsetof(BeginJob, label) == 16 && sizeof(ReserveForJob) == 24 &&
+static_assert(sizeof(BeginJob) == 160 && offsetof(BeginJob, label) == 32 && sizeof(ReserveForJob) == 24 &&
               sizeof(AnnounceContext) == 16 && sizeof(ContextDone) == 16 && sizeof(JobBegun) == 8 &&
               sizeof(JobDescribed) == 24);
 static_assert(offsetof(Resume, newest) == 2 && offsetof(Resume, session) == 8 &&

@@ -98,7 +98,7 @@ class Clients {
       case 5: return bytes(growth(which));
       case 6:
       case 7: return bytes(a_return(which));
-      case 8: return bytes(lane::Charge{some_index(), some_bytes()});
+      case 8: return bytes(lane::Charge{some_index(), some_bytes(), input_.word()});
       case 9: return bytes(lane::Cancel{some_number()});
       case 10: return bytes(lane::Accept{some_grant(which)});
       case 11: return sharing(which);
@@ -200,7 +200,8 @@ class Clients {
 
   std::string of_job() {
     switch (input_.below(4)) {
-      case 0: return bytes(lane::BeginJob{some_bytes(), input_.one_in(4) ? input_.word() : 0, {}});
+      case 0:
+        return bytes(lane::BeginJob{some_bytes(), input_.one_in(4) ? input_.word() : 0, some_bytes(), 0, {}});
       case 1: return bytes(lane::DescribeJob{});
       default: return bytes(lane::ReserveForJob{some_time(), some_index(), some_bytes()});
     }

@@ -64,7 +64,7 @@ struct ManySessions : Sessions, testing::WithParamInterface<Frame> {
   void send_one(FrameLane& lane, std::uint64_t slice) {
     switch (GetParam()) {
       case Frame::kDeniedGrowth: lane.send(lane.growth(slice, kPool)); return;
-      case Frame::kCharge: lane.send(lane::Charge{0, mebibytes(1).count}); return;
+      case Frame::kCharge: lane.send(lane::Charge{0, mebibytes(1).count, 0}); return;
     }
   }
 };

@@ -35,8 +35,8 @@ TEST_F(LaneFrames, CarryASessionFromHelloToGoodbye) {
   }
   EXPECT_TRUE(eventually([&] { return broker_.device().free() == kPool.count; }));
   EXPECT_TRUE(one.ask(lane::Ping{}).is(Kind::kDone));
-  EXPECT_TRUE(one.ask(lane::Charge{0, mebibytes(2).count}).is(Kind::kDone));
-  EXPECT_TRUE(one.ask(lane::Charge{0, 0}).is(Kind::kDone));
+  EXPECT_TRUE(one.ask(lane::Charge{0, mebibytes(2).count, 0}).is(Kind::kDone));
+  EXPECT_TRUE(one.ask(lane::Charge{0, 0, 0}).is(Kind::kDone));
   EXPECT_TRUE(one.ask(lane::CloseSlice{slice}).is(Kind::kDone));
   one.send(lane::Goodbye{});
 }
@@ -166,7 +166,7 @@ TEST_F(LaneFrames, OfRequestsThatCannotBeAreRefusedAndTheSessionGoesOn) {
   bell.label.bytes[0] = '\a';
   EXPECT_EQ(code(one.ask(bell)), Code::kInvalidArgument);
   EXPECT_EQ(code(one.ask(lane::CloseSlice{slice + 1})), Code::kNotFound);
-  EXPECT_EQ(code(one.ask(lane::Charge{7, 1})), Code::kNotFound);
+  EXPECT_EQ(code(one.ask(lane::Charge{7, 1, 0})), Code::kNotFound);
   EXPECT_EQ(code(one.ask(lane::Return{slice, 1, {99}})), Code::kNotFound);
   EXPECT_EQ(code(one.ask(lane::Grow{})), Code::kInvalidArgument) << "of nothing";
   EXPECT_EQ(code(one.ask(one.growth(slice, Bytes{~0ULL}))), Code::kInvalidArgument);

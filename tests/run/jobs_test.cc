@@ -121,6 +121,30 @@ TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
             "gpumem: there is no session or job " + job + "; see `gpumem ps` and `gpumem job list`\n");
 }
 
+struct JobsWithAHostStore : Jobs {
+  JobsWithAHostStore() : Jobs("1x24GiB", "[host]\nsize = \"256MiB\"\n") {}
+};
+
+TEST_F(JobsWithAHostStore, HaveALimitOfItsMemory) {
+  const Outcome made = gpumem({"job", "create", "--host-limit", "25%"});
+  ASSERT_EQ(made.status, 0) << made.output;
+  const auto devices = nlohmann::json::parse(gpumem({"job", "list", "--json"}).output).at(0).at("devices");
+  EXPECT_TRUE(devices.at(0).at("limit").is_null()) << devices;
+  EXPECT_EQ(devices.at(1).at("device"), "host");
+  EXPECT_EQ(devices.at(1).at("limit"), mebibytes(64).count);
+  EXPECT_EQ(gpumem({"end", only_job()}).status, 0);
+  const Outcome nested = gpumem(
+      {"run", "--host-limit", "8MiB", "--", cli_program(), "run", "--host-limit", "4MiB", "--", "true"});
+  EXPECT_EQ(nested.status, 0);
+  EXPECT_TRUE(says(nested.output, "--host-limit 4MiB has no effect"));
+}
+
+TEST_F(Jobs, HaveNoHostLimitWithoutAHostStore) {
+  const Outcome refused = gpumem({"run", "--host-limit", "8MiB", "--", "true"});
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(says(refused.output, "the broker has no host store"));
+}
+
 // `gpumem end` is for the user of the process, and for administrators.
 TEST_F(Jobs, AndSessionsAreEndedByNumberAndTheirUserIsToldByWhom) {
   auto job = begin_job({"--name", "mine"}, {"borrow", "driver", "1", "stay-asked"});

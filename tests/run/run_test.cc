@@ -50,6 +50,7 @@ TEST_F(Run, TellsItsOwnFailuresFromTheCommands) {
                                                {"run", "--limit", "much", "true"},
                                                {"run", "--limit", "0", "true"},
                                                {"run", "--limit", "1MiB", "true"},
+                                               {"run", "--host-limit", "1MiB", "true"},
                                                {"run", "--limit", "101%", "true"},
                                                {"run", "--limit", "0%", "true"},
                                                {"run", "--limit", "all-but 1MiB", "true"},

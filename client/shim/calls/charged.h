@@ -60,6 +60,12 @@ CUresult free_of_driver(CUdeviceptr address, const Call& real_call) {
   return process.outside().free(Outside::Name(address), real_call);
 }
 
+/// Whether `location` is memory of the host, of any node. By number: headers before CUDA 12.2 have no names.
+inline bool is_of_host(const CUmemLocation& location) {
+  constexpr int kHost = 2, kHostNumaCurrent = 4;
+  return static_cast<int>(location.type) >= kHost && static_cast<int>(location.type) <= kHostNumaCurrent;
+}
+
 /// The pool with this handle whose blocks come from a slice: one that the program has made, or the default
 /// pool of a device, whose slice is opened if need be. Null with SUCCESS: it is the driver's own.
 struct FoundPool {

@@ -22,7 +22,7 @@ CUresult pin(const char* call, size_t bytes, const Pin& pin, const AddressOf& ad
     if (!process.is_brokered() || bytes == 0) return pin();
     const CurrentContext current = CurrentContext::get();
     if (current.result != CUDA_SUCCESS) return pin();  // the driver's to refuse
-    const CUresult charged = process.pinned().charge(call, {bytes});
+    const CUresult charged = process.pinned().charge_outside(call, {bytes});
     if (charged != CUDA_SUCCESS) return charged;
     const CUresult pinned = pin();
     if (pinned == CUDA_SUCCESS)

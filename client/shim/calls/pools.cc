@@ -38,11 +38,27 @@ bool is_of_slice(const CUmemPoolProps& properties) {
 
 constexpr int kManaged = 2;  // CU_MEM_ALLOCATION_TYPE_MANAGED, of CUDA 13
 
-/// The device whose memory a pool takes that has these properties, or -1. Managed memory that lies nowhere in
-/// particular is charged to the current context's device, as cuMemAllocManaged is.
+/// The memory that a pool takes that has these properties: the slice of a device, or pinned memory of the
+/// host. Managed memory that lies nowhere in particular is charged to the current context's device, as
+/// cuMemAllocManaged is.
+struct PoolMemory {
+  CUresult result = CUDA_SUCCESS;
+  DeviceMemory* of_device = nullptr;
+  Chargeable* charged = nullptr;  ///< null: nothing is
+};
 CUdevice device_of(CUmemAllocationType type, const CUmemLocation& location) {
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return location.id;
   return static_cast<int>(type) == kManaged ? CurrentContext::get().device : -1;
+}
+
+PoolMemory memory_of(CUmemAllocationType type, const CUmemLocation& location) {
+  Process& process = Process::current();
+  if (const CUdevice device = device_of(type, location); device >= 0) {
+    const auto found = process.memory_of(device);
+    return {found.result, found.memory, found.memory};
+  }
+  const bool is_pinned = static_cast<int>(type) != kManaged && is_of_host(location);
+  return {.charged = process.is_brokered() && is_pinned ? &process.pinned() : nullptr};
 }
 
 /// What of the slice belongs to the driver's own figure. Reserved memory comes in whole units.
@@ -96,15 +112,15 @@ FoundPool find_pool(CUmemoryPool handle) {
 CUresult calls::cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return guarded([&] {
     Process& process = Process::current();
-    const CUdevice device = poolProps != nullptr ? device_of(poolProps->allocType, poolProps->location) : -1;
-    const auto found = process.memory_of(device);
-    if (found.result != CUDA_SUCCESS) return found.result;
+    const PoolMemory memory =
+        poolProps != nullptr ? memory_of(poolProps->allocType, poolProps->location) : PoolMemory{};
+    if (memory.result != CUDA_SUCCESS) return memory.result;
     const CUresult created = real_create_pool(pool, poolProps);
-    if (created != CUDA_SUCCESS || poolProps == nullptr || found.memory == nullptr) return created;
+    if (created != CUDA_SUCCESS || memory.charged == nullptr) return created;
     if (is_of_slice(*poolProps))
-      process.pools().add(*pool, *found.memory, most_of(*poolProps));
+      process.pools().add(*pool, *memory.of_device, most_of(*poolProps));
     else
-      process.driver_pools().add(*pool, *found.memory);
+      process.driver_pools().add(*pool, *memory.charged);
     return created;
   });
 }
@@ -159,16 +175,17 @@ using FindByLocation = CUresult(CUmemoryPool*, CUmemLocation*, CUmemAllocationTy
 constinit RealCall<FindByLocation> real_default_of("cuMemGetDefaultMemPool");
 constinit RealCall<FindByLocation> real_current_of("cuMemGetMemPool");
 
-/// A managed pool of a location is there from the start. It is charged as soon as the program knows it.
+/// A managed pool of a location, or one of the host, is there from the start. It is charged as soon as the
+/// program knows it.
 CUresult find_by_location(RealCall<FindByLocation>& real_call, CUmemoryPool* out, CUmemLocation* location,
                           CUmemAllocationType type) {
   return guarded([&] {
     const CUresult known = real_call(out, location, type);
-    if (known != CUDA_SUCCESS || static_cast<int>(type) != kManaged) return known;
-    Process& process = Process::current();
-    const auto found = process.memory_of(device_of(type, *location));
-    if (found.memory != nullptr) process.driver_pools().add(*out, *found.memory);
-    return found.result;
+    const bool is_of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (known != CUDA_SUCCESS || (static_cast<int>(type) != kManaged && is_of_device)) return known;
+    const PoolMemory memory = memory_of(type, *location);
+    if (memory.charged != nullptr) Process::current().driver_pools().add(*out, *memory.charged);
+    return memory.result;
   });
 }
 

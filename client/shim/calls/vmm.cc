@@ -37,8 +37,9 @@ bool is_of_device(const CUmemAllocationProp& asked) {
   return asked.type == CU_MEM_ALLOCATION_TYPE_PINNED && asked.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/// For a use that the broker's extents are not made for: the tiles of sparse arrays, or decompression.
-CUresult create_of_driver(DeviceMemory& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
+/// On the host, or for a use that the broker's extents are not made for: the tiles of sparse arrays, or
+/// decompression.
+CUresult create_of_driver(Chargeable& memory, CUmemGenericAllocationHandle* handle, std::size_t size,
                           const CUmemAllocationProp& asked) {
   if (handle == nullptr || size == 0) return real_create_handle(handle, size, &asked, 0);
   const CUresult charged = memory.charge_outside("cuMemCreate", {size});
@@ -70,10 +71,11 @@ CUresult calls::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                             const CUmemAllocationProp* prop, unsigned long long flags) {
   return guarded([&] {
     const auto forward = [&] { return real_create_handle(handle, size, prop, flags); };
-    const bool is_ours =
-        Process::current().is_brokered() && prop != nullptr && flags == 0 && is_of_device(*prop);
-    if (!is_ours) return forward();
-    const auto found = Process::current().memory_of(prop->location.id);
+    Process& process = Process::current();
+    if (!process.is_brokered() || prop == nullptr || flags != 0) return forward();
+    if (is_of_host(prop->location)) return create_of_driver(process.pinned(), handle, size, *prop);
+    if (!is_of_device(*prop)) return forward();
+    const auto found = process.memory_of(prop->location.id);
     if (found.result != CUDA_SUCCESS) return found.result;
     if (found.memory == nullptr) return forward();
     const CUresult created = prop->allocFlags.usage == 0

@@ -37,6 +37,13 @@ bool is_left_to_driver() {
 
 }  // namespace
 
+Process::Process() {
+  pinned_.set_trim([this] {
+    const BesideCaptures beside;
+    driver_pools_.trim(pinned_);
+  });
+}
+
 Process& Process::current() {
   static std::atomic<Process*> latest{nullptr};
   return client::this_process(latest, [](const Process*) { return std::unique_ptr<Process>(new Process); });

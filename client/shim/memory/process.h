@@ -96,7 +96,7 @@ class Process : public client::OfProcess {
   static constexpr std::chrono::milliseconds kUsualPatience{1000};  ///< as of SessionOptions
   /// How long a process waits in system mode for the broker's greeting, before it is left to the driver.
   static constexpr std::chrono::milliseconds kSystemPatience{500};
-  Process() = default;
+  Process();
   CUresult connect() GPUMEM_REQUIRES(mutex_);
   CUresult refuse(const std::string& why) GPUMEM_REQUIRES(mutex_);
   Result<void> borrow_by(const Settings& settings, std::chrono::milliseconds patience = kUsualPatience)

@@ -309,7 +309,7 @@ Result<void> Broker::charge(SessionId id, const DeclareCharge& request, TimePoin
   if (!session) return session.error();
   const auto index = state_.find_device(request.device);
   if (!index) return index.error();
-  auto charged = outside_.declare(**session, *index, request.bytes);
+  auto charged = outside_.declare(**session, *index, request.bytes, request.is_bounded);
   if (charged) settle(now);
   return charged;
 }

@@ -83,8 +83,6 @@ void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
   jobs_.move(owners);
   for (const auto& [id, to] : owners) {
     Session& session = state_.session(id);
-    const TenantId besides =
-        state_.tenants.leaf_of(session.tenant);  // where it is charged outside the pool so far
     const TenantId rest = state_.tenants.leaf_of(to);
     const bool stays = session.job && state_.tenants.owner_of(session.leaf) == to;
     const TenantId leaf = stays ? session.leaf : rest;
@@ -92,9 +90,11 @@ void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
       const auto found = session.outside.find(device);
       const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
       if (!stays) state_.transfer(session, leaf, device, session.holding(device).charges);
-      state_.ledger.transfer(besides, rest, device, {}, outside.total());
-      state_.charge_unasked(besides, device, outside.unasked(), {});
-      state_.charge_unasked(rest, device, {}, outside.unasked());
+      const TenantId before = state_.charged_besides(session, device);
+      const TenantId after = state_.policy.devices[device].is_host() ? leaf : rest;
+      state_.ledger.transfer(before, after, device, {}, outside.total());
+      state_.charge_unasked(before, device, outside.unasked(), {});
+      state_.charge_unasked(after, device, {}, outside.unasked());
     }
     if (!stays) session.job = {};
     state_.arbiter.set_tenant(session.id, leaf, session.job, rest);

@@ -98,7 +98,7 @@ auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> co
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
     if (is_victim(session, device, ReclaimCause::kDebt, belief))
-      declared[state_.tenants.leaf_of(session.tenant)] += session.declared(device);
+      declared[state_.charged_besides(session, device)] += session.declared(device);
   }
   const auto givable = [&](TenantId tenant, ReclaimCause cause) {
     return this->givable(tenant, device, cause, belief, now);
@@ -232,7 +232,7 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, D
   std::vector<std::pair<Bytes, SessionId>> all;
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
-    if (state_.tenants.leaf_of(session.tenant) == tenant &&
+    if (state_.charged_besides(session, device) == tenant &&
         is_victim(session, device, ReclaimCause::kDebt, belief))
       all.emplace_back(session.declared(device), id);
   }
@@ -410,7 +410,7 @@ void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
   std::erase_if(one.spent, [&](const auto& entry) {
     const Session& session = state_.session(entry.first);
     const auto target = targets.find(session.leaf);
-    const auto declared = targets.find(state_.tenants.leaf_of(session.tenant));
+    const auto declared = targets.find(state_.charged_besides(session, device));
     const bool is_asked = (target != targets.end() && !target->second.forced().is_zero()) ||
                           (declared != targets.end() && !declared->second.declared.is_zero());
     return owes_nothing(entry) && is_asked;

@@ -149,14 +149,14 @@ bool Reclaimer::frees_nothing(const Session& session, DeviceIndex device) const 
   return (bytes + state_.imports.kept(session.id, device).held_back()).is_zero();
 }
 
-// The sessions with charges at the leaf: of its own, and sessions of jobs, whose declared memory is charged
-// to the rest.
+// The sessions with charges at the leaf: of its own, and sessions of jobs, whose declared memory of a GPU is
+// charged to the rest.
 std::vector<SessionId> Reclaimer::charged_at(TenantId leaf, DeviceIndex device) const {
   const auto& own = state_.tenants.at(leaf).sessions;
   std::vector<SessionId> sessions(own.begin(), own.end());
   for (const SessionId id : state_.declaring[device]) {
     const Session& session = state_.session(id);
-    if (session.leaf != leaf && state_.tenants.leaf_of(session.tenant) == leaf) sessions.push_back(id);
+    if (session.leaf != leaf && state_.charged_besides(session, device) == leaf) sessions.push_back(id);
   }
   return sessions;
 }

@@ -124,7 +124,7 @@ Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
 Bytes Terminations::coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const {
   return sum(of, now, [&](const Session& session) {
     const auto outside = session.outside.find(device);
-    const bool is_charged = state_.tenants.is_below(state_.tenants.leaf_of(session.tenant), of);
+    const bool is_charged = state_.tenants.is_below(state_.charged_besides(session, device), of);
     const Bytes besides = is_charged && outside != session.outside.end() ? outside->second.total() : Bytes{};
     return brings(session, device) + besides;
   });

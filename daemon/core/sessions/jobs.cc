@@ -22,6 +22,11 @@ Bytes part_of(Bytes whole, std::uint64_t points) {
 Result<JobBegun> Jobs::begin(Session& owner, const BeginJob& request, TimePoint now) {
   if (owned_.contains(owner.id)) return Error{Code::kFailedPrecondition, "the session has a job already"};
   if (owner.job) return Error{Code::kFailedPrecondition, "the session is in a job, so it cannot have one"};
+  const bool has_host_limit = !request.host_limit.is_zero() || request.host_limit_points != 0;
+  if (has_host_limit && std::ranges::none_of(state_.policy.devices, &DevicePolicy::is_host))
+    return Error{Code::kFailedPrecondition,
+                 "the broker has no host store, so a job can have no host limit of it: leave it out, or ask "
+                 "the administrator to add [host] to gpumemd.toml"};
   if (!state_.tenants.at(owner.tenant).rest) {
     std::vector<Request> waiting;
     for (const SessionId id : state_.tenants.sessions_of(owner.tenant)) {
@@ -73,15 +78,12 @@ CommandJob& Jobs::add(CommandJobId id, TenantId tenant, Quotas quotas) {
 Quotas Jobs::quotas(TenantId tenant, const BeginJob& request) const {
   Quotas quotas;
   for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device) {
-    if (state_.policy.devices[device].is_host()) {  // the limit is of a GPU's memory
-      quotas.push_back({{}, kUnlimited});
-      continue;
-    }
+    const bool is_host = state_.policy.devices[device].is_host();
     const Bytes granularity = state_.policy.devices[device].granularity;
-    Bytes limit = request.limit;
-    if (request.limit_points != 0)
-      limit = part_of(state_.ledger.ceiling(tenant, device), request.limit_points);
-    const bool has_one = !limit.is_zero() || request.limit_points != 0;
+    const std::uint64_t points = is_host ? request.host_limit_points : request.limit_points;
+    Bytes limit = is_host ? request.host_limit : request.limit;
+    if (points != 0) limit = part_of(state_.ledger.ceiling(tenant, device), points);
+    const bool has_one = !limit.is_zero() || points != 0;
     limit = std::max(std::min(limit, state_.ledger.pool(device)).rounded_down(granularity), granularity);
     quotas.push_back({{}, has_one ? limit : kUnlimited});
   }

@@ -15,7 +15,8 @@ class Jobs {
  public:
   explicit Jobs(State& state) : state_(state) {}
 
-  /// Makes a job of the session's. Errors  kFailedPrecondition: it has one, or is in one.
+  /// Makes a job of the session's. Errors  kFailedPrecondition: it has one, or is in one; a host limit, and
+  /// there is no host store.
   Result<JobBegun> begin(Session& owner, const BeginJob& request, TimePoint now);
   /// The job that the session owns. Null: none.
   CommandJob* owned_by(SessionId session);

@@ -8,7 +8,7 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   OutsideCharge& outside = session.outside[device];
   Bytes& charged = outside.*part;
   if (charged == bytes) return;
-  const TenantId leaf = state_.tenants.leaf_of(session.tenant);
+  const TenantId leaf = state_.charged_besides(session, device);
   if (bytes > charged)
     state_.ledger.charge_outside(leaf, device, bytes - charged);
   else
@@ -27,13 +27,13 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   state_.outbox.touch(session.id);
 }
 
-// The first tenant, from the leaf up, whose limit has no room for a context. Memory that jobs have reserved
-// and do not use gives way to it (Reservations).
-TenantId Outside::limiting_context(TenantId leaf, DeviceIndex device, Bytes overhead) const {
+// The first tenant, from the leaf up, whose limit has no room. Memory that jobs have reserved and do not use
+// gives way (Reservations).
+TenantId Outside::limiting(TenantId leaf, DeviceIndex device, Bytes bytes) const {
   const Ledger& ledger = state_.ledger;
   for (TenantId tenant = leaf; tenant; tenant = ledger.parent(tenant)) {
     const Bytes unused = ledger.charges(tenant, device)[Charge::kReserved];
-    if (ledger.excess_at(tenant, leaf, device, overhead) > unused) return tenant;
+    if (ledger.excess_at(tenant, leaf, device, bytes) > unused) return tenant;
   }
   return {};
 }
@@ -43,14 +43,14 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
   const Bytes overhead = state_.policy.devices[device].context_overhead;
   if (has_begun || overhead.is_zero()) return {};
-  const TenantId limiting = limiting_context(state_.tenants.leaf_of(session.tenant), device, overhead);
-  if (!limiting) return {};
-  const Bytes used = state_.ledger.used(limiting, device);
-  const Bytes unused = state_.ledger.charges(limiting, device)[Charge::kReserved];
+  const TenantId at = limiting(state_.charged_besides(session, device), device, overhead);
+  if (!at) return {};
+  const Bytes used = state_.ledger.used(at, device);
+  const Bytes unused = state_.ledger.charges(at, device)[Charge::kReserved];
   return Error{Code::kResourceExhausted,
                "a context on " + name_of(state_.policy, device) + " is charged with " + to_string(overhead) +
-                   ", which would pass the limit of tenant '" + state_.tenants.name(limiting) + "' (" +
-                   to_string(state_.ledger.quota(limiting, device).limit) + ", of which " +
+                   ", which would pass the limit of tenant '" + state_.tenants.name(at) + "' (" +
+                   to_string(state_.ledger.quota(at, device).limit) + ", of which " +
                    to_string(used - unused) +
                    " are charged already); give memory back or ask the administrator for a higher limit"};
 }
@@ -74,13 +74,13 @@ void Outside::note_room(Session& session, DeviceIndex device, Bytes bytes) {
   if (!outside.measured) set(session, device, &OutsideCharge::overhead, {});
   const Bytes unasked = outside.unasked();
   outside.room += bytes;
-  state_.charge_unasked(state_.tenants.leaf_of(session.tenant), device, unasked, outside.unasked());
+  state_.charge_unasked(state_.charged_besides(session, device), device, unasked, outside.unasked());
   state_.outbox.touch(session.id);
 }
 
 void Outside::end(Session& session) {
-  const TenantId leaf = state_.tenants.leaf_of(session.tenant);
   for (const auto& [device, outside] : session.outside) {
+    const TenantId leaf = state_.charged_besides(session, device);
     if (!outside.total().is_zero()) state_.ledger.release_outside(leaf, device, outside.total());
     state_.charge_unasked(leaf, device, outside.unasked(), {});
     state_.declaring[device].erase(session.id);
@@ -89,7 +89,20 @@ void Outside::end(Session& session) {
   session.outside.clear();
 }
 
-Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared) {
+Result<void> Outside::check_room(const Session& session, DeviceIndex device, Bytes more) const {
+  const TenantId at = limiting(state_.charged_besides(session, device), device, more);
+  if (!at) return {};
+  const bool is_host = state_.policy.devices[device].is_host();
+  const bool is_job = state_.tenants.owner_of(at) != at;
+  return Error{Code::kResourceExhausted,
+               to_string(state_.ledger.used(at, device)) + " of the " + (is_host ? "host_limit" : "limit") +
+                   " of " + (is_job ? "" : "tenant ") + state_.tenants.name(at) + ", " +
+                   to_string(state_.ledger.quota(at, device).limit) + ", are charged; free some, or " +
+                   (is_job ? "start the command with a higher --host-limit"
+                           : "ask the administrator for a higher one")};
+}
+
+Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared, bool is_bounded) {
   const DevicePolicy& device = state_.policy.devices[index];
   if (declared > device.total) {
     return Error{Code::kInvalidArgument,
@@ -99,6 +112,9 @@ Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declare
   OutsideCharge& outside = session.outside[index];
   // What was seen before it was declared is the same memory.
   const Bytes more = declared.minus(outside.declared);
+  if (is_bounded && !more.is_zero()) {
+    if (auto room = check_room(session, index, more); !room) return room;
+  }
   set(session, index, &OutsideCharge::past, outside.past.minus(more));
   set(session, index, &OutsideCharge::declared, declared);
   if (outside.past.is_zero() && excused(session, index) == declared) outside.watch.clear();

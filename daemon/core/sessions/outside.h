@@ -10,8 +10,9 @@ class Outside {
   explicit Outside(State& state) : state_(state) {}
 
   /// Declares what the session's process holds of a device past the broker, in place of what was declared
-  /// before. Errors  kInvalidArgument (more than the device has).
-  Result<void> declare(Session& session, DeviceIndex device, Bytes declared);
+  /// before. `is_bounded`  an increase needs room within the limits.
+  /// Errors  kInvalidArgument (more than the device has); kResourceExhausted (no room: names the limit).
+  Result<void> declare(Session& session, DeviceIndex device, Bytes declared, bool is_bounded = false);
   /// Whether the context that the session's first slice on the device brings with it may be charged.
   /// Errors  kResourceExhausted: names the limit.
   Result<void> check_context(const Session& session, DeviceIndex device) const;
@@ -30,7 +31,8 @@ class Outside {
   void end(Session& session);
 
  private:
-  TenantId limiting_context(TenantId leaf, DeviceIndex device, Bytes overhead) const;
+  TenantId limiting(TenantId leaf, DeviceIndex device, Bytes bytes) const;
+  Result<void> check_room(const Session& session, DeviceIndex device, Bytes more) const;
 
   State& state_;
 };

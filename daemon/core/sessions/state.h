@@ -33,6 +33,11 @@ struct State {
   const Session* find(SessionId id) const { return const_cast<State*>(this)->find(id); }
   /// Errors  kNotFound: names the devices that there are.
   Result<DeviceIndex> find_device(const std::string& uuid) const;
+  /// The leaf that answers for the session's memory besides the pool. The host's counts for its job, whose
+  /// limit there is a limit for pinned memory; a device's counts for the tenant's leaf outside of jobs.
+  TenantId charged_besides(const Session& session, DeviceIndex device) const {
+    return policy.devices[device].is_host() ? session.leaf : tenants.leaf_of(session.tenant);
+  }
   /// The job of that number. Null: there is none.
   CommandJob* find_job(CommandJobId id);
   Checkpoint::CommandJob checkpoint_of(const CommandJob& job) const;

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/device_name.h"
+
 namespace gpumem::core {
 namespace {
 
@@ -87,6 +89,11 @@ std::string owner_in_words(const Denial& denial) {
              : "the limit of '" + denial.limiting_tenant + "', which it belongs to,";
 }
 
+// The option of `gpumem run` that the job's limit comes from.
+std::string option_in_words(const Denial& denial) {
+  return denial.device == kHostStore ? "--host-limit" : "--limit";
+}
+
 // No giving back would help.
 std::string excess_in_words(const Denial& denial) {
   if (denial.limit == Denial::Limit::kReserve)
@@ -96,7 +103,8 @@ std::string excess_in_words(const Denial& denial) {
            "a higher `reserve`";
   if (denial.limit == Denial::Limit::kJobs)
     return to_string(denial.asked_min) + " is more than the whole limit of its job, " +
-           to_string(denial.limiting_limit) + ": ask for less, or start the command with a higher --limit";
+           to_string(denial.limiting_limit) + ": ask for less, or start the command with a higher " +
+           option_in_words(denial);
   const bool is_own = denial.limiting_tenant == denial.tenant;
   const std::string limit =
       (is_own ? "the whole limit"
@@ -110,7 +118,7 @@ std::string excess_in_words(const Denial& denial) {
 
 std::string for_more_in_words(const Denial& denial) {
   switch (denial.limit) {
-    case Denial::Limit::kJobs: return "start the command with a higher --limit";
+    case Denial::Limit::kJobs: return "start the command with a higher " + option_in_words(denial);
     case Denial::Limit::kReserve: return "ask the administrator for a higher `reserve`";
     case Denial::Limit::kTenants: break;
   }

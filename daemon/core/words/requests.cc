@@ -41,8 +41,11 @@ Result<void> check(const Grow& request) {
 
 Result<void> check(const BeginJob& request) {
   if (auto label = check_label(request.label); !label) return label;
-  const bool is_one = request.limit.is_zero() || request.limit_points == 0;
-  if (is_one && request.limit_points <= 10'000) return {};
+  const auto is_one = [](Bytes limit, std::uint64_t points) {
+    return (limit.is_zero() || points == 0) && points <= 10'000;
+  };
+  if (is_one(request.limit, request.limit_points) && is_one(request.host_limit, request.host_limit_points))
+    return {};
   return Error{Code::kInvalidArgument,
                "the limit of a job is an amount, or at most 100% of what its tenant can have"};
 }

@@ -50,6 +50,9 @@ struct BeginJob {
   Bytes limit{};  ///< of each device, for all its sessions together; zero: none but the tenant's
   std::uint64_t limit_points =
       0;  ///< instead: hundredths of a percent of what its tenant can have; zero: none
+  // Likewise, of the host store.
+  Bytes host_limit{};
+  std::uint64_t host_limit_points = 0;
 };
 /// Reserves memory for the session's job. It waits in the line as a growth does.
 struct ReserveForJob {
@@ -63,6 +66,8 @@ struct DescribeJob {};
 struct DeclareCharge {
   std::string device;  ///< UUID
   Bytes bytes;         ///< in all
+  /// An increase that would pass a limit is refused.
+  bool is_bounded = false;
 };
 /// The session's process is about to make a context on the device. Answered when the driver has memory for
 /// it.

@@ -37,7 +37,7 @@ TEST(Header, StructsKeepTheLayoutOfVersion0) {
   EXPECT_EQ(offsetof(gpumem_denial, soonest_why), 176U);
   EXPECT_EQ(offsetof(gpumem_holder, tenant), 48U);
   EXPECT_EQ(offsetof(gpumem_grow_step, committed), 32U);
-  EXPECT_EQ(offsetof(gpumem_job_options, limit_points), 24U);
+  EXPECT_EQ(offsetof(gpumem_job_options, host_limit_points), 40U);
   EXPECT_EQ(offsetof(gpumem_job_account, denied), 24U);
 }
 

@@ -200,11 +200,11 @@ TEST_F(Unavailable, BrokerIsToldOfWhatIsDeclaredInOrder) {
   });
   const auto lane = connected(fake, milliseconds(5'000));
   for (std::uint64_t i = 1; i < kLast; ++i) {
-    lane->tell_later(lane::Charge{0, i});
+    lane->tell_later(lane::Charge{0, i, 0});
     if (i % 10 == 0) lane->tell_later(lane::CloseSlice{i});  // which takes room
   }
   wake();
-  EXPECT_TRUE(lane->call(lane::Charge{0, kLast}));
+  EXPECT_TRUE(lane->call(lane::Charge{0, kLast, 0}));
   EXPECT_EQ(last, kLast);
   lane->goodbye();
 }
@@ -222,7 +222,7 @@ TEST_F(Unavailable, BrokerIsToldLaterThoughNobodyCallsAgain) {
   });
   const auto lane = connected(fake, kShort);
   EXPECT_FALSE(lane->call(lane::Ping{}));
-  lane->tell_later(lane::Charge{0, 7});
+  lane->tell_later(lane::Charge{0, 7, 0});
   wake();
   EXPECT_EQ(told.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
   lane->goodbye();

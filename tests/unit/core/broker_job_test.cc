@@ -109,6 +109,64 @@ TEST_F(BrokerJob, KeepsItsPlaceInTheLineWithAReservation) {
   EXPECT_EQ(machine.written.jobs.size(), 0U);
 }
 
+Policy policy_with_host() {
+  Policy policy = small_policy();
+  policy.devices.push_back(device("host", mebibytes(64)));
+  for (TenantRule& tenant : policy.tenants) tenant.quotas.push_back({{}, mebibytes(48)});
+  return policy;
+}
+
+struct BrokerJobOnTheHost : BrokerJob {
+  BrokerJobOnTheHost() : BrokerJob(policy_with_host()) {}
+
+  SessionId join_bounded(Bytes host_limit) {
+    const auto begun = machine.broker.begin_job(owner, {.label = "", .host_limit = host_limit}, machine.now);
+    return join(2, begun.value().job);
+  }
+  std::string pin(SessionId session, Bytes bytes) {
+    const auto pinned = machine.broker.charge(session, {"host", bytes, true}, machine.now);
+    machine.collect();
+    return pinned ? "" : pinned.error().message;
+  }
+};
+
+TEST_F(BrokerJobOnTheHost, LimitsLentAndPinnedMemoryTogether) {
+  const SessionId one = join_bounded(mebibytes(16));
+  const SliceId slice = machine.slice(one, {}, "host");
+  EXPECT_EQ(pin(one, mebibytes(8)), "");
+  machine.get(one, slice, mebibytes(4));
+  EXPECT_THAT(pin(one, mebibytes(14)), HasSubstr("12MiB of the host_limit of job 1, 16MiB, are charged"));
+  EXPECT_THAT(machine.why(machine.grow(one, slice, mebibytes(8))),
+              testing::AllOf(HasSubstr("its job's limit of 16MiB"), HasSubstr("higher --host-limit")));
+  EXPECT_EQ(pin(one, mebibytes(12)), "");
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).charged, mebibytes(16));
+  const SessionId outside = machine.connect(2);
+  EXPECT_THAT(pin(outside, mebibytes(34)), HasSubstr("16MiB of the host_limit of tenant bob, 48MiB"));
+  EXPECT_EQ(pin(outside, mebibytes(32)), "");
+  EXPECT_EQ(machine.broker.charge(outside, {"host", mebibytes(40)}, machine.now).has_value(), true)
+      << "what is there already is not refused";
+  for (const SessionId session : {one, outside, owner}) machine.die(session);
+  EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(BrokerJobOnTheHost, FollowsItsTenantAndARestart) {
+  const SessionId one = join_bounded(mebibytes(16));
+  EXPECT_EQ(pin(one, mebibytes(8)), "");
+  Policy renamed = policy_with_host();
+  renamed.tenants.back().name = "rob";
+  apply(renamed);
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).charged, mebibytes(8));
+  machine.restart(renamed);
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).charged, mebibytes(8));
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).limit, mebibytes(16));
+}
+
+TEST_F(BrokerJob, HasNoHostLimitWithoutAHostStore) {
+  const auto begun = machine.broker.begin_job(owner, {.label = "", .host_limit = mebibytes(8)}, machine.now);
+  ASSERT_FALSE(begun);
+  EXPECT_THAT(begun.error().message, HasSubstr("no host store"));
+}
+
 Policy policy_with_reserve() {
   Policy policy = small_policy();
   for (TenantRule& tenant : policy.tenants) tenant.quotas[0].reserve = mebibytes(24);

@@ -11,6 +11,8 @@
 namespace gpumem::cli {
 namespace {
 
+constexpr Bytes kWholeInPoints{10'000};
+
 bool is_percentage(const Amount& limit) { return limit.kind() == Amount::Kind::kPercent; }
 
 std::string visible_devices() {
@@ -18,23 +20,26 @@ std::string visible_devices() {
   return value == nullptr ? "" : value;
 }
 
+void add_limit(CLI::App& command, const std::string& name, std::optional<Amount>& into,
+               const std::string& description) {
+  const auto read_limit = [name, &into](const std::string& text) {
+    const auto read = parse_amount(text);
+    if (!read) throw CLI::ValidationError(name, read.error().message);
+    if (read->kind() == Amount::Kind::kAllBut)
+      throw CLI::ValidationError(name, "'" + text + "' is neither bytes nor a percentage");
+    if (read->of(kWholeInPoints).is_zero()) throw CLI::ValidationError(name, "0 bytes are of no use");
+    into = *read;
+  };
+  command.add_option_function<std::string>(name, read_limit, description)->type_name("BYTES|PERCENT");
+}
+
 }  // namespace
 
 void add_place(CLI::App& command, PlaceOptions& options) {
-  command
-      .add_option_function<std::string>(
-          "--limit",
-          [&options](const std::string& text) {
-            const auto read = parse_amount(text);
-            if (!read) throw CLI::ValidationError("--limit", read.error().message);
-            if (read->kind() == Amount::Kind::kAllBut)
-              throw CLI::ValidationError("--limit", "'" + text + "' is neither bytes nor a percentage");
-            if (read->of(Bytes{10'000}).is_zero())
-              throw CLI::ValidationError("--limit", "0 bytes are of no use");
-            options.limit = *read;
-          },
-          "The most that all its processes together can hold: 8GiB, 50% [the tenant's]")
-      ->type_name("BYTES|PERCENT");
+  add_limit(command, "--limit", options.limit,
+            "The most that all its processes together can hold: 8GiB, 50% [the tenant's]");
+  add_limit(command, "--host-limit", options.host_limit,
+            "The most that they can pin or be lent of the host's memory: 4GiB, 25% [the tenant's]");
   command
       .add_option("--device", options.device,
                   "Only this device: UUID, or its place in `gpumem status`; auto: one with room; all [auto]")
@@ -48,8 +53,12 @@ Result<void> check_least_limit(Bytes limit, const std::string& whose) {
 }
 
 Result<void> check_place(const PlaceOptions& options) {
-  if (!options.limit || is_percentage(*options.limit)) return {};
-  return check_least_limit(options.limit->of({}), "--limit");
+  const auto check = [](const std::optional<Amount>& limit, const std::string& name) {
+    if (!limit || is_percentage(*limit)) return Result<void>();
+    return check_least_limit(limit->of({}), name);
+  };
+  auto possible = check(options.limit, "--limit");
+  return possible ? check(options.host_limit, "--host-limit") : possible;
 }
 
 Result<Place> Place::find(Session session, PlaceOptions options, std::filesystem::path runtime_folder) {
@@ -98,17 +107,24 @@ Result<void> Place::choose(std::optional<Bytes> outer, Progress& progress) {
                    (is_nested() ? "job" : "tenant") + " may have");
     }
   }
+  if (options_.host_limit && is_nested()) {
+    progress.say("--host-limit " + options_.host_limit->text() +
+                 " has no effect: the command is in the job of the gpumem run around it");
+  }
   if (any && usage_.size() > 1) choice_.emplace(usage_, options_.limit, is_nested());
   return {};
 }
 
 Result<void> Place::begin(const std::string& label) {
-  constexpr Bytes kWholeInPoints{10'000};
   JobOptions job{.label = label};
   if (options_.limit && is_percentage(*options_.limit))
     job.limit_points = options_.limit->of(kWholeInPoints).count;
   else if (options_.limit)
     job.limit = *limit_;
+  if (options_.host_limit && is_percentage(*options_.host_limit))
+    job.host_limit_points = options_.host_limit->of(kWholeInPoints).count;
+  else if (options_.host_limit)
+    job.host_limit = options_.host_limit->of({});
   const auto begun = session_.begin_job(job);
   if (!begun) return begun.error();
   job_ = *begun;

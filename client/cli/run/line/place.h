@@ -28,11 +28,12 @@ struct PlaceOptions {
   /// UUID, the beginning of one, a place in `gpumem status`, kAnyDevice or kAllDevices. Empty: any, unless
   /// CUDA_VISIBLE_DEVICES says which.
   std::string device;
-  std::optional<Amount> limit;  ///< bytes, or a percentage of what the tenant can have
+  std::optional<Amount> limit;       ///< bytes, or a percentage of what the tenant can have
+  std::optional<Amount> host_limit;  ///< likewise, of the host store
   std::optional<std::chrono::milliseconds> wait;
 };
 
-/// Adds --device and --limit to the command line.
+/// Adds --device, --limit and --host-limit to the command line.
 void add_place(CLI::App& command, PlaceOptions& options);
 
 /// Errors  kInvalidArgument: no process could start with the limit.

@@ -60,7 +60,8 @@ class GrowStep(ctypes.Structure):
 
 
 class JobOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("label", c_char_p), ("limit", c_uint64), ("limit_points", c_uint64)]
+    _fields_ = [("struct_size", c_size_t), ("label", c_char_p), ("limit", c_uint64), ("limit_points", c_uint64),
+                ("host_limit", c_uint64), ("host_limit_points", c_uint64)]
 
 
 class JobAccount(ctypes.Structure):

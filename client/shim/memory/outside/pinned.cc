@@ -1,42 +1,55 @@
 #include "client/shim/memory/outside/pinned.h"
 
 #include "client/session/connection.h"
-#include "client/shim/memory/session/charges.h"
+#include "client/shim/memory/session/settings.h"
 
 namespace gpumem::shim {
 
-CUresult Pinned::charge(const char* call, Bytes bytes) {
-  const MutexLock lock(mutex_);
-  const auto all = all_.plus(bytes);
-  if (!all) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto declared = declare(*all, bytes);
-  if (!declared && declared.error().code == Code::kResourceExhausted) {
-    messages_.tell(std::string(call) + " of " + to_string(bytes) +
-                   " is refused: " + declared.error().message + " (host_limit)");
-    return CUDA_ERROR_OUT_OF_MEMORY;
+CUresult Pinned::charge_outside(const char* call, Bytes bytes) {
+  auto declared = declare_more(bytes);
+  if (!declared && trim_driver_) {
+    trim_driver_();
+    declared = declare_more(bytes);
   }
-  all_ = *all;
-  return CUDA_SUCCESS;
+  if (declared) return CUDA_SUCCESS;
+  messages_.tell(std::string(call) + " of " + to_string(bytes) + " is refused: " + declared.error().message);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Pinned::discharge_outside(Bytes bytes) {
   const MutexLock lock(mutex_);
   all_ -= bytes;
-  static_cast<void>(declare(all_, {}));
+  static_cast<void>(declare(all_, false));
 }
 
-Result<void> Pinned::declare(Bytes all, Bytes more) {
+void Pinned::tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) {
+  if (answered != CUDA_ERROR_OUT_OF_MEMORY) return;
+  messages_.tell(std::string(call) + " of " + to_string(bytes) +
+                 " is refused by the driver: the machine has no such memory");
+}
+
+Result<void> Pinned::declare_more(Bytes bytes) {
+  const MutexLock lock(mutex_);
+  const auto all = all_.plus(bytes);
+  if (!all) return Error{Code::kResourceExhausted, "no machine has so much memory"};
+  auto declared = declare(*all, true);
+  if (!declared && declared.error().code == Code::kResourceExhausted) return declared;
+  all_ = *all;
+  return {};
+}
+
+// If the broker does not answer, the program pins the memory all the same: the later declaration is not to be
+// refused.
+Result<void> Pinned::declare(Bytes all, bool is_bounded) {
   const auto connection = session_.usable();
   if (!connection) return connection.error();
   const auto store = (*connection)->find_host_store();
   if (!store) return {};
-  if (!more.is_zero()) {
-    const auto figures = (*connection)->broker_figures();
-    if (!figures) return figures.error();
-    if (auto room = check_room(figures->devices.at(store->index), more); !room) return room;
-  }
-  const auto told = (*connection)->lane().call_or_tell_later(lane::Charge{store->index, all.count});
-  return told ? Result<void>() : told.error();
+  client::Lane& lane = (*connection)->lane();
+  const auto told = lane.call(lane::Charge{store->index, all.count, is_bounded ? lane::Charge::kBounded : 0});
+  if (told) return {};
+  if (is_away(told.error())) lane.tell_later(lane::Charge{store->index, all.count, 0});
+  return told.error();
 }
 
 }  // namespace gpumem::shim

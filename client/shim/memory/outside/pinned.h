@@ -1,32 +1,40 @@
 #pragma once
+#include <functional>
+#include <utility>
 
 #include "base/mutex.h"
 #include "client/process/messages.h"
-#include "client/shim/memory/outside/outside.h"
+#include "client/shim/memory/session/charges.h"
 #include "client/shim/memory/session/session.h"
 
 namespace gpumem::shim {
 
 /// Host memory that the program pins by itself. It is declared to the broker on its host store, charged to
-/// the tenant, and refused beyond the tenant's host_limit. A broker without a host store is not told.
+/// the tenant, and refused beyond the host_limit of the tenant or of the job. A broker without a host store
+/// is not told.
 /// Threads  any; declarations do not overtake each other.
-class Pinned final : public Dischargeable {
+class Pinned final : public Chargeable {
  public:
   /// `session`  outlives it.
   explicit Pinned(Session& session) : session_(session) {}
 
-  /// Charges `bytes` that the driver is about to pin. While the broker is away nothing is refused, and the
-  /// next declaration states the whole amount.
-  /// Errors  OUT_OF_MEMORY, with a line on standard error: beyond the host_limit.   Blocks.
-  CUresult charge(const char* call, Bytes bytes);
+  /// While the broker is away nothing is refused, and the next declaration states the whole amount.
+  /// Errors  OUT_OF_MEMORY, with a line on standard error: beyond a host_limit.   Blocks  for the answer.
+  CUresult charge_outside(const char* call, Bytes bytes) override;
+  Bytes charge_outside_up_to(Bytes bytes) override { return declare_more(bytes) ? bytes : Bytes{}; }
   void discharge_outside(Bytes bytes) override;
+  void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) override;
+  Bytes granularity() const override { return mebibytes(2); }
+  /// Sets the function that has the driver give back its idle memory of the host. Once, before other calls.
+  void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
  private:
-  /// `more`  of `all`, that there has to be room for.
-  /// Errors  kResourceExhausted: there is none.
-  Result<void> declare(Bytes all, Bytes more) GPUMEM_REQUIRES(mutex_);
+  /// Errors  kResourceExhausted: a host_limit has no room.
+  Result<void> declare_more(Bytes bytes);
+  Result<void> declare(Bytes all, bool is_bounded) GPUMEM_REQUIRES(mutex_);
 
   Session& session_;
+  std::function<void()> trim_driver_;
   client::RefusalMessages messages_;
   Mutex mutex_;  ///< held for the broker's answer
   Bytes all_ GPUMEM_GUARDED_BY(mutex_){};

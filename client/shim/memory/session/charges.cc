@@ -10,7 +10,7 @@ namespace {
 Result<lane::Charge> charge_of(const Slices& of, Bytes all) {
   const auto index = of.connection().device_index(of.engine().properties().device);
   if (!index) return index.error();
-  return lane::Charge{*index, all.count};
+  return lane::Charge{*index, all.count, 0};
 }
 
 }  // namespace
