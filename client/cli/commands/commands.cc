@@ -13,6 +13,8 @@
 #include <mutex>
 #include <thread>
 
+#include "client/cli/check/check.h"
+
 namespace gpumem::cli {
 namespace {
 
@@ -30,14 +32,29 @@ Result<std::string> show_status(const Monitor& monitor, const Style& style) {
   return json_text(json);
 }
 
+// Of the processes that this one can see.
+HostMemories host_memories_of(const v1::ListSessionsResponse& sessions) {
+  HostMemories host;
+  for (const v1::SessionInfo& session : sessions.sessions()) {
+    const auto status = session.pid() == 0 ? Result<std::string>(std::string())
+                                           : read_proc_file(static_cast<pid_t>(session.pid()), "status");
+    const auto memory =
+        status ? host_memory_in(*status, session.command(), session.uid()) : std::optional<HostMemory>();
+    if (memory) host.emplace(session.id(), *memory);
+  }
+  return host;
+}
+
 Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
   auto sessions = monitor.sessions();
   if (!sessions) return sessions.error();
   const v1::ListRegionsResponse regions = monitor.regions("").value_or(v1::ListRegionsResponse{});
   choose(*sessions, style.sessions);
   const bool total = style.sessions.total;
-  return style.json ? json_text(sessions_json(*sessions, regions, total))
-                    : sessions_text(*sessions, now(), regions, layout_for(monitor, style.is_long), total);
+  const HostMemories host = host_memories_of(*sessions);
+  return style.json
+             ? json_text(sessions_json(*sessions, regions, total, host))
+             : sessions_text(*sessions, now(), regions, layout_for(monitor, style.is_long), total, host);
 }
 
 Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -70,7 +72,8 @@ struct Part {
 /// The lines of sessions.
 class SessionsTable {
  public:
-  SessionsTable(WallTime now, const Layout& layout) : now_(now), layout_(layout) {}
+  SessionsTable(WallTime now, const Layout& layout, const HostMemories& host)
+      : now_(now), layout_(layout), host_(host) {}
 
   void add(const v1::SessionInfo& session, const Part& part) {
     const std::string pid = session.pid() != 0   ? std::to_string(session.pid())
@@ -81,7 +84,7 @@ class SessionsTable {
                 age_text(session.since(), now_), state_text(session),
                 session.job() == 0 ? "" : std::to_string(session.job()), part.slice,
                 part.device.empty() ? "" : layout_.device(part.device), part.charged, part.limit, part.in_use,
-                part.waiting});
+                part.waiting, shared_text(session.id())});
   }
   void add_total(const std::string& device, const SessionsSum& sum) {
     table_.add({"total", "", "", "", "", "", "", "", "", "", layout_.device(device), size_text(sum.charged),
@@ -92,8 +95,16 @@ class SessionsTable {
  private:
   static constexpr auto kRight = Table::Align::kRight;
 
+  // Of the process, so in the first of its lines alone.
+  std::string shared_text(std::uint64_t session) {
+    const auto found = host_.find(session);
+    return found != host_.end() && shown_.insert(session).second ? size_text(found->second.shared) : "";
+  }
+
   const WallTime now_;
   const Layout& layout_;
+  const HostMemories& host_;
+  std::set<std::uint64_t> shown_;
   Table table_{{{.title = "SESSION", .align = kRight},
                 {.title = "PID", .align = kRight},
                 {.title = "USER", .least = 8},
@@ -108,7 +119,8 @@ class SessionsTable {
                 {.title = "CHARGED", .align = kRight},
                 {.title = "LIMIT", .align = kRight, .rank = 9},
                 {.title = "IN USE", .align = kRight, .rank = 2},
-                {.title = "WAITING", .align = kRight, .usual = "0B", .rank = 1, .alerts = true}}};
+                {.title = "WAITING", .align = kRight, .usual = "0B", .rank = 1, .alerts = true},
+                {.title = "SHR", .align = kRight, .usual = "-", .rank = 10}}};
 };
 
 void add_slice(SessionsTable& table, const v1::SessionInfo& session, const v1::SliceInfo& slice) {
@@ -173,6 +185,24 @@ Json slice_json(const v1::SliceInfo& slice) {
           {"waiting", slice.waiting()}};
 }
 
+// Memory of the machine: lent by the host store, pinned by the program itself, and the process's as the
+// kernel tells it.
+Json host_json(const v1::SessionInfo& session, const HostMemories& host) {
+  std::uint64_t lent = 0, pinned = 0;
+  for (const v1::SliceInfo& slice : session.slices())
+    lent += slice.device() == kHostStore ? slice.charged() : 0;
+  for (const v1::SharedMemory& shared : session.shared())
+    pinned += shared.device() == kHostStore ? shared.declared() : 0;
+  const auto found = host.find(session.id());
+  const auto told = [&](std::uint64_t HostMemory::*bytes) {
+    return found == host.end() ? Json() : Json(found->second.*bytes);
+  };
+  return {{"lent", lent},
+          {"pinned", pinned},
+          {"resident", told(&HostMemory::resident)},
+          {"shared", told(&HostMemory::shared)}};
+}
+
 }  // namespace
 
 void choose(v1::ListSessionsResponse& sessions, const SessionsChoice& choice) {
@@ -194,10 +224,11 @@ void choose(v1::ListSessionsResponse& sessions, const SessionsChoice& choice) {
 }
 
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
-                          const v1::ListRegionsResponse& regions, const Layout& layout, bool total) {
+                          const v1::ListRegionsResponse& regions, const Layout& layout, bool total,
+                          const HostMemories& host) {
   if (sessions.sessions().empty()) return "no sessions\n";
   std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
-  SessionsTable table(now, layout);
+  SessionsTable table(now, layout, host);
   for (const v1::SessionInfo& session : sessions.sessions()) {
     if (session.slices().empty() && session.shared().empty()) table.add(session, {.waiting = "0B"});
     for (const v1::SliceInfo& slice : session.slices()) add_slice(table, session, slice);
@@ -214,7 +245,7 @@ std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now
 }
 
 Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions,
-                   bool total) {
+                   bool total, const HostMemories& host) {
   std::map<std::uint64_t, RegionsByDevice> counted = by_session(regions);
   Json list = Json::array();
   for (const v1::SessionInfo& session : sessions.sessions()) {
@@ -239,6 +270,7 @@ Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegio
                     {"ended", session.ended()},
                     {"detached", session.detached()},
                     {"cannot_be_signalled", session.cannot_be_signalled()},
+                    {"host", host_json(session, host)},
                     {"slices", std::move(slices)},
                     {"shared", std::move(shared)},
                     {"regions", regions_json(counted[session.id()])}});

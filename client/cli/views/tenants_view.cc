@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -78,6 +79,7 @@ std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout,
       {.title = "GUARANTEE", .align = kRight},
       {.title = "LIMIT", .align = kRight},
       {.title = "CHARGED", .align = kRight},
+      {.title = "PINNED", .align = kRight, .usual = "0B", .rank = 5},
       {.title = "DEBT", .align = kRight, .usual = "0B", .alerts = true},
       {.title = "BURST", .align = kRight, .usual = "0B", .rank = 3},
       {.title = "QUARANTINED", .align = kRight, .usual = "0B", .rank = 1, .alerts = true},
@@ -90,9 +92,11 @@ std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout,
     const std::uint64_t limit = limits.of(*tenant);
     table.add({std::string(2 * depth, ' ') + tenant_text(tenant->tenant()), layout.device(tenant->device()),
                size_text(tenant->guarantee()), limit == kNoJobLimit ? "-" : size_text(limit),
-               size_text(tenant->charged()), size_text(tenant->debt()), size_text(tenant->burst()),
-               size_text(tenant->quarantined()), std::to_string(tenant->sessions()),
-               std::to_string(tenant->waiting()), usage_bar(tenant->charged(), tenant->guarantee(), limit)});
+               size_text(tenant->charged()),
+               tenant->device() == kHostStore ? size_text(tenant->outside()) : "", size_text(tenant->debt()),
+               size_text(tenant->burst()), size_text(tenant->quarantined()),
+               std::to_string(tenant->sessions()), std::to_string(tenant->waiting()),
+               usage_bar(tenant->charged(), tenant->guarantee(), limit)});
   }
   return table.text(layout);
 }

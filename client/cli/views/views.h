@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/views/host_memory.h"
 #include "client/cli/views/names.h"
 #include "client/cli/views/table.h"
 #include "client/cli/views/text.h"
@@ -43,12 +44,15 @@ inline constexpr std::array<const char*, 5> kSessionKeys{"age", "charged", "in-u
 /// Leaves out the sessions that are not chosen, and sorts the others: amounts and ages from the largest.
 void choose(v1::ListSessionsResponse& sessions, const SessionsChoice& choice);
 
+/// The memory of sessions' processes on the host, by session.
+using HostMemories = std::map<std::uint64_t, HostMemory>;
+
 /// `regions`  those that the caller may see; how many of them each session has, and has mapped, is shown.
 std::string sessions_text(const v1::ListSessionsResponse& sessions, WallTime now,
                           const v1::ListRegionsResponse& regions = {}, const Layout& layout = {},
-                          bool total = false);
+                          bool total = false, const HostMemories& host = {});
 Json sessions_json(const v1::ListSessionsResponse& sessions, const v1::ListRegionsResponse& regions = {},
-                   bool total = false);
+                   bool total = false, const HostMemories& host = {});
 
 /// By owner and name.
 std::string regions_text(const v1::ListRegionsResponse& regions, WallTime now, const Layout& layout = {});

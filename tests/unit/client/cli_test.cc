@@ -226,6 +226,41 @@ TEST(SessionsView, ShowsWhatASessionHasBesidesItsSlices) {
   EXPECT_NE(declared.find("5GiB", declared.find("train/declared")), std::string::npos) << declared;
 }
 
+TEST(SessionsView, ShowsMemoryOfTheHost) {
+  v1::ListSessionsResponse list = sessions();
+  v1::SessionInfo& session = *list.mutable_sessions(0);
+  v1::SliceInfo& slice = *session.add_slices();
+  slice.set_device("host");
+  slice.set_charged(3 * kGiB);
+  v1::SharedMemory& shared = *session.add_shared();
+  shared.set_device("host");
+  shared.set_declared(kGiB);
+  const HostMemories host{{session.id(), {.virt = 9 * kGiB, .resident = 7 * kGiB, .shared = 5 * kGiB}}};
+  const Json json = sessions_json(list, {}, false, host)["sessions"][0]["host"];
+  EXPECT_EQ(json, Json({{"lent", 3 * kGiB}, {"pinned", kGiB}, {"resident", 7 * kGiB}, {"shared", 5 * kGiB}}));
+  EXPECT_TRUE(sessions_json(list)["sessions"][0]["host"]["shared"].is_null()) << "not told";
+  const std::string text = sessions_text(list, noon(), {}, {}, false, host);
+  EXPECT_NE(text.find("  SHR\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" 5GiB\n"), text.rfind(" 5GiB\n")) << "the process's, once: " << text;
+  EXPECT_NE(text.find(" 5GiB\n"), std::string::npos) << text;
+  EXPECT_EQ(sessions_text(list, noon()).find("SHR"), std::string::npos) << "nothing is told";
+  EXPECT_EQ(sessions_text(list, noon(), {}, {.columns = 80}, false, host).find("SHR"), std::string::npos);
+}
+
+TEST(TenantsView, ShowsPinnedMemoryOfTheHost) {
+  v1::ListTenantsResponse list;
+  for (const char* const device : {"GPU-0", "host"}) {
+    v1::TenantUsage& one = *list.add_tenants();
+    one.set_tenant("ann");
+    one.set_device(device);
+    one.set_outside(device == std::string("host") ? 3 * kGiB : 2 * kGiB);
+  }
+  const std::string text = tenants_text(list);
+  EXPECT_NE(text.find("PINNED"), std::string::npos) << text;
+  EXPECT_NE(text.find("3GiB"), std::string::npos) << text;
+  EXPECT_EQ(text.find("2GiB"), std::string::npos) << "contexts of a GPU are not pinned: " << text;
+}
+
 TEST(TenantsView, ShowsABarOnATerminalOnly) {
   v1::ListTenantsResponse list;
   v1::TenantUsage* tenant = list.add_tenants();
