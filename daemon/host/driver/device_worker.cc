@@ -43,6 +43,10 @@ void DeviceWorker::keep(LeaseId lease, UniqueFd descriptor) {
 
 void DeviceWorker::forget(std::vector<LeaseId> leases) { add(core::Job::Turn::kInOrder, std::move(leases)); }
 
+void DeviceWorker::adopt(const core::Extent& extent, int descriptor) {
+  add(core::Job::Turn::kNow, Adopted{extent, descriptor});
+}
+
 void DeviceWorker::add(core::Job::Turn turn, Task task) {
   {
     const MutexLock lock(mutex_);

@@ -48,6 +48,8 @@ class DeviceWorker {
   void run(std::vector<DriverJob> jobs);
   /// A request waits for the job: core::JobQueue::hurry(). Likewise.
   void hurry(core::JobId job);
+  /// As ExtentSource::adopt, before the jobs that are queued later. Likewise.
+  void adopt(const core::Extent& extent, int descriptor);
   /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.
   void keep(LeaseId lease, UniqueFd descriptor);
   /// Has the store forget what it keeps for the leases. Likewise.
@@ -58,7 +60,11 @@ class DeviceWorker {
     LeaseId lease;
     UniqueFd descriptor;
   };
-  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>>;
+  struct Adopted {
+    core::Extent extent;
+    int descriptor;
+  };
+  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>, Adopted>;
 
   void work();
   void add(core::Job::Turn turn, Task task);
@@ -66,6 +72,7 @@ class DeviceWorker {
   void do_what_cannot_wait();
   void carry_out(DriverJob job);
   void carry_out(const Keep& keep) const;
+  void carry_out(const Adopted& adopted) { options_.source->adopt(adopted.extent, adopted.descriptor); }
   void carry_out(std::vector<LeaseId> leases);
   void forget_stored(const DriverJob& job);
   void carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy, DriverResult& result);

@@ -13,6 +13,7 @@ class DriverSource final : public ExtentSource {
       : driver_(driver), device_(std::move(device)), types_(types), nvml_(nvml) {}
 
   Result<HeldExtent> create(const core::Extent& extent) override;
+  void adopt(const core::Extent&, int) override {}
   std::optional<cuda::DeviceMemory> memory() override;
   bool destroy(std::vector<HeldExtent> extents, const Proof& proof) override;
   void note_created(const Proof& proof, bool all) override;

@@ -30,6 +30,8 @@ class ExtentSource {
 
   /// Errors  kResourceExhausted: there is no more memory; the system's.
   virtual Result<HeldExtent> create(const core::Extent& extent) = 0;
+  /// An extent that the broker before has made. Its holder has the descriptor until destroy().
+  virtual void adopt(const core::Extent& extent, int descriptor) = 0;
   /// The used and the free bytes now; nothing: they are not known.
   virtual std::optional<cuda::DeviceMemory> memory() = 0;
 

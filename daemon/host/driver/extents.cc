@@ -91,6 +91,7 @@ void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device
   held.stored = descriptor.stored && store_ != nullptr;
   const bool is_stored = held.stored;
   const auto adopted = held_.emplace(extent.id, std::move(held)).first;
+  workers_[device]->adopt(extent, adopted->second.descriptor.get());
   if (!is_stored) return keep_soon(extent.id, device);
   stored_.emplace(extent.id, device);
   static_cast<void>(take_place(adopted->second));

@@ -19,13 +19,17 @@ class HostSource final : public ExtentSource {
   /// Free is the memory that the kernel can give without swapping (MemAvailable), less the pages of extents
   /// that nobody has touched yet.
   std::optional<cuda::DeviceMemory> memory() override;
+  void adopt(const core::Extent& extent, int descriptor) override {
+    made_[extent.id] = {descriptor, extent.size};
+  }
   bool destroy(std::vector<HeldExtent> extents, const Proof& proof) override;
   void note_created(const Proof&, bool) override {}
 
  private:
   Bytes untouched() const;
 
-  /// The extents that were created here and not destroyed. The descriptors belong to their holders.
+  /// The extents that were created here or adopted, and not destroyed. The descriptors belong to their
+  /// holders.
   std::map<ExtentId, std::pair<int, Bytes>> made_;
   std::map<LeaseId, std::vector<HeldExtent>> unproved_;  ///< returned, and still in other hands
 };

@@ -114,6 +114,9 @@ TEST_F(HostSourceTest, PagesThatNobodyHasTouchedAreNotFree) {
   std::vector<HeldExtent> made;
   made.push_back(*with_more.create({ExtentId{2}, many}));
   EXPECT_LT(with_more.memory()->free, before->free - Bytes{many.count / 2});
+  HostSource next;
+  next.adopt(made.front().extent, made.front().descriptor.get());
+  EXPECT_LT(next.memory()->free, before->free - Bytes{many.count / 2}) << "nor after a restart";
   EXPECT_TRUE(with_more.destroy(std::move(made), {}));
   EXPECT_GT(with_more.memory()->free, before->free - Bytes{many.count / 2});
 }
