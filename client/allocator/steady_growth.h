@@ -9,14 +9,14 @@ namespace gpumem::allocator {
 
 /// Notices that a program allocates blocks of one size and frees none. Such a program gets memory for several
 /// blocks in one extent, because the broker makes and exports extents one after the other, whatever their
-/// size. What is taken ahead is bounded by a part of what is committed, because it cannot go back while a
-/// block lies in the same extent.
+/// size. A part of the committed memory bounds it, because it cannot go back while a block lies in the same
+/// extent.
 /// Threads  under the allocator's lock.
 class SteadyGrowth {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kSame = 3;                   ///< growths that tell
-  static constexpr std::uint64_t kPart = 64;        ///< of what is committed, at most
+  static constexpr std::uint64_t kPart = 64;        ///< of the committed memory, at most
   static constexpr Bytes kMost = mebibytes(256);    ///< at one time
   static constexpr std::chrono::seconds kPause{2};  ///< between growths that do not follow each other
 

@@ -20,9 +20,8 @@ bool is_only_ours(int file) {
   if (own.valid() && ::fcntl(own.get(), F_SETLEASE, F_WRLCK) == 0) return true;
   if (errno != EAGAIN && !std::exchange(has_warned, true))
     spdlog::warn(
-        "returned host memory cannot be proved free ({}), and stays charged: the broker needs /proc and "
-        "leases "
-        "of files (sysctl fs.leases-enable=1)",
+        "returned host memory cannot be proved free ({}), and stays charged: the broker needs /proc "
+        "and leases of files (sysctl fs.leases-enable=1)",
         errno_error(errno, "F_SETLEASE").message);
   return false;
 }
