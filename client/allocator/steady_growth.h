@@ -9,7 +9,7 @@ namespace gpumem::allocator {
 
 /// Notices that a program allocates blocks of one size and frees none. Such a program gets memory for several
 /// blocks in one extent, because the broker makes and exports extents one after the other, whatever their
-/// size. It takes at most a part of the committed memory ahead, because an extent with a block cannot go back.
+/// size. It takes at most a part of the committed memory ahead: an extent with a block cannot go back.
 /// Threads  under the allocator's lock.
 class SteadyGrowth {
  public:
