@@ -4,6 +4,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -23,6 +24,25 @@ void on_large_stack(void (*work)(void*), void* argument) { work(argument); }
 namespace {
 
 constexpr std::size_t kStackBytes = 1U << 20;
+
+/// One stack is kept for the next call, because a new one takes several microseconds.
+std::atomic<void*> kept_stack{nullptr};
+
+/// Null: there is no memory for one.
+[[gnu::noinline]] void* take_stack() {  // its variables may not be the caller's, which comes back twice
+  if (void* const kept = kept_stack.exchange(nullptr)) return kept;
+  void* const memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  ::mprotect(memory, page, PROT_NONE);  // what grows past it faults there
+  return memory;
+}
+
+void give_back_stack(void* memory) {
+  void* none = nullptr;
+  if (!kept_stack.compare_exchange_strong(none, memory)) ::munmap(memory, kStackBytes);
+}
 
 /// At the stack's upper end: the caller's stack may have no room for it either.
 struct Switch {
@@ -46,12 +66,11 @@ void enter(unsigned high, unsigned low) {
 }  // namespace
 
 void on_large_stack(void (*work)(void*), void* argument) {
+  thread_local bool is_there = false;
+  if (is_there) return work(argument);
   const NotCancelled whole;
-  void* const memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) return work(argument);
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  ::mprotect(memory, page, PROT_NONE);  // what grows past it faults there
+  void* const memory = take_stack();
+  if (memory == nullptr) return work(argument);
   constexpr std::size_t kRoom = (kStackBytes - sizeof(Switch)) / 64 * 64;
   auto& own = *new (static_cast<char*>(memory) + kRoom) Switch{work, argument};
   ::getcontext(&own.there);
@@ -61,10 +80,12 @@ void on_large_stack(void (*work)(void*), void* argument) {
   const auto address = reinterpret_cast<std::uintptr_t>(&own);
   ::makecontext(&own.there, reinterpret_cast<void (*)()>(&enter), 2, static_cast<unsigned>(address >> 32),
                 static_cast<unsigned>(address));
+  is_there = true;
   ::swapcontext(&own.back, &own.there);
+  is_there = false;
   const std::exception_ptr thrown = std::move(own.thrown);
   own.~Switch();
-  ::munmap(memory, kStackBytes);
+  give_back_stack(memory);
   if (thrown) std::rethrow_exception(thrown);
 }
 

@@ -1,11 +1,14 @@
 #pragma once
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace gpumem {
 
 /// Calls `work(argument)` in this thread, on a stack of 1 MiB: the caller's may be as small as those that
 /// programs give their fibres. Another thread would not do: the caller may hold the loader's lock. Without
-/// memory for a stack, and in a sanitized build, it is the caller's. An exception passes on to the caller.
+/// memory for a stack, in a sanitized build and within such a call, it is the caller's. An exception passes on
+/// to the caller.
 void on_large_stack(void (*work)(void* argument), void* argument);
 
 /// Returns what `work()` returns.
@@ -14,10 +17,11 @@ auto on_large_stack(const Work& work) {
   using Result = std::invoke_result_t<const Work&>;
   struct Call {
     const Work& work;
-    Result result{};
+    std::optional<Result> result{};
   } call{work};
-  on_large_stack([](void* of) { static_cast<Call*>(of)->result = static_cast<Call*>(of)->work(); }, &call);
-  return call.result;
+  on_large_stack([](void* of) { static_cast<Call*>(of)->result.emplace(static_cast<Call*>(of)->work()); },
+                 &call);
+  return std::move(*call.result);
 }
 
 }  // namespace gpumem

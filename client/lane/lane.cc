@@ -107,10 +107,12 @@ Result<Answer> Lane::ask_import(const Body& body, Clock::time_point deadline, La
 }
 
 Result<ImportedPart> Lane::import_handle(const lane::ImportHandle& body) {
-  LanePacket answer;
-  auto imported = ask_import<lane::Imported>(body, deadline(), answer);
-  if (!imported) return Error(std::move(imported).error());
-  return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
+  return on_large_stack([&]() -> Result<ImportedPart> {
+    LanePacket answer;
+    auto imported = ask_import<lane::Imported>(body, deadline(), answer);
+    if (!imported) return Error(std::move(imported).error());
+    return ImportedPart{*imported, std::move(answer.descriptors), answer.lost_descriptors};
+  });
 }
 
 template <class Body>
@@ -126,16 +128,18 @@ Result<void> Lane::await_region(const Body& body, const GrowTerms& terms, LanePa
 }
 
 Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms& terms) {
-  LanePacket answer;
-  if (body.wait == 0) {
-    const auto mapped = ask_import<lane::RegionMapped>(body, terms.deadline, answer);
-    if (!mapped) return mapped.error();
+  return on_large_stack([&]() -> Result<RegionPart> {
+    LanePacket answer;
+    if (body.wait == 0) {
+      const auto mapped = ask_import<lane::RegionMapped>(body, terms.deadline, answer);
+      if (!mapped) return mapped.error();
+      return part_of(*mapped, answer);
+    }
+    if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
+    const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
+    if (!mapped) return Error(mapped.error());
     return part_of(*mapped, answer);
-  }
-  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
-  const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
-  if (!mapped) return Error(mapped.error());
-  return part_of(*mapped, answer);
+  });
 }
 
 Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
@@ -207,37 +211,41 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
 
 Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& terms,
                                    const std::function<void(GrantPart)>& take) {
-  Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
-  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
-  if (!sent) return GrowError(sent.error());
-  crash_at(CrashPoint::kClientGrowSent);
-  const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
-  for (GrantOrder order;;) {
-    LanePacket answer;
-    if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
-    auto granted = answer_in<lane::Granted>(answer, terms.stop.stop_requested());
-    if (!granted) return granted.error();
-    const auto in_order = order.check(*granted);
-    const bool last = granted->missing == 0;
-    crash_at(CrashPoint::kClientGrowReceived);
-    take({*granted, std::move(answer.descriptors), answer.lost_descriptors});
-    if (!in_order) return GrowError(in_order.error());
-    if (last) return {};
-    call.go_on();
-  }
+  return on_large_stack([&]() -> Result<void, GrowError> {
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
+    if (!sent) return GrowError(sent.error());
+    crash_at(CrashPoint::kClientGrowSent);
+    const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
+    for (GrantOrder order;;) {
+      LanePacket answer;
+      if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
+      auto granted = answer_in<lane::Granted>(answer, terms.stop.stop_requested());
+      if (!granted) return granted.error();
+      const auto in_order = order.check(*granted);
+      const bool last = granted->missing == 0;
+      crash_at(CrashPoint::kClientGrowReceived);
+      take({*granted, std::move(answer.descriptors), answer.lost_descriptors});
+      if (!in_order) return GrowError(in_order.error());
+      if (last) return {};
+      call.go_on();
+    }
+  });
 }
 
 template <class Body>
 Result<void, GrowError> Lane::await_done(const Body& body, const GrowTerms& terms) {
-  Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
-  auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
-  if (!sent) return GrowError(sent.error());
-  const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
-  LanePacket answer;
-  if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
-  const auto done = answer_in<lane::Done>(answer, terms.stop.stop_requested());
-  if (!done) return done.error();
-  return {};
+  return on_large_stack([&]() -> Result<void, GrowError> {
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
+    if (!sent) return GrowError(sent.error());
+    const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
+    LanePacket answer;
+    if (auto awaited = call.await(answer); !awaited) return GrowError(awaited.error());
+    const auto done = answer_in<lane::Done>(answer, terms.stop.stop_requested());
+    if (!done) return done.error();
+    return {};
+  });
 }
 
 Result<void, GrowError> Lane::reserve_for_job(const lane::ReserveForJob& body, const GrowTerms& terms) {

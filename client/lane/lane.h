@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/crash_point.h"
+#include "base/large_stack.h"
 #include "client/lane/exchange.h"
 #include "client/lane/lane_resumption.h"
 #include "gpumem/denial.h"
@@ -54,7 +55,9 @@ struct GrowTerms {
 /// waits excepted, which ends within the timeout after its wait. Errors   kUnavailable: the broker is gone,
 /// or does not answer; kInternal: it breaks the protocol; what it
 ///          refuses with.
-/// Threads  any; calls of several threads are in flight together.
+/// Threads  any; calls of several threads are in flight together. A call needs little of the caller's stack,
+/// although
+///          frames are large: a program's thread, or its fibre, may have no more than 16 KiB.
 class Lane {
  public:
   using Clock = Exchange::Clock;
@@ -96,21 +99,7 @@ class Lane {
   /// is about to answer, and not if the request cannot be sent.
   template <class Answer = lane::Done, class Body, std::invocable Meanwhile = Nothing>
   Result<Answer> call(const Body& body, Clock::time_point deadline, const Meanwhile& meanwhile = {}) {
-    Exchange::Call call(exchange_, deadline);
-    LanePacket answer;
-    auto sent =
-        call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline)));
-    if (!sent) return sent.error();
-    crash_when_sent<Body>();
-    meanwhile();
-    if (auto awaited = call.await(answer); !awaited) return awaited.error();
-    crash_when_answered<Body>();
-    auto answered = body_in<Answer>(answer);
-    // An earlier broker has done it, or the next one, because this session did not resume with it.
-    if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound &&
-        exchange_.was_resumed())
-      return Answer{};
-    return answered;
+    return on_large_stack([&] { return call_here<Answer>(body, deadline, meanwhile); });
   }
 
   /// As call. If the broker does not answer, it is told all the same.
@@ -174,6 +163,24 @@ class Lane {
   }
 
  private:
+  template <class Answer, class Body, class Meanwhile>
+  Result<Answer> call_here(const Body& body, Clock::time_point deadline, const Meanwhile& meanwhile) {
+    Exchange::Call call(exchange_, deadline);
+    LanePacket answer;
+    auto sent =
+        call.send(lane::Outgoing(body, call.request(), kIsOfUseLate<Body> ? 0 : nanoseconds(deadline)));
+    if (!sent) return sent.error();
+    crash_when_sent<Body>();
+    meanwhile();
+    if (auto awaited = call.await(answer); !awaited) return awaited.error();
+    crash_when_answered<Body>();
+    auto answered = body_in<Answer>(answer);
+    // An earlier broker has done it, or the next one, because this session did not resume with it.
+    if (kIsOfUseLate<Body> && !answered && answered.error().code == Code::kNotFound &&
+        exchange_.was_resumed())
+      return Answer{};
+    return answered;
+  }
   /// The process may end here, with the request on its way, or with its answer.
   template <class Body>
   static void crash_when_sent() {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/large_stack.h"
 #include "client/slice/driver_streams.h"
 #include "client/slice/growth.h"
 #include "client/slice/host_backing.h"
@@ -138,6 +139,10 @@ Result<std::vector<Extent>, GrowError> BrokerBacking::obtain(const Request& requ
 }
 
 Result<std::vector<Extent>, GrowError> BrokerBacking::grow(const Request& request) {
+  return on_large_stack([&] { return grow_here(request); });
+}
+
+Result<std::vector<Extent>, GrowError> BrokerBacking::grow_here(const Request& request) {
   const cuda::BesideCaptures beside(driver());
   {
     const MutexLock lock(mutex_);

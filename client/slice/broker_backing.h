@@ -61,6 +61,7 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
   BrokerBacking(std::shared_ptr<Connection> connection, Opened opened, cuda::Reservation reservation,
                 std::shared_ptr<SharedLimit> shared_limit);
   Result<std::vector<allocator::Extent>, GrowError> grow(const Request& request);
+  Result<std::vector<allocator::Extent>, GrowError> grow_here(const Request& request);
   const cuda::Driver& driver() const { return *Borrower::device().driver; }
   Result<void> map_locked(allocator::Address at, std::span<const allocator::Extent> extents)
       GPUMEM_REQUIRES(mutex_);

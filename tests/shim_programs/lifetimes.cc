@@ -1,5 +1,6 @@
 // How programs begin and end.
 #include <pthread.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -125,10 +126,13 @@ void use_everything() {
 }
 TASK(starts_on_a_small_stack) {
   static ucontext_t main_program, fibre;
-  std::vector<char> stack(16 << 10);
+  constexpr std::size_t kStack = 16 << 10, kGuard = 4 << 10;  // a call that needs more faults
+  void* const memory =
+      ::mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  MUST(memory != MAP_FAILED && ::mprotect(memory, kGuard, PROT_NONE) == 0);
   MUST(::getcontext(&fibre) == 0);
-  fibre.uc_stack.ss_sp = stack.data();
-  fibre.uc_stack.ss_size = stack.size();
+  fibre.uc_stack.ss_sp = static_cast<char*>(memory) + kGuard;
+  fibre.uc_stack.ss_size = kStack;
   fibre.uc_link = &main_program;
   ::makecontext(&fibre, use_everything, 0);
   MUST(::swapcontext(&main_program, &fibre) == 0);
