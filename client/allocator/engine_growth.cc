@@ -110,6 +110,7 @@ Result<void, GrowError> Engine::obtain(Backing& backing, const Backing::Request&
   }
   arena_.add_extents(std::move(*lent));
   ++arena_.counters().growths;
+  steady_.grew(request.min_bytes.count, Clock::now());
   return {};
 }
 

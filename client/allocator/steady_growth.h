@@ -19,18 +19,24 @@ class SteadyGrowth {
   static constexpr Bytes kMost = mebibytes(256);    ///< at one time
   static constexpr std::chrono::seconds kPause{2};  ///< between growths that do not follow each other
 
-  /// How much to take where `missing` bytes are missing: a multiple of them.
-  std::uint64_t bytes_for(std::uint64_t missing, std::uint64_t committed, Clock::time_point now) {
-    const bool is_same = missing == missing_ && now - last_ < kPause;
-    count_ = is_same ? count_ + 1 : 1;
-    missing_ = missing;
-    last_ = now;
-    if (count_ <= kSame || missing == 0) return missing;
+  /// How much to request where `missing` bytes are missing: a multiple of them.
+  std::uint64_t bytes_for(std::uint64_t missing, std::uint64_t committed, Clock::time_point now) const {
+    if (count_ < kSame || !follows(missing, now) || missing == 0) return missing;
     const std::uint64_t most = std::min(committed / kPart, kMost.count);
     return missing * std::max<std::uint64_t>(most / missing, 1);
   }
+  /// Memory was lent where `missing` bytes were missing. A request that was refused is no growth.
+  void grew(std::uint64_t missing, Clock::time_point now) {
+    count_ = follows(missing, now) ? count_ + 1 : 1;
+    missing_ = missing;
+    last_ = now;
+  }
 
  private:
+  bool follows(std::uint64_t missing, Clock::time_point now) const {
+    return missing == missing_ && now - last_ < kPause;
+  }
+
   std::uint64_t missing_ = 0;
   Clock::time_point last_{};
   int count_ = 0;

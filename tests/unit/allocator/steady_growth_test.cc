@@ -38,6 +38,19 @@ TEST_F(Steadily, GrowingByDifferentSizesTakesWhatIsMissing) {
   free(most, gibibytes(16));
 }
 
+// A request is repeated before the program hears that it is refused.
+TEST_F(Steadily, GrowingIsNotToldByRequestsThatAreRefused) {
+  constexpr Bytes kSize = mebibytes(16);
+  const Address most = allocate(gibibytes(16));
+  backing_.set_available(Bytes{});
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(engine_->allocate(kSize, kOne).has_value());
+  backing_.set_available({});
+  const Address one = allocate(kSize);
+  EXPECT_LE(backing_.committed(), gibibytes(16) + mebibytes(32)) << "as a first growth";
+  free(one, kSize);
+  free(most, gibibytes(16));
+}
+
 TEST_F(Steadily, GrowingEndsAtTheLimit) {
   const Bytes size = mebibytes(256);
   free_all(allocate_many(gibibytes(48).count / size.count, size), size);
