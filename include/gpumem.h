@@ -394,7 +394,7 @@ gpumem_status gpumem_session_reserve_for_job(gpumem_session* session, const char
 /* The use of memory by all sessions of a job since it began. */
 typedef struct gpumem_job_account {
   size_t struct_size;
-  uint64_t peak;     /* bytes that they had at one time, the most of any device */
+  uint64_t peak;     /* bytes that they had at one time, the most of any GPU; else of the host */
   int64_t waited_ms; /* for memory, all requests together */
   uint64_t denied;   /* requests */
 } gpumem_job_account;

@@ -147,9 +147,11 @@ Result<void> SessionCalls::take(const Call& call, const ReleaseImport& body) {
 
 Result<void> SessionCalls::take(const Call& call, const Charge& body) {
   const bool is_bounded = (body.flags & Charge::kBounded) != 0;
+  const bool is_probe = (body.flags & Charge::kProbe) != 0;
   answer_later(
-      call, call.broker.charge(call.session, {device_at(call.broker, body.device), {body.bytes}, is_bounded},
-                               call.now));
+      call,
+      call.broker.charge(
+          call.session, {device_at(call.broker, body.device), {body.bytes}, is_bounded, is_probe}, call.now));
   return {};
 }
 

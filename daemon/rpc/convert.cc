@@ -256,6 +256,7 @@ v1::JobInfo to_proto(const core::JobView& view, const std::vector<std::string>& 
     one.set_peak(view.devices[i].peak.count);
     one.set_waiting(view.devices[i].waiting);
     one.set_quarantined(view.devices[i].quarantined.count);
+    one.set_outside(view.devices[i].outside.count);
   }
   return info;
 }

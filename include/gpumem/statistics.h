@@ -28,7 +28,8 @@ struct DeviceUsage {
 
 /// The use of memory by all sessions of a job since it began.
 struct JobAccount {
-  Bytes peak;                           ///< that they had at one time, the most of any device
+  /// That they had at one time, the most of any GPU. Of the host, if they had nothing of a GPU.
+  Bytes peak;
   std::chrono::milliseconds waited{0};  ///< for memory, all requests together
   std::uint64_t denied = 0;             ///< requests
 };

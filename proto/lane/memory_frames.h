@@ -59,6 +59,8 @@ struct Charge {
   std::uint64_t bytes;  ///< in all
   /// Of `flags`: an increase that would pass a limit is refused.
   static constexpr std::uint64_t kBounded = 1;
+  /// Of `flags`: a refusal is no denial, because the process asks again.
+  static constexpr std::uint64_t kProbe = 2;
   std::uint64_t flags;
 };
 /// Every extent of a grant is mapped. Has no answer.

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "base/time_format.h"
 #include "client/cli/views/text.h"
@@ -19,7 +20,8 @@ Json job_json(const v1::JobInfo& job) {
                        {"reserved", usage.reserved()},
                        {"peak", usage.peak()},
                        {"waiting", usage.waiting()},
-                       {"quarantined", usage.quarantined()}});
+                       {"quarantined", usage.quarantined()},
+                       {"outside", usage.outside()}});
   }
   return {{"id", job.id()},
           {"tenant", job.tenant()},
@@ -57,7 +59,8 @@ std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout) {
     const bool uses_none = std::ranges::none_of(job.devices(), is_used);
     for (const v1::JobUsage& usage : job.devices()) {
       const bool is_first = &usage == &*job.devices().begin();
-      if (!is_used(usage) && !(uses_none && is_first)) continue;
+      const bool has_host_limit = usage.device() == kHostStore && usage.limit() != kNoJobLimit;
+      if (!is_used(usage) && !has_host_limit && !(uses_none && is_first)) continue;
       table.add({std::to_string(job.id()), tenant_text(job.tenant()), escape_non_ascii(job.label()),
                  usage.waiting() != 0 ? "waits"
                  : job.owner() == 0   ? "ends"

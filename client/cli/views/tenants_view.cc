@@ -38,6 +38,7 @@ void add_jobs(v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs
       one.set_limit(usage.limit());
       one.set_charged(usage.charged());
       one.set_quarantined(usage.quarantined());
+      one.set_outside(usage.outside());
       one.set_sessions(job.sessions());
       one.set_waiting(usage.waiting());
     }

@@ -309,8 +309,20 @@ Result<void> Broker::charge(SessionId id, const DeclareCharge& request, TimePoin
   if (!session) return session.error();
   const auto index = state_.find_device(request.device);
   if (!index) return index.error();
+  const Bytes more = request.bytes.minus((*session)->declared(*index));
   auto charged = outside_.declare(**session, *index, request.bytes, request.is_bounded);
-  if (charged) settle(now);
+  CommandJob* const job = state_.find_job((*session)->job);
+  if (charged) {
+    if (job != nullptr) jobs_.note_level(*job, *index);
+    settle(now);
+  } else if (request.is_bounded && !request.is_probe && charged.error().code == Code::kResourceExhausted) {
+    Event& event = state_.note(Event::Kind::kDenied, **session, now);
+    event.device = *index;
+    event.bytes = more;
+    event.words = to_string(more) + " more may not be pinned: " + charged.error().message;
+    ++(*session)->denied;
+    if (job != nullptr) jobs_.note_denied(*job, {}, true);
+  }
   return charged;
 }
 

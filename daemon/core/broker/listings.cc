@@ -292,10 +292,10 @@ std::vector<JobView> Broker::jobs(CommandJobId after, std::size_t most) const {
                                                .denied = job.denied,
                                                .devices = {}});
     for (DeviceIndex i = 0; i < job.devices.size(); ++i) {
-      view.devices.push_back({ledger.quota(job.leaf, i).limit, ledger.used(job.leaf, i),
-                              ledger.reserved(job.leaf, i), job.devices[i].peak,
-                              state_.arbiter.waiting(i, job.leaf),
-                              ledger.charges(job.leaf, i)[Charge::kQuarantined]});
+      view.devices.push_back(
+          {ledger.quota(job.leaf, i).limit, ledger.used(job.leaf, i), ledger.reserved(job.leaf, i),
+           job.devices[i].peak, state_.arbiter.waiting(i, job.leaf),
+           ledger.charges(job.leaf, i)[Charge::kQuarantined], ledger.outside(job.leaf, i)});
     }
   }
   return views;

@@ -108,8 +108,17 @@ const CommandJob* Jobs::find(CommandJobId id, TenantId tenant, const Peer& peer)
 
 JobAccount Jobs::account(const CommandJob& job) const {
   JobAccount account{{}, job.waited, job.denied};
-  for (const CommandJob::OnDevice& one : job.devices) account.peak = std::max(account.peak, one.peak);
+  Bytes of_host;
+  for (DeviceIndex device = 0; device < job.devices.size(); ++device) {
+    Bytes& peak = state_.policy.devices[device].is_host() ? of_host : account.peak;
+    peak = std::max(peak, job.devices[device].peak);
+  }
+  if (account.peak.is_zero()) account.peak = of_host;
   return account;
+}
+
+Bytes Jobs::level(const CommandJob& job, DeviceIndex device) const {
+  return state_.ledger.on_loan(job.leaf, device) + state_.ledger.outside(job.leaf, device);
 }
 
 void Jobs::lose_owner(SessionId owner, TimePoint now) {
@@ -152,9 +161,13 @@ void Jobs::note_closed(CommandJob& job, TimePoint now) {
 }
 
 void Jobs::note_lent(CommandJob& job, DeviceIndex device, TimePoint now) {
+  job.devices[device].idle_since = now;
+  note_level(job, device);
+}
+
+void Jobs::note_level(CommandJob& job, DeviceIndex device) {
   CommandJob::OnDevice& one = job.devices[device];
-  one.peak = std::max(one.peak, state_.ledger.on_loan(job.leaf, device));
-  one.idle_since = now;
+  one.peak = std::max(one.peak, level(job, device));
   // Rarely, since a job may grow often.
   const Bytes known = one.recorded_peak;
   if (one.peak > known + Bytes{known.count / kPeakPart}) state_.record(job);
@@ -259,7 +272,7 @@ void Jobs::restore_reservations(const std::map<CommandJobId, Checkpoint::Command
     for (std::size_t i = 0; i < before.reservations.size(); ++i) {
       if (!devices[i]) continue;
       const Bytes known = i < before.peaks.size() ? before.peaks[i] : Bytes{};
-      const Bytes peak = std::max(known, state_.ledger.on_loan(job.leaf, *devices[i]));
+      const Bytes peak = std::max(known, level(job, *devices[i]));
       job.devices[*devices[i]] = {peak, known, now, job.owner ? before.reservations[i] : Bytes{}};
     }
   }

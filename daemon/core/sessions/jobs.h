@@ -31,6 +31,8 @@ class Jobs {
 
   // What its account tells.
   void note_lent(CommandJob& job, DeviceIndex device, TimePoint now);
+  /// What it has of the device may be more than ever before.
+  void note_level(CommandJob& job, DeviceIndex device);
   void note_waited(CommandJob& job, Duration waited);
   void note_denied(CommandJob& job, Duration waited, bool counts);
 
@@ -63,6 +65,8 @@ class Jobs {
   void divide(TenantId tenant);
   Quotas quotas(TenantId tenant, const BeginJob& request) const;
   void put(Session& session, const CommandJob& job);
+  /// The memory of the device that the job is lent. Of the host, it includes pinned memory.
+  Bytes level(const CommandJob& job, DeviceIndex device) const;
 
   State& state_;
   IdSource<CommandJobId> ids_;

@@ -209,7 +209,7 @@ struct Tenant {
 /// together.
 struct CommandJob {
   struct OnDevice {
-    Bytes peak;              ///< the most that it was lent at one time
+    Bytes peak;              ///< the most that it was lent, or had pinned of the host, at one time
     Bytes recorded_peak;     ///< the peak that the next broker knows
     TimePoint idle_since{};  ///< its reservation has not been used since
     Bytes

@@ -68,6 +68,7 @@ struct DeclareCharge {
   Bytes bytes;         ///< in all
   /// An increase that would pass a limit is refused.
   bool is_bounded = false;
+  bool is_probe = false;  ///< a refusal is no denial: the process asks again
 };
 /// The session's process is about to make a context on the device. Answered when the driver has memory for
 /// it.
@@ -223,7 +224,7 @@ struct JobBegun {
 };
 /// The use and the waits of all sessions of a job, over its whole time.
 struct JobAccount {
-  Bytes peak;  ///< of all devices, the largest
+  Bytes peak;  ///< of all GPUs, the largest; of the host, if it had nothing of a GPU
   Duration waited{};
   std::uint64_t denied = 0;
 };

@@ -261,6 +261,27 @@ TEST(TenantsView, ShowsPinnedMemoryOfTheHost) {
   EXPECT_EQ(text.find("2GiB"), std::string::npos) << "contexts of a GPU are not pinned: " << text;
 }
 
+// In the listings of jobs and of tenants.
+TEST(JobsView, ShowsPinnedMemoryAndTheLimitOfTheHost) {
+  v1::ListTenantsResponse tenants;
+  v1::ListJobsResponse list;
+  v1::JobInfo& job = *list.add_jobs();
+  for (const char* const device : {"GPU-0", "host"}) {
+    v1::TenantUsage& tenant = *tenants.add_tenants();
+    tenant.set_tenant("ann");
+    tenant.set_device(device);
+    v1::JobUsage& one = *job.add_devices();
+    one.set_device(device);
+    one.set_limit(device == std::string("host") ? 5 * kGiB : kNoJobLimit);
+  }
+  job.set_tenant("ann");
+  EXPECT_NE(jobs_text(list).find("5GiB"), std::string::npos) << "a limit is shown before it is used";
+  job.mutable_devices(1)->set_charged(4 * kGiB);
+  job.mutable_devices(1)->set_outside(3 * kGiB);
+  EXPECT_NE(tenants_text(tenants, {}, list).find("3GiB"), std::string::npos);
+  EXPECT_EQ(jobs_json(list)[0]["devices"][1]["outside"], 3 * kGiB);
+}
+
 TEST(TenantsView, ShowsABarOnATerminalOnly) {
   v1::ListTenantsResponse list;
   v1::TenantUsage* tenant = list.add_tenants();

@@ -139,7 +139,21 @@ TEST_F(BrokerJobOnTheHost, LimitsLentAndPinnedMemoryTogether) {
   EXPECT_THAT(machine.why(machine.grow(one, slice, mebibytes(8))),
               testing::AllOf(HasSubstr("its job's limit of 16MiB"), HasSubstr("higher --host-limit")));
   EXPECT_EQ(pin(one, mebibytes(12)), "");
-  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).charged, mebibytes(16));
+  const JobView view = machine.broker.jobs({}, 1).at(0);
+  EXPECT_EQ(view.devices.at(1).charged, mebibytes(16));
+  EXPECT_EQ(view.devices.at(1).peak, mebibytes(16));
+  EXPECT_EQ(view.devices.at(1).outside, mebibytes(12));
+  EXPECT_EQ(view.denied, 2U);
+  const auto probed = machine.broker.charge(one, {"host", mebibytes(14), true, true}, machine.now);
+  EXPECT_FALSE(probed.has_value());
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).denied, view.denied) << "a probe is no denial";
+  const auto denied = machine.events_of(Event::Kind::kDenied);
+  ASSERT_EQ(denied.size(), 2U);
+  EXPECT_EQ(denied[0].bytes, mebibytes(6));
+  EXPECT_THAT(denied[0].words, HasSubstr("6MiB more may not be pinned: 12MiB of the host_limit of job 1"));
+  EXPECT_EQ(machine.broker.job_account(owner).value().peak, mebibytes(16)) << "it had nothing of a GPU";
+  machine.get(one, machine.slice(one), mebibytes(4));
+  EXPECT_EQ(machine.broker.job_account(owner).value().peak, mebibytes(4));
   const SessionId outside = machine.connect(2);
   EXPECT_THAT(pin(outside, mebibytes(34)), HasSubstr("16MiB of the host_limit of tenant bob, 48MiB"));
   EXPECT_EQ(pin(outside, mebibytes(32)), "");

@@ -21,7 +21,7 @@ class Pinned final : public Chargeable {
   /// While the broker is away nothing is refused, and the next declaration states the whole amount.
   /// Errors  OUT_OF_MEMORY, with a line on standard error: beyond a host_limit.   Blocks  for the answer.
   CUresult charge_outside(const char* call, Bytes bytes) override;
-  Bytes charge_outside_up_to(Bytes bytes) override { return declare_more(bytes) ? bytes : Bytes{}; }
+  Bytes charge_outside_up_to(Bytes bytes) override;
   void discharge_outside(Bytes bytes) override;
   void tell_refusal_of_driver(const char* call, Bytes bytes, CUresult answered) override;
   Bytes granularity() const override { return mebibytes(2); }
@@ -29,9 +29,9 @@ class Pinned final : public Chargeable {
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
  private:
-  /// Errors  kResourceExhausted: a host_limit has no room.
-  Result<void> declare_more(Bytes bytes);
-  Result<void> declare(Bytes all, bool is_bounded) GPUMEM_REQUIRES(mutex_);
+  /// `flags`  as of lane::Charge.   Errors  kResourceExhausted: a host_limit has no room.
+  Result<void> declare_more(Bytes bytes, std::uint64_t flags);
+  Result<void> declare(Bytes all, std::uint64_t flags) GPUMEM_REQUIRES(mutex_);
 
   Session& session_;
   std::function<void()> trim_driver_;
