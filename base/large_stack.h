@@ -7,8 +7,8 @@ namespace gpumem {
 
 /// Calls `work(argument)` in this thread, on a stack of 1 MiB: the caller's may be as small as those that
 /// programs give their fibres. Another thread would not do: the caller may hold the loader's lock. Without
-/// memory for a stack, in a sanitized build and within such a call, it is the caller's. An exception passes on
-/// to the caller.
+/// memory for a stack, in a sanitized build and within such a call, it is the caller's. An exception passes
+/// on to the caller.
 void on_large_stack(void (*work)(void* argument), void* argument);
 
 /// Returns what `work()` returns.

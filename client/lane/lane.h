@@ -55,9 +55,8 @@ struct GrowTerms {
 /// waits excepted, which ends within the timeout after its wait. Errors   kUnavailable: the broker is gone,
 /// or does not answer; kInternal: it breaks the protocol; what it
 ///          refuses with.
-/// Threads  any; calls of several threads are in flight together. A call needs little of the caller's stack,
-/// although
-///          frames are large: a program's thread, or its fibre, may have no more than 16 KiB.
+/// A call needs little of the caller's stack, although frames are large: a fibre may have only 16 KiB.
+/// Threads  any; calls of several threads are in flight together.
 class Lane {
  public:
   using Clock = Exchange::Clock;
