@@ -55,6 +55,28 @@ TEST_F(PinnedTest, IsDeclaredOnTheHostStoreWithinItsLimit) {
       << program.output();
 }
 
+CUresult pin_anything(void*, std::size_t, unsigned) { return CUDA_SUCCESS; }
+
+SCENE(PinsOddSizes) {
+  stand_in("cuMemHostRegister_v2", reinterpret_cast<void*>(pin_anything));
+  start();
+  auto* const own = static_cast<char*>(std::aligned_alloc(4096, 8192));
+  void* byte = nullptr;
+  ASSERT_CU(calls::cuMemHostAlloc(&byte, 1, 0));
+  ASSERT_CU(calls::cuMemHostRegister_v2(own + 4095, 2, 0));
+  for (const std::uint64_t huge : {std::uint64_t{1} << 50, ~std::uint64_t{0} - 4096, ~std::uint64_t{0}})
+    EXPECT_EQ(calls::cuMemHostRegister_v2(own, huge, 0), CUDA_ERROR_OUT_OF_MEMORY) << huge;
+  tell_and_await();
+  EXPECT_CU(calls::cuMemFreeHost(byte));
+}
+
+TEST_F(PinnedTest, IsChargedInWholePagesAndNeverBeyondTheMachine) {
+  Actor program = actor("PinsOddSizes");
+  program.await();
+  EXPECT_EQ(declared(), 3U * 4096);
+  program.tell_and_expect_success();
+}
+
 SCENE(PinsOneBlock) {
   start();
   tell_and_await();

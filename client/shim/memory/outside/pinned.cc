@@ -4,6 +4,14 @@
 #include "client/shim/memory/session/settings.h"
 
 namespace gpumem::shim {
+namespace {
+
+// No room within a limit, or more than the machine has.
+bool is_refusal(const Error& error) {
+  return error.code == Code::kResourceExhausted || error.code == Code::kInvalidArgument;
+}
+
+}  // namespace
 
 CUresult Pinned::charge_outside(const char* call, Bytes bytes) {
   auto declared = declare_more(bytes, trim_driver_ ? lane::Charge::kProbe : 0);
@@ -37,7 +45,7 @@ Result<void> Pinned::declare_more(Bytes bytes, std::uint64_t flags) {
   const auto all = all_.plus(bytes);
   if (!all) return Error{Code::kResourceExhausted, "no machine has so much memory"};
   auto declared = declare(*all, lane::Charge::kBounded | flags);
-  if (!declared && declared.error().code == Code::kResourceExhausted) return declared;
+  if (!declared && is_refusal(declared.error())) return declared;
   all_ = *all;
   return {};
 }

@@ -19,7 +19,8 @@ class Pinned final : public Chargeable {
   explicit Pinned(Session& session) : session_(session) {}
 
   /// While the broker is away nothing is refused, and the next declaration states the whole amount.
-  /// Errors  OUT_OF_MEMORY, with a line on standard error: beyond a host_limit.   Blocks  for the answer.
+  /// Errors  OUT_OF_MEMORY, with a line on standard error: beyond a host_limit, or the machine.   Blocks  for
+  /// the answer.
   CUresult charge_outside(const char* call, Bytes bytes) override;
   Bytes charge_outside_up_to(Bytes bytes) override;
   void discharge_outside(Bytes bytes) override;
@@ -29,7 +30,8 @@ class Pinned final : public Chargeable {
   void set_trim(std::function<void()> trim) { trim_driver_ = std::move(trim); }
 
  private:
-  /// `flags`  as of lane::Charge.   Errors  kResourceExhausted: a host_limit has no room.
+  /// `flags`  as of lane::Charge.
+  /// Errors  kResourceExhausted: a host_limit has no room; kInvalidArgument: more than the machine has.
   Result<void> declare_more(Bytes bytes, std::uint64_t flags);
   Result<void> declare(Bytes all, std::uint64_t flags) GPUMEM_REQUIRES(mutex_);
 
