@@ -152,10 +152,10 @@ SentDescriptor Extents::descriptor(ExtentId id, bool read_only) const {
   const auto held = held_.find(id);
   if (held == held_.end()) return {};
   const int own = held->second.descriptor.get();
-  if (!held->second.is_shared_file) return {.number = own};
+  if (!held->second.is_shared_file) return {.is_held = true, .number = own};
   UniqueFd opened = open_again(own, read_only);
   const int number = opened.get();
-  return {number, std::move(opened)};
+  return {true, number, std::move(opened)};
 }
 
 std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {

@@ -14,8 +14,9 @@ namespace gpumem::host {
 
 /// A descriptor to send to a client.
 struct SentDescriptor {
-  int number = -1;    ///< negative: there is none
-  UniqueFd opened{};  ///< of `number`, if it was opened for this client
+  bool is_held = false;  ///< the broker holds the memory
+  int number = -1;       ///< negative: none, or none can be opened now
+  UniqueFd opened{};     ///< of `number`, if it was opened for this client
 };
 
 /// Seals a file before it is lent. Nobody can add a seal or make the file longer from then on. Returns

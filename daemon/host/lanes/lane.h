@@ -29,8 +29,8 @@ class LaneHandler {
   virtual void readable(const std::shared_ptr<Lane>& lane) = 0;
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
-  /// The descriptor to send for an extent; none: the extent is gone. `read_only`  for reading alone, where
-  /// the kind of memory has such descriptors.
+  /// The descriptor to send for an extent; not held: the extent is gone. `read_only`  for reading alone,
+  /// where the kind of memory has such descriptors.
   virtual SentDescriptor descriptor(ExtentId extent, bool read_only) const = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void warn(const std::string& words) = 0;
@@ -76,8 +76,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   bool ended() const { return ended_; }
   /// Says why, then closes. `request`  the number of the Hello.
   void refuse(const Error& error, std::uint64_t request = 0);
-  /// Sends now, or, if the socket is full or too many descriptors are unread, as soon as there is room. The
-  /// extents' descriptors come from LaneHandler::descriptor(): what waits holds none.
+  /// Sends now, or, if the socket is full, too many descriptors are unread or none can be opened, as soon as
+  /// there is room. The extents' descriptors come from LaneHandler::descriptor(): what waits holds none.
   void send(std::string_view packet, const core::SentExtents& extents = {});
   /// Whether much of what was sent is unread.
   bool is_behind();

@@ -40,7 +40,7 @@ struct Recorder final : LaneHandler {
   }
   // Extents are numbered as their descriptors here.
   SentDescriptor descriptor(ExtentId extent, bool) const override {
-    return {gone.contains(extent) ? -1 : static_cast<int>(extent.value)};
+    return {.is_held = !gone.contains(extent), .number = can_open ? static_cast<int>(extent.value) : -1};
   }
   void warn(const std::string& words) override { warning = words; }
   void closed(const std::shared_ptr<Lane>& lane, bool has_released) override {
@@ -53,6 +53,7 @@ struct Recorder final : LaneHandler {
   void process_exited(const std::shared_ptr<Lane>&) override { ++exits; }
 
   std::set<ExtentId> gone;
+  bool can_open = true;
   bool reads = true;
   int readable_calls = 0;
   std::optional<Error> refusal;
@@ -245,6 +246,27 @@ TEST_F(LaneTest, MemoryThatIsReturnedBeforeItsAnswerIsSentIsAnsweredAsWithdrawn)
   EXPECT_EQ(lane::body_of<lane::Failed>(*frame)->code, static_cast<std::uint64_t>(Code::kCancelled));
   EXPECT_GT(frame->header.request, 1U);
   EXPECT_EQ(recorder.closures, 0);
+}
+
+TEST_F(LaneTest, AnAnswerWaitsWhileItsDescriptorsCannotBeOpened) {
+  greet();
+  ASSERT_TRUE(receive());
+  recorder.can_open = false;
+  lane->send(answer(1), {.ids = {kStderr}});
+  lane->send(answer(2));
+  loop.restart();
+  loop.run_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(receive()) << "it would say that the memory is gone";
+  recorder.can_open = true;
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    std::optional<Packet> packet;
+    ASSERT_TRUE(until([&] {
+      if (auto received = receive()) packet = std::move(*received);
+      return packet.has_value();
+    }));
+    EXPECT_EQ(packet->bytes, answer(i));
+    EXPECT_EQ(packet->descriptors.size(), i == 1 ? 1U : 0U);
+  }
 }
 
 TEST_F(LaneTest, FrameCouldBeReadSinceItsSocketWasReadable) {
