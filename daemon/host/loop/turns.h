@@ -42,7 +42,7 @@ class Turns {
  public:
   using Work = std::function<void()>;
   using Clock = std::function<core::TimePoint()>;
-  static constexpr core::Duration kQuantum = std::chrono::microseconds(250);
+  static constexpr core::Duration kQuantum = std::chrono::milliseconds(1);
   /// The broker's own work serves all users, and so do new connections.
   static constexpr int kQuantaForAll = 4;
 

@@ -70,7 +70,7 @@ TEST_F(TurnsTest, WorkOfOneFlowIsDoneInItsOrder) {
 }
 
 TEST_F(TurnsTest, TurnEndsAfterTheWorkThatPassesTheQuantum) {
-  add(kAnn, microseconds(100), 10);
+  add(kAnn, microseconds(400), 10);
   EXPECT_TRUE(turns.run_turn());
   EXPECT_EQ(done.size(), 3U);
 }
