@@ -93,6 +93,14 @@ std::optional<Bytes> cgroup_room(const std::filesystem::path& folder, std::strin
   }
 }
 
+Result<void> map_host_file(char* at, int file, Bytes size, cuda::Access access) {
+  const int protection = access == cuda::Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  if (::mmap(at, size.count, protection, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    return errno_error(errno, "host memory could not be mapped");
+  ::madvise(at, size.count, MADV_HUGEPAGE);
+  return {};
+}
+
 Result<void> fault_in(char* at, Bytes size) {
   const auto room = cgroup_room("/sys/fs/cgroup", read_small_file("/proc/self/cgroup").value_or(""));
   if (room && *room < size) {

@@ -8,7 +8,7 @@
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 
-// Faults pages of host memory in, and pins them for the devices.
+// Maps files of the host store, faults their pages in, and pins them for the devices.
 
 namespace gpumem::client {
 
@@ -16,6 +16,10 @@ namespace gpumem::client {
 /// kernel kills a process that goes beyond. Page cache counts as room. Nothing: no limit is known.
 /// `folder`  where cgroups are mounted. `own`  the text of /proc/self/cgroup.
 std::optional<Bytes> cgroup_room(const std::filesystem::path& folder, std::string_view own);
+
+/// Maps `file` over [at, at + size), which is reserved, with huge pages as far as the machine has them.
+/// Errors  the kernel's.
+Result<void> map_host_file(char* at, int file, Bytes size, cuda::Access access = cuda::Access::kReadWrite);
 
 /// Faults [at, at + size) in for writing, by several threads if it is large.
 /// Errors  kResourceExhausted: a cgroup has no room, or the machine no memory. What was faulted in stays.

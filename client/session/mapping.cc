@@ -55,11 +55,8 @@ Result<HostMapping> HostMapping::create(cuda::Address at, std::span<const Extent
 
 Result<void> HostMapping::add(const Extent& extent, const Manner& manner) {
   char* const at = pointer(end());
-  const int access = manner.access == cuda::Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  if (::mmap(at, extent.size.count, access, MAP_SHARED | MAP_FIXED, extent.file, 0) == MAP_FAILED)
-    return errno_error(errno, "host memory could not be mapped");
+  if (auto mapped = map_host_file(at, extent.file, extent.size, manner.access); !mapped) return mapped;
   size_ += extent.size;
-  ::madvise(at, extent.size.count, MADV_HUGEPAGE);  // as far as the machine has them
   return manner.is_new ? fault_in(at, extent.size) : Result<void>();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/large_stack.h"
+#include "client/allocator/no_streams.h"
 #include "client/slice/driver_streams.h"
 #include "client/slice/growth.h"
 #include "client/slice/host_backing.h"
@@ -313,7 +314,8 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   if (in_host_store) {
     auto memory = HostBacking::open(connection, borrower, options.pageable);
     if (!memory) return memory.error();
-    return make_engine(std::move(connection), std::move(*memory), std::make_unique<NoStreams>(), engine);
+    return make_engine(std::move(connection), std::move(*memory), std::make_unique<allocator::NoStreams>(),
+                       engine);
   }
   auto memory = BrokerBacking::open(connection, borrower);
   if (!memory) return memory.error();

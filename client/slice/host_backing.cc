@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -138,11 +137,9 @@ Result<void> HostBacking::map(Address at, std::span<const Extent> extents) {
 }
 
 Result<void> HostBacking::map_one(char* at, const Held& held) {
+  if (auto mapped = map_host_file(at, held.file.get(), held.size); !mapped) return mapped;
   const std::size_t size = held.size.count;
-  if (::mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, held.file.get(), 0) == MAP_FAILED)
-    return errno_error(errno, "host memory could not be mapped");
   ::madvise(at, size, MADV_DONTFORK);
-  ::madvise(at, size, MADV_HUGEPAGE);  // as far as the machine has them
   auto done = fault_in(at, held.size);
   if (done) done = pins_.pin(at, held.size);
   if (!done) set_aside(at, size);

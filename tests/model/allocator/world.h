@@ -20,7 +20,7 @@ struct Shape {
   unsigned live = 400;       ///< blocks of a thread, about
   bool painted = false;      ///< real host memory, every block painted with its number
   bool shadowed = true;      ///< without: nothing of the test's orders the threads, for the thread sanitizer
-  bool contended = false;    ///< others take of the memory, and leave it again
+  bool contended = false;    ///< others take some of the memory and give it back
   bool own_streams = false;  ///< nearly all work is on streams of the thread's own, which end often
   unsigned threads = 1;
 
