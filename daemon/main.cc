@@ -7,6 +7,7 @@
 #include "cuda/library.h"
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
+#include "daemon/host/system/short_slices.h"
 #include "daemon/upgrade.h"
 
 namespace {
@@ -82,6 +83,7 @@ int main(int argc, char** argv) {
     return upgraded ? 0 : 1;
   }
   const sigset_t signals = block_signals();
+  gpumem::host::ask_for_short_slices();
   const gpumem::host::ServiceManager manager;
   auto daemon = gpumem::Daemon::start(options, manager, gpumem::host::PassedDescriptors::of_process());
   if (!daemon) return gpumem::fail(daemon.error());

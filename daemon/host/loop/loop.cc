@@ -7,7 +7,6 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/system/process.h"
-#include "daemon/host/system/short_slices.h"
 
 namespace gpumem::host {
 namespace {
@@ -119,10 +118,7 @@ Loop::~Loop() {
 void Loop::start() {
   std::promise<void> settled;
   settled_ = &settled;
-  thread_ = std::thread([this] {
-    ask_for_short_slices();
-    io_.run();
-  });
+  thread_ = std::thread([this] { io_.run(); });
   post([](core::Broker& broker, core::TimePoint at) { broker.tick(at); });
   settled.get_future().wait();
   crash_at(CrashPoint::kRestartSettled);
@@ -223,7 +219,7 @@ void Loop::queue_own(Work work) {
 
 // One turn, then the sockets and timers are looked at, which may bring work of others.
 void Loop::take_turns() {
-  turns_.run_turn();
+  turns_.run_stretch();
   turns_posted_ = !turns_.empty();
   if (turns_posted_) boost::asio::post(io_, [this] { take_turns(); });
 }

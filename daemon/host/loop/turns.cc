@@ -1,5 +1,6 @@
 #include "daemon/host/loop/turns.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gpumem::host {
@@ -11,30 +12,42 @@ core::Duration Turns::quantum_of(const Flow& flow) {
 
 void Turns::add(const Flow& flow, Work work) {
   auto [known, is_new] = by_flow_.try_emplace(flow);
-  if (is_new) known->second = ring_.insert(ring_.end(), Queue{.flow = flow});
+  if (is_new) known->second = new_.insert(new_.end(), Queue{.flow = flow});
   known->second->works.push_back(std::move(work));
   ++pieces_;
 }
 
-bool Turns::run_turn() {
-  while (pieces_ != 0) {
-    Queue& queue = ring_.front();
+bool Turns::run_stretch() {
+  if (pieces_ == 0) return false;
+  Ring& list = next();
+  Queue& queue = list.front();
+  run(queue);
+  if (queue.works.empty()) queue.credit = std::min(queue.credit, core::Duration::zero());
+  queue.in_turn = !queue.works.empty() && queue.credit > core::Duration::zero();
+  if (!queue.in_turn) ring_.splice(ring_.end(), list, list.begin());
+  return true;
+}
+
+Turns::Ring& Turns::next() {
+  for (;;) {
+    Ring& list = new_.empty() ? ring_ : new_;
+    Queue& queue = list.front();
+    if (queue.in_turn) return list;
     queue.credit += quantum_of(queue.flow);
-    const bool has_turn = !queue.works.empty() && queue.credit > core::Duration::zero();
-    if (has_turn) run(queue);
-    ring_.splice(ring_.end(), ring_, ring_.begin());
-    const bool owes = queue.credit < core::Duration::zero();
-    if (queue.works.empty() && !owes) {
+    const bool owes = queue.credit <= core::Duration::zero();
+    if (!owes && !queue.works.empty()) return list;
+    if (owes) {
+      ring_.splice(ring_.end(), list, list.begin());
+    } else {
       by_flow_.erase(queue.flow);
-      ring_.pop_back();
+      list.pop_front();
     }
-    if (has_turn) return true;
   }
-  return false;
 }
 
 void Turns::run(Queue& queue) {
-  core::TimePoint before = clock_();
+  const core::TimePoint begin = clock_();
+  core::TimePoint before = begin;
   do {
     const Work work = std::move(queue.works.front());
     queue.works.pop_front();
@@ -43,7 +56,7 @@ void Turns::run(Queue& queue) {
     const core::TimePoint after = clock_();
     queue.credit -= after - before;
     before = after;
-  } while (!queue.works.empty() && queue.credit > core::Duration::zero());
+  } while (!queue.works.empty() && queue.credit > core::Duration::zero() && before - begin < kStretch);
 }
 
 }  // namespace gpumem::host

@@ -29,13 +29,14 @@ bool kernel_has_slices() {
   return major > 6 || (major == 6 && minor >= 12);
 }
 
-TEST(ShortSlices, AreTheCallingThreadsAndItsNicenessStays) {
+TEST(ShortSlices, AreTheCallingThreadsAndThoseOfThreadsItStartsAndItsNicenessStays) {
   std::thread([] {
     ASSERT_EQ(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 3), 0);
     ask_for_short_slices();
     EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
     EXPECT_EQ(::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())), 3);
     EXPECT_EQ(slice_ns(), kernel_has_slices() ? 100'000U : 0U);
+    std::thread([mine = slice_ns()] { EXPECT_EQ(slice_ns(), mine); }).join();
   }).join();
   EXPECT_NE(slice_ns(), 100'000U);
 }

@@ -39,14 +39,14 @@ struct TurnsTest : testing::Test {
     });
   }
   void run_until_done() {
-    while (turns.run_turn()) continue;
+    while (turns.run_stretch()) continue;
   }
   /// How long `flow` waits until a piece of its work is done that comes now.
   Duration wait_of(const Flow& flow) {
     const core::TimePoint asked = now;
     bool served = false;
     turns.add(flow, [&] { served = true; });
-    while (!served) turns.run_turn();
+    while (!served) turns.run_stretch();
     return now - asked;
   }
 
@@ -70,9 +70,30 @@ TEST_F(TurnsTest, WorkOfOneFlowIsDoneInItsOrder) {
 }
 
 TEST_F(TurnsTest, TurnEndsAfterTheWorkThatPassesTheQuantum) {
-  add(kAnn, microseconds(400), 10);
-  EXPECT_TRUE(turns.run_turn());
-  EXPECT_EQ(done.size(), 3U);
+  add(kAnn, microseconds(400), 5);
+  add(kBob, microseconds(400), 5);
+  run_until_done();
+  EXPECT_EQ(done, (std::vector{kAnn, kAnn, kAnn, kBob, kBob, kBob, kAnn, kAnn, kBob, kBob}));
+}
+
+TEST_F(TurnsTest, FlowThatRarelyHasWorkWaitsForAStretchAndNotForTurns) {
+  for (const Flow& flow : {kOwnFlow, kConnectionsFlow, kRoot, kBob, kEve})
+    keep_asking(flow, microseconds(100));
+  for (int i = 0; i < 20; ++i) {
+    while (used[kEve] < (i + 1) * Turns::kQuantum) turns.run_stretch();  // a round
+    EXPECT_LE(wait_of(kAnn), Turns::kStretch + microseconds(100));
+  }
+}
+
+TEST_F(TurnsTest, FlowThatHasHadItsFirstTurnWaitsForItsPlaceInTheRound) {
+  for (const Flow& flow : {kBob, kEve}) keep_asking(flow, microseconds(100));
+  for (int i = 0; i < 2'000; ++i) {  // Ann asks a moment after each answer
+    wait_of(kAnn);
+    now += microseconds(1);
+    add(kAnn, milliseconds(1));
+    turns.run_stretch();
+  }
+  EXPECT_LE(used[kAnn], used[kEve] + 2 * Turns::kQuantum);
 }
 
 TEST_F(TurnsTest, NumberOfPiecesBuysNoTime) {
@@ -84,7 +105,7 @@ TEST_F(TurnsTest, NumberOfPiecesBuysNoTime) {
 TEST_F(TurnsTest, LongWorkIsPaidBackInLaterRounds) {
   keep_asking(kEve, milliseconds(20));
   keep_asking(kAnn, microseconds(50));
-  while (now < core::TimePoint{} + std::chrono::seconds(4)) turns.run_turn();
+  while (now < core::TimePoint{} + std::chrono::seconds(4)) turns.run_stretch();
   EXPECT_NEAR(static_cast<double>(used[kEve] / microseconds(1)),
               static_cast<double>(used[kAnn] / microseconds(1)), 25'000);
 }
@@ -92,7 +113,7 @@ TEST_F(TurnsTest, LongWorkIsPaidBackInLaterRounds) {
 TEST_F(TurnsTest, FlowThatWasIdleStillOwes) {
   keep_asking(kAnn, microseconds(500));
   add(kEve, milliseconds(50));
-  while (used[kEve].count() == 0) turns.run_turn();
+  while (used[kEve].count() == 0) turns.run_stretch();
   EXPECT_GE(wait_of(kEve), milliseconds(45));  // since Ann has work all the time
 }
 
