@@ -1,5 +1,7 @@
 #include "daemon/configuration.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 
@@ -90,6 +92,10 @@ Result<host::Config> read_config(const Options& options) {
   if (!options.runtime_folder.empty()) config->runtime_folder = options.runtime_folder;
   config->state_folder = state_folder(options, *config);
   return config;
+}
+
+unsigned metrics_gid(const host::Config& config) {
+  return (config.metrics.group.empty() ? config.admin_gid : config.metrics.gid).value_or(::getegid());
 }
 
 Result<std::filesystem::path> runtime_folder_of(const Options& options) {

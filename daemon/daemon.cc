@@ -1,10 +1,8 @@
 #include "daemon/daemon.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "base/crash_point.h"
 #include "base/http/tcp_port.h"
@@ -24,31 +22,6 @@ std::vector<core::TenantView> tenants_of(core::Executor& executor) {
   std::vector<core::TenantView> tenants;
   executor.post_and_wait([&](core::Broker& broker, core::TimePoint) { tenants = broker.tenants(); });
   return tenants;
-}
-
-// The group whose members may read the metrics by the Unix socket. A configured group that is missing opens
-// it to nobody else.
-unsigned metrics_gid(const host::Config& config) {
-  return (config.metrics.group.empty() ? config.admin_gid : config.metrics.gid).value_or(::getegid());
-}
-
-// What stays as it was when the broker started.
-void warn_of_restart(const host::Config& in_force, const host::Config& read) {
-  const auto warn = [](const char* key, const std::string& old, const std::string& wanted) {
-    if (old == wanted) return;
-    spdlog::warn("{} stays '{}': '{}' needs a restart of the broker", key, old, wanted);
-  };
-  warn("runtime_dir", in_force.runtime_folder, read.runtime_folder);
-  warn("state_dir", in_force.state_folder, read.state_folder);
-  warn("socket_group", in_force.socket_group, read.socket_group);
-  const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
-  warn("[kubernetes] look_for_pods", word(in_force.kubernetes.look_for_pods),
-       word(read.kubernetes.look_for_pods));
-  warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
-  warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
-  const auto store = [](const host::Config& one) { return one.host ? one.host->size.text() : "none"; };
-  warn("[host] size", store(in_force), store(read));
-  warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 
 // Every extent is a descriptor, and so is every session.
@@ -311,90 +284,6 @@ void Daemon::start_watchdog(const host::ServiceManager& manager) {
         });
       },
       [&manager](const std::string& status) { manager.alive(status); });
-}
-
-// SIGHUP wakes the thread that reloads, in turn with all else that signals ask for.
-void Daemon::ask_for_reload(std::function<void(Result<void>)> answer) {
-  {
-    const MutexLock lock(reloads_mutex_);
-    if (reloads_) {
-      reloads_->push_back(std::move(answer));
-      ::kill(::getpid(), SIGHUP);
-      return;
-    }
-  }
-  answer(Error{Code::kUnavailable, "the broker is stopping"});
-}
-
-Result<void> Daemon::reload() {
-  std::vector<std::function<void(Result<void>)>> asked;
-  {
-    const MutexLock lock(reloads_mutex_);
-    if (reloads_) asked.swap(*reloads_);
-  }
-  auto reloaded = read_again();
-  for (const auto& answer : asked) answer(reloaded);
-  return reloaded;
-}
-
-void Daemon::refuse_reloads() {
-  std::optional<std::vector<std::function<void(Result<void>)>>> asked;
-  {
-    const MutexLock lock(reloads_mutex_);
-    asked.swap(reloads_);
-  }
-  if (!asked) return;
-  for (const auto& answer : *asked) answer(Error{Code::kUnavailable, "the broker is stopping"});
-}
-
-Result<void> Daemon::read_again() {
-  auto config = read_config(options_);
-  if (!config) return config.error();
-  subordinates_.read();
-  host::Accounts accounts = host::look_up(*config, in_force_);
-  if (auto known = known_accounts_.check(accounts); !known) return known.error();
-  if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
-  folder_.publish_except(config->system_except);
-  reconciler_->set_period(config->reconcile);
-  warn_of_restart(config_, *config);
-  return {};
-}
-
-Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {
-  if (auto reloaded = quotas_->reload_now(config); !reloaded) return reloaded.error();
-  administrators_.set_group(config.admin_gid);
-  administrators_.set_reader(config.accounts.uid);
-  loop_->judge_watchers();
-  if (auto opened = folder_.open_metrics(metrics_gid(config)); !opened)
-    spdlog::error("the group of metrics.sock stays as it was: {}", opened.error().message);
-  follow_accounts(config, std::move(accounts));
-  return {};
-}
-
-void Daemon::follow_accounts(const host::Config& config, host::Accounts accounts) {
-  for (const host::Account& account : accounts.missing) spdlog::warn("{}", host::in_words_missing(account));
-  known_accounts_.put_in_force(accounts);
-  accounts_ = std::move(accounts);
-  in_force_ = config;
-}
-
-void Daemon::look_again() {
-  subordinates_.read();
-  host::look_up_reader(in_force_);
-  if (administrators_.set_reader(in_force_.accounts.uid)) loop_->judge_watchers();
-  if (accounts_.missing.empty()) return;
-  host::Config config = in_force_;
-  host::Accounts accounts = host::look_up(config, in_force_);
-  if (accounts.missing == accounts_.missing) return;
-  for (const host::Account& account : accounts.found) {
-    const auto is_it = [&](const host::Account& one) { return one.key == account.key; };
-    if (std::ranges::any_of(accounts_.missing, is_it))
-      spdlog::info("{}: this machine has {} now, number {}", account.key, account.words, *account.number);
-  }
-  if (auto done = put_in_force(std::move(config), accounts); !done) {
-    spdlog::error("accounts that have come are not in force: {}", done.error().message);
-    accounts_ = std::move(accounts);
-  }
 }
 
 host::NamedDescriptors Daemon::end_service() {
