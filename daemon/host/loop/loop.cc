@@ -52,7 +52,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
        .store = store,
        .done =
            [self = loop.get()](const core::JobResult& result) {
-             self->queue(kOwnFlow, [self, result] {
+             self->serve(kOwnFlow, [self, result] {
                self->run([&](core::Broker& broker, core::TimePoint at) { broker.job_done(result, at); });
                self->note_missing();
              });
@@ -182,7 +182,7 @@ void Loop::post_for(std::optional<int> connection, Work work) {
 
 void Loop::post_to(const Flow& flow, Work work) {
   boost::asio::post(io_, [this, flow, since = now(), work = std::move(work)]() mutable {
-    queue(flow, [this, since, work = std::move(work)] {
+    serve(flow, [this, since, work = std::move(work)] {
       there_since_ = since;
       run(work);
       there_since_ = core::TimePoint::max();
@@ -211,6 +211,13 @@ void Loop::queue(const Flow& flow, Turns::Work work) {
   turns_.add(flow, std::move(work));
   if (std::exchange(turns_posted_, true)) return;
   boost::asio::post(io_, [this] { take_turns(); });
+}
+
+void Loop::serve(const Flow& flow, Turns::Work work) {
+  if (turns_posted_ || running_) return queue(flow, std::move(work));
+  turns_.add(flow, std::move(work));
+  turns_posted_ = true;
+  take_turns();
 }
 
 void Loop::queue_own(Work work) {

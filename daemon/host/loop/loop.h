@@ -152,6 +152,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   Error no_descriptors() const;
   // Has `work` done in a turn of `flow`. Threads  the loop's.
   void queue(const Flow& flow, Turns::Work work);
+  // As queue(). Where nothing waits the work is done at once, not after another look at the sockets. For
+  // handlers of the loop.
+  void serve(const Flow& flow, Turns::Work work);
   // Has `work` run() in a turn of the broker's. Threads  the loop's.
   void queue_own(Work work);
   // As queue(), on any thread.

@@ -158,7 +158,7 @@ Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
 }
 
 void Loop::readable(const std::shared_ptr<Lane>& lane) {
-  queue(flow_of(lane->peer(), lane->is_admin()), [this, lane] { take_frame(lane); });
+  serve(flow_of(lane->peer(), lane->is_admin()), [this, lane] { take_frame(lane); });
 }
 
 // The sessions of one user are served in turns, too: one frame of each.

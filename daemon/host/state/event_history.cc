@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -25,30 +27,33 @@ using core::LoggedEvent;
 constexpr auto kPause = std::chrono::milliseconds(100);
 constexpr std::size_t kPiece = std::size_t{1} << 16;
 
+// As JSON has it, with quotes.
+std::string quoted(const std::string& text) {
+  const auto is_plain = [](char byte) { return byte >= ' ' && byte <= '~' && byte != '"' && byte != '\\'; };
+  if (std::ranges::all_of(text, is_plain)) return '"' + text + '"';
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Written field by field: an object of the library in between would take ten times as long, and every growth
+// is an event.
 std::string line_of(const LoggedEvent& logged, const std::vector<std::string>& devices) {
   const Event& event = logged.event;
-  Json json{{"time", to_rfc3339(logged.time, Precision::kMicroseconds)},
-            {"kind", core::name_of(event.kind)},
-            {"tenant", event.tenant},
-            {"session", event.session.value},
-            {"job", event.job.value},
-            {"device", event.device ? devices.at(*event.device) : ""},
-            {"bytes", event.bytes.count},
-            {"request", event.request.value},
-            {"waited_ms", core::to_milliseconds(event.waited)},
-            {"within_ms",
-             event.deadline == core::TimePoint{} ? 0 : core::to_milliseconds(event.deadline - event.at)},
-            {"pid", event.pid},
-            {"words", event.words}};
-  if (event.uid) json["uid"] = *event.uid;
+  const auto within =
+      event.deadline == core::TimePoint{} ? core::Duration::zero() : event.deadline - event.at;
+  std::string line = fmt::format(
+      R"({{"time":"{}","kind":"{}","tenant":{},"session":{},"job":{},"device":{},"bytes":{},"request":{},)"
+      R"("waited_ms":{},"within_ms":{},"pid":{},"words":{})",
+      to_rfc3339(logged.time, Precision::kMicroseconds), core::name_of(event.kind), quoted(event.tenant),
+      event.session.value, event.job.value, quoted(event.device ? devices.at(*event.device) : ""),
+      event.bytes.count, event.request.value, core::to_milliseconds(event.waited),
+      core::to_milliseconds(within), event.pid, quoted(event.words));
+  if (event.uid) line += fmt::format(R"(,"uid":{})", *event.uid);
   if (const auto& closing = event.closing) {
-    json["closing"] = {{"lasted_ms", core::to_milliseconds(closing->lasted)},
-                       {"name", closing->name},
-                       {"charged", closing->charged},
-                       {"peak", closing->peak.count},
-                       {"denied", closing->denied}};
+    line += fmt::format(R"(,"closing":{{"lasted_ms":{},"name":{},"charged":{},"peak":{},"denied":{}}})",
+                        core::to_milliseconds(closing->lasted), quoted(closing->name), closing->charged,
+                        closing->peak.count, closing->denied);
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return line + "}\n";
 }
 
 std::optional<Event::Kind> kind_of(const std::string& name) {
@@ -111,14 +116,14 @@ void for_each_line(const std::filesystem::path& file, Visit visit) {
   for (ssize_t got = 0;
        (got = ::pread(opened.get(), piece.data(), piece.size(), static_cast<off_t>(at))) > 0;) {
     at += static_cast<std::size_t>(got);
-    for (const char byte : std::string_view(piece.data(), static_cast<std::size_t>(got))) {
-      if (byte != '\n') {
-        line += byte;
-        continue;
-      }
+    std::string_view rest(piece.data(), static_cast<std::size_t>(got));
+    for (std::size_t end = 0; (end = rest.find('\n')) != std::string_view::npos;
+         rest.remove_prefix(end + 1)) {
+      line += rest.substr(0, end);
       visit(line);
       line.clear();
     }
+    line += rest;
   }
   if (!line.empty()) visit(line);
 }

@@ -17,7 +17,6 @@ template <class Item>
 class FairBuffer {
  public:
   struct Entry {
-    std::string owner;
     std::size_t size;
     Item item;
   };
@@ -25,12 +24,14 @@ class FairBuffer {
   using Entries = std::map<std::uint64_t, Entry>;
 
   explicit FairBuffer(std::size_t most) : most_(most) {}
+  FairBuffer(FairBuffer&&) noexcept = default;
+  FairBuffer& operator=(FairBuffer&&) noexcept = default;
 
-  void push(std::string owner, std::size_t size, Item item) {
-    Owner& own = owners_[owner];
-    resize(owner, own, own.size + size);
+  void push(const std::string& owner, std::size_t size, Item item) {
+    auto& [name, own] = *owners_.try_emplace(owner).first;
+    resize(name, own, own.size + size);
     own.numbers.push_back(next_);
-    entries_.emplace(next_++, Entry{std::move(owner), size, std::move(item)});
+    entries_.emplace_hint(entries_.end(), next_++, Entry{size, std::move(item)});
     total_ += size;
     while (total_ > most_) drop_oldest_of_largest();
   }
@@ -43,15 +44,21 @@ class FairBuffer {
     std::size_t size = 0;
     std::deque<std::uint64_t> numbers{};
   };
+  using Ranked = std::pair<std::size_t, const std::string*>;  ///< the name is the key in owners_
 
   void resize(const std::string& name, Owner& owner, std::size_t size) {
-    by_size_.erase({owner.size, name});
+    auto ranked = by_size_.extract(Ranked{owner.size, &name});
     owner.size = size;
-    by_size_.insert({owner.size, name});
+    if (ranked.empty()) {
+      by_size_.emplace(size, &name);
+      return;
+    }
+    ranked.value().first = size;
+    by_size_.insert(std::move(ranked));
   }
 
   void drop_oldest_of_largest() {
-    const std::string name = by_size_.rbegin()->second;
+    const std::string& name = *by_size_.rbegin()->second;
     Owner& owner = owners_.at(name);
     const auto oldest = entries_.find(owner.numbers.front());
     owner.numbers.pop_front();
@@ -59,8 +66,8 @@ class FairBuffer {
     resize(name, owner, owner.size - oldest->second.size);
     entries_.erase(oldest);
     if (!owner.numbers.empty()) return;
-    by_size_.erase({owner.size, name});
-    owners_.erase(name);
+    by_size_.erase(Ranked{owner.size, &name});
+    owners_.erase(owners_.find(name));
   }
 
   std::size_t most_;
@@ -68,7 +75,7 @@ class FairBuffer {
   std::uint64_t next_ = 0;
   Entries entries_;
   std::unordered_map<std::string, Owner> owners_;
-  std::set<std::pair<std::size_t, std::string>> by_size_;
+  std::set<Ranked> by_size_;
 };
 
 }  // namespace gpumem::host
