@@ -1,8 +1,11 @@
 // Bad input on a lane: the broker answers or hangs up, and goes on.
 #include <sys/socket.h>
 
+#include <deque>
+
 #include "base/printable.h"
 #include "tests/integration/hostile_fixture.h"
+#include "tests/support/resident.h"
 
 namespace gpumem::test {
 namespace {
@@ -124,6 +127,24 @@ TEST_F(NeverReads, ItsLaneAndIsHungUpOnInTheEnd) {
   auto normal = client_with(mebibytes(64));
   EXPECT_EQ(normal->leave(), 0);
   one.kill();
+}
+
+TEST_F(HostileLane, ThatReadsNoAnswersIsNotReadEither) {
+  std::deque<FrameLane> lanes;
+  while (lanes.size() < 50) {
+    FrameLane& one = lanes.emplace_back(session());
+    for (int i = 0; i < 64; ++i) one.open_slice();
+  }
+  const std::uint64_t before = resident_bytes(broker_.pid());
+  const std::string question(lane::Outgoing(lane::Describe{}, 1).bytes());  // its answer has 14 KiB
+  for (FrameLane& one : lanes) {
+    for (int i = 0; i < 200; ++i)
+      static_cast<void>(
+          ::send(one.raw().socket(), question.data(), question.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  }
+  EXPECT_TRUE(
+      eventually([&] { return broker_.log().find("it does not read its lane") != std::string::npos; }));
+  EXPECT_LT(resident_bytes(broker_.pid()), before + (std::uint64_t{16} << 20));
 }
 
 }  // namespace

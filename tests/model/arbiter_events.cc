@@ -119,7 +119,7 @@ void ArbiterWorld::end_session() {
 void ArbiterWorld::pass_time() {
   now_ += Duration(below(30));
   trace("to ", now_.time_since_epoch().count());
-  compare_removed(arbiter_.remove_expired(now_),
+  compare_removed(arbiter_.remove_expired(now_, kMostInARow * kMostInARow),
                   [&](const Waiting& one) { return one.request.deadline <= now_; });
   if (one_in(4)) return;
   aged_ = now_;

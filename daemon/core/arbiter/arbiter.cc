@@ -65,9 +65,10 @@ std::vector<Request> Arbiter::remove_all_of(SessionId session) {
   return removed;
 }
 
-std::vector<Request> Arbiter::remove_expired(TimePoint now) {
+std::vector<Request> Arbiter::remove_expired(TimePoint now, std::size_t most) {
   std::vector<Request> removed;
-  for (const Request* one; (one = waiting_.most_urgent()) != nullptr && one->deadline <= now;)
+  for (const Request* one;
+       removed.size() < most && (one = waiting_.most_urgent()) != nullptr && one->deadline <= now;)
     removed.push_back(*remove(one->id));
   std::ranges::sort(removed, {}, &Request::id);
   return removed;

@@ -25,8 +25,8 @@ class Arbiter {
   /// Takes a request out. None: it does not wait.
   std::optional<Request> remove(RequestId id);
   std::vector<Request> remove_all_of(SessionId session);
-  /// Takes out every request whose deadline has come.
-  std::vector<Request> remove_expired(TimePoint now);
+  /// Takes out requests whose deadline has come, the most urgent ones, `most` of them.
+  std::vector<Request> remove_expired(TimePoint now, std::size_t most);
   /// Makes the requests overdue that have waited long: only claims overtake them from now on.
   void age(TimePoint now);
   /// Orders all requests anew, after a change of the tree or of many quotas.

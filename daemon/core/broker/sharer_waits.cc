@@ -133,7 +133,7 @@ bool Sharer::serve_waits(TimePoint now) {
 }
 
 void Sharer::refuse_expired(TimePoint now) {
-  for (const RequestId id : region_waits_.expired(now)) {
+  for (const RequestId id : region_waits_.expired(now, kMostInARow)) {
     const auto wait = region_waits_.take(id);
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->since);
     const Reservation* const reserved =
@@ -183,7 +183,7 @@ void Sharer::note_all_due() {
 }
 
 void Sharer::tick(TimePoint now) {
-  note_due(reservations_.take_expired(now));
+  note_due(reservations_.take_expired(now, kMostInARow));
   serve_pressed_waits(now);
 }
 

@@ -5,6 +5,13 @@
 #include "daemon/core/words/refusals.h"
 
 namespace gpumem::core {
+namespace {
+
+// Requests refused in one piece of work. Each refusal says who has the memory: it visits the tenant's
+// sessions.
+constexpr std::size_t kMostRefusedInARow = 8;
+
+}  // namespace
 
 std::optional<RequestId> Growths::place_kept(const Session& session, std::span<const GrowthPart> asked,
                                              TimePoint now) {
@@ -283,7 +290,7 @@ void Growths::refuse_infeasible(TimePoint now) {
 }
 
 void Growths::refuse_expired(TimePoint now) {
-  for (const Request& request : state_.arbiter.remove_expired(now))
+  for (const Request& request : state_.arbiter.remove_expired(now, kMostRefusedInARow))
     refuse(request, explainer_.obstacle(request), now);
 }
 

@@ -171,7 +171,7 @@ void Leases::end_some_of(const Lease& lease, OwnImports own, std::size_t& left, 
 
 bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, OwnImports own,
                          TimePoint now) {
-  std::size_t left = Regions::kMostInARow;
+  std::size_t left = kMostInARow;
   for (const LeaseId id : ids) {
     if (const Lease* one = find(id); one != nullptr && one->session == session.id)
       end_some_of(*one, own, left, now);
@@ -181,7 +181,7 @@ bool Leases::end_some_of(const Session& session, std::span<const LeaseId> ids, O
 }
 
 bool Leases::end_some_regions(const Session& session, TimePoint now) {
-  std::size_t left = Regions::kMostInARow;
+  std::size_t left = kMostInARow;
   for (const Lease& lease : session.leases) {
     end_some_of(lease, OwnImports::kEnd, left, now);
     if (left == 0) return true;

@@ -37,10 +37,10 @@ std::vector<RequestId> RegionWaits::all() const {
   return ids;
 }
 
-std::vector<RequestId> RegionWaits::expired(TimePoint now) const {
+std::vector<RequestId> RegionWaits::expired(TimePoint now, std::size_t most) const {
   std::vector<RequestId> ids;
   for (const auto& [deadline, id] : by_deadline_) {
-    if (deadline > now) break;
+    if (deadline > now || ids.size() == most) break;
     ids.push_back(id);
   }
   return ids;
@@ -154,9 +154,9 @@ std::vector<Reservation> RegionReservations::take_all_of(SessionId holder) {
   return ended;
 }
 
-std::vector<Reservation> RegionReservations::take_expired(TimePoint now) {
+std::vector<Reservation> RegionReservations::take_expired(TimePoint now, std::size_t most) {
   std::vector<Reservation> ended;
-  while (!by_expiry_.empty() && by_expiry_.begin()->first <= now)
+  while (ended.size() < most && !by_expiry_.empty() && by_expiry_.begin()->first <= now)
     ended.push_back(take(by_expiry_.begin()->second));
   return ended;
 }

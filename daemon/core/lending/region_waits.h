@@ -48,7 +48,8 @@ class RegionWaits {
   /// Requests of that key, in the order they came.
   std::vector<RequestId> of(const Key& key) const { return found(by_key_, key); }
   std::vector<RequestId> all() const;
-  std::vector<RequestId> expired(TimePoint now) const;
+  /// `most` of those whose deadline has come.
+  std::vector<RequestId> expired(TimePoint now, std::size_t most) const;
   std::optional<TimePoint> next_deadline() const {
     return by_deadline_.empty() ? std::nullopt : std::optional(by_deadline_.begin()->first);
   }
@@ -128,9 +129,9 @@ class RegionReservations {
   std::optional<Reservation> take_asked(SessionId holder, std::uint64_t number);
   /// The holder has published a region of the name.
   void fulfil(SessionId holder, const std::string& owner, const std::string& name);
-  /// Both return those that have ended.
+  /// Both return those that have ended; the second takes `most` at one time.
   std::vector<Reservation> take_all_of(SessionId holder);
-  std::vector<Reservation> take_expired(TimePoint now);
+  std::vector<Reservation> take_expired(TimePoint now, std::size_t most);
   std::optional<TimePoint> next_expiry() const;
 
  private:

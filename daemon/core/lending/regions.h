@@ -153,7 +153,6 @@ class Regions {
   void restore_sealed(RegionId id) { regions_.at(id).sealed = true; }
   /// Ends some whose time is over, a bounded number, and returns them.
   std::vector<Region> drop_expired(TimePoint now);
-  static constexpr std::size_t kMostInARow = 64;  ///< that end in one piece of work: about 0.1 ms
   std::optional<TimePoint> next_expiry() const;
   /// Whether any stands for `lease`.
   bool has(LeaseId lease) const { return by_lease_.contains(lease); }

@@ -367,6 +367,7 @@ ReclaimTargets plan_debt(const Ledger& ledger, DeviceIndex device, TenantId debt
                          const ReclaimFacts& facts) {
   ReclaimTargets targets;
   Bytes due = ledger.debt(debtor, device).minus(facts.coming(debtor));
+  if (due.is_zero()) return targets;
   for (const auto& [bytes, leaf] : declarers(ledger, device, debtor, facts)) {
     const Bytes part = std::min(due, bytes);
     if (part.is_zero()) break;

@@ -62,7 +62,8 @@ struct ReclaimFacts {
   Coming coming;
   /// The most that the sessions of a leaf could give back of the pool, for a cause.
   std::function<Bytes(TenantId, ReclaimCause)> givable;
-  /// Memory that leaves have declared, or were seen to hold past the broker, if a session answers for it.
+  /// For debts: memory that leaves have declared, or were seen to hold past the broker, if a session answers
+  /// for it.
   const std::map<TenantId, Bytes>& declared;
   /// Of `coming`: what jobs have reserved again then, and others' claims do not get.
   Coming staying = [](TenantId) { return Bytes{}; };

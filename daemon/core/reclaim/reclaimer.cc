@@ -92,14 +92,9 @@ std::map<TenantId, Bytes> Reclaimer::reserved_again(DeviceIndex device, TimePoin
 }
 
 template <class Plan>
-auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief,
-                           TimePoint now, Plan plan) const {
-  std::map<TenantId, Bytes> declared;
-  for (const SessionId id : state_.declaring[device]) {
-    const Session& session = state_.session(id);
-    if (is_victim(session, device, ReclaimCause::kDebt, belief))
-      declared[state_.charged_besides(session, device)] += session.declared(device);
-  }
+auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming,
+                           const std::map<TenantId, Bytes>& declared, Belief belief, TimePoint now,
+                           Plan plan) const {
   const auto givable = [&](TenantId tenant, ReclaimCause cause) {
     return this->givable(tenant, device, cause, belief, now);
   };
@@ -114,7 +109,7 @@ auto Reclaimer::with_facts(DeviceIndex device, std::function<Bytes(TenantId)> co
 
 ReclaimPlan Reclaimer::plan(DeviceIndex device, Belief belief, TimePoint now) const {
   const auto coming = [&](TenantId below) { return this->coming(device, now, below); };
-  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
+  return with_facts(device, coming, {}, belief, now, [&](const ReclaimFacts& facts) {
     return plan_reclaim(state_.ledger, state_.arbiter, device, facts, plan_debts(device, belief, now));
   });
 }
@@ -126,19 +121,31 @@ SiblingTargets Reclaimer::plan_siblings(DeviceIndex device, const ReclaimPlan& p
 
 // A session is not asked for memory that was taken past the broker (past_broker governs that), nor for the
 // memory of a context, which cannot be returned. It is not terminated for a debt of either.
-ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
+template <class Plan>
+auto Reclaimer::with_debt_facts(DeviceIndex device, Belief belief, TimePoint now, Plan plan) const {
+  const std::map<TenantId, Bytes>& unasked = state_.unasked[device];
   const auto coming = [&](TenantId below) {
     Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
                 terminations_.coming_with_outside(device, below, now);
-    for (const auto& [tenant, bytes] : state_.unasked[device]) {
-      if (tenant == below)
-        sum += bytes;
-      else if (state_.tenants.is_below(tenant, below))
+    if (const auto own = unasked.find(below); own != unasked.end()) sum += own->second;
+    if (!state_.ledger.has_members(below)) return sum;
+    for (const auto& [tenant, bytes] : unasked) {
+      if (tenant != below && state_.tenants.is_below(tenant, below))
         sum += std::min(bytes, state_.ledger.outside_above(tenant, device));
     }
     return sum;
   };
-  return with_facts(device, coming, belief, now, [&](const ReclaimFacts& facts) {
+  std::map<TenantId, Bytes> declared;
+  for (const SessionId id : state_.declaring[device]) {
+    const Session& session = state_.session(id);
+    if (is_victim(session, device, ReclaimCause::kDebt, belief))
+      declared[state_.charged_besides(session, device)] += session.declared(device);
+  }
+  return with_facts(device, coming, declared, belief, now, plan);
+}
+
+ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const {
+  return with_debt_facts(device, belief, now, [&](const ReclaimFacts& facts) {
     return core::plan_debt(state_.ledger, device, debtor, facts);
   });
 }
@@ -146,13 +153,17 @@ ReclaimTargets Reclaimer::plan_debt(DeviceIndex device, TenantId debtor, Belief 
 // One return counts for the debts of a tenant and of all tenants above it, so the largest is asked for.
 ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoint now) const {
   ReclaimTargets targets;
-  for (const TenantId debtor : state_.ledger.in_debt(device)) {
-    for (const auto& [tenant, own] : plan_debt(device, debtor, belief, now)) {
-      ReclaimTarget& target = targets[tenant];
-      target.debt = std::max(target.debt, own.debt);
-      target.declared = std::max(target.declared, own.declared);
+  if (state_.ledger.in_debt(device).empty()) return targets;
+  with_debt_facts(device, belief, now, [&](const ReclaimFacts& facts) {
+    for (const TenantId debtor : state_.ledger.in_debt(device)) {
+      for (const auto& [tenant, own] : core::plan_debt(state_.ledger, device, debtor, facts)) {
+        ReclaimTarget& target = targets[tenant];
+        target.debt = std::max(target.debt, own.debt);
+        target.declared = std::max(target.declared, own.declared);
+      }
     }
-  }
+    return 0;
+  });
   return targets;
 }
 

@@ -112,8 +112,10 @@ class Reclaimer {
   ReclaimTargets plan_debt(DeviceIndex device, TenantId debtor, Belief belief, TimePoint now) const;
   std::map<TenantId, Bytes> reserved_again(DeviceIndex device, TimePoint now) const;
   template <class Plan>
-  auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming, Belief belief, TimePoint now,
-                  Plan plan) const;
+  auto with_facts(DeviceIndex device, std::function<Bytes(TenantId)> coming,
+                  const std::map<TenantId, Bytes>& declared, Belief belief, TimePoint now, Plan plan) const;
+  template <class Plan>
+  auto with_debt_facts(DeviceIndex device, Belief belief, TimePoint now, Plan plan) const;
   ReclaimTargets plan_debts(DeviceIndex device, Belief belief, TimePoint now) const;
 
   // Sessions that could give memory back.

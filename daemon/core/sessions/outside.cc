@@ -124,7 +124,8 @@ Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declare
 Bytes Outside::excused(Session& session, DeviceIndex device) {
   OutsideCharge& outside = session.outside[device];
   const Bytes declared = outside.declared;
-  const Bytes others = state_.ledger.used(session.tenant, device) - declared;
+  // Pinned memory beyond the limit of a job does not count for its tenant.
+  const Bytes others = state_.ledger.used(session.tenant, device).minus(declared);
   const Bytes room = state_.ledger.quota(session.tenant, device).limit.minus(others);
   outside.excused = std::min(declared, std::max(outside.excused, room));
   return outside.excused;

@@ -44,6 +44,9 @@ inline constexpr std::uint32_t kMaxWeight = 10'000;
 inline constexpr std::uint32_t kDefaultPriority = 5;
 inline constexpr std::uint32_t kMaxPriority = 9;
 
+/// Regions, reservations and waits that end in one piece of work: about 0.1 ms. The others stay due.
+inline constexpr std::size_t kMostInARow = 64;
+
 /// As the largest extent of a request: its memory comes as one, of exactly its size.
 inline constexpr Bytes kOneExtent{std::numeric_limits<std::uint64_t>::max()};
 

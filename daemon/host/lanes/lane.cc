@@ -21,6 +21,8 @@ constexpr auto kGreetingPatience = std::chrono::seconds(10);
 constexpr auto kReadingPatience = std::chrono::seconds(10);
 // A client is sent offers only for what it asked; this many unread messages means that it does not read.
 constexpr std::size_t kMostUnread = 1024;
+// With more bytes than this to send, no frame of the client is read: each may bring more.
+constexpr std::size_t kMuchToSend = 8 * 1024;
 // Bytes in the kernel, which counts about 2 KiB for a packet of half that.
 constexpr int kMuchUnread = 64 * 1024;
 
@@ -83,7 +85,7 @@ Result<void> Lane::adopt(Connection& connection) {
 void Lane::start() {
   patience_.expires_after(kGreetingPatience);
   patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto lane = self.lock(); lane && !error) lane->close("it did not greet in time");
+    if (const auto lane = self.lock(); lane && !error) lane->close_in_turn("it did not greet in time");
   });
   await_message();
   if (!process_.is_watching()) return;
@@ -125,7 +127,8 @@ bool Lane::take_frame() {
   const core::TimePoint taken = std::chrono::steady_clock::now();
   handler_.frame(shared_from_this(), *bytes);
   readable_since_ = taken;  // for the next one, which may have come since
-  return !ended_;
+  is_paused_ = !ended_ && to_send_ > kMuchToSend;
+  return !ended_ && !is_paused_;
 }
 
 Result<std::string> Lane::next_message() {
@@ -160,6 +163,7 @@ void Lane::send(std::string_view packet, const core::SentExtents& extents) {
     await_room(sent.error());
   }
   outbox_.push_back({std::string(packet), extents});
+  to_send_ += packet.size();
   if (outbox_.size() > kMostUnread) close("it does not read its lane");
 }
 
@@ -208,11 +212,11 @@ void Lane::await_room(const Error& obstacle) {
   }
   patience_.expires_after(kReadingPatience);
   patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto lane = self.lock(); lane && !error) lane->close("it does not read its lane");
+    if (const auto lane = self.lock(); lane && !error) lane->close_in_turn("it does not read its lane");
   });
   socket_.async_wait(Descriptor::wait_write,
                      [self = shared_from_this()](const boost::system::error_code& error) {
-                       if (!error && !self->ended_) self->flush();
+                       if (!error) self->handler_.in_turn(self, [self] { self->try_again(); });
                      });
 }
 
@@ -226,7 +230,9 @@ void Lane::flush() {
       if (passes(sent.error())) return await_room(sent.error());
       return close(sent.error().message);
     }
+    to_send_ -= outbox_.front().bytes.size();
     outbox_.pop_front();
+    if (to_send_ <= kMuchToSend && std::exchange(is_paused_, false)) await_message();
   }
   patience_.cancel();
 }
@@ -243,6 +249,10 @@ void Lane::close(const std::string& why) {
   if (ended_) return;
   handler_.warn("connection of " + who() + " closed: " + why);
   end();
+}
+
+void Lane::close_in_turn(const std::string& why) {
+  handler_.in_turn(shared_from_this(), [self = shared_from_this(), why] { self->close(why); });
 }
 
 void Lane::end() {

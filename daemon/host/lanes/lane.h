@@ -4,6 +4,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ class LaneHandler {
   virtual ~LaneHandler() = default;
   /// A frame may wait on the lane: Lane::take_frame() is to be called in the turn of its user.
   virtual void readable(const std::shared_ptr<Lane>& lane) = 0;
+  /// To be called in the turn of the lane's user, too.
+  virtual void in_turn(const std::shared_ptr<Lane>& lane, std::function<void()> work) = 0;
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
   /// The descriptor to send for an extent; not held: the extent is gone. `read_only`  for reading alone,
@@ -57,7 +60,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Lane& operator=(const Lane&) = delete;
 
   void start();
-  /// Hands one frame over. False: there was none, and LaneHandler::readable() follows once there is.
+  /// Hands one frame over. False: there was none, or much is to be sent before the next one is read;
+  /// LaneHandler::readable() follows.
   bool take_frame();
   /// The earliest time at which the frame that take_frame() hands over could have been read.
   core::TimePoint readable_since() const { return readable_since_; }
@@ -97,7 +101,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void forget();
 
   void try_again() override;
-  void cut(const std::string& why) override { close(why); }
+  void cut(const std::string& why) override { close_in_turn(why); }
 
  private:
   struct Outgoing {
@@ -114,6 +118,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   void await_room(const Error& obstacle);
   Result<std::string> next_message();
   void flush();
+  void close_in_turn(const std::string& why);
   bool lives_on() const;
   void end();
   void close_socket();
@@ -129,6 +134,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   bool awaits_message_ = false;
   core::TimePoint readable_since_{};
   std::deque<Outgoing> outbox_;
+  std::size_t to_send_ = 0;  ///< bytes in outbox_
+  bool is_paused_ = false;   ///< no frame is read until much of outbox_ is sent
   SessionId session_;
   std::size_t welcome_descriptors_ = 0;
   bool released_ = false;

@@ -112,7 +112,7 @@ void UnreadDescriptors::cut_silent(const User& user) const {
     if (unread.since > long_ago) continue;
     if (auto sender = unread.sender.lock()) silent.push_back(std::move(sender));
   }
-  for (const auto& sender : silent) sender->cut("it does not read its lane");  // which closes its socket here
+  for (const auto& sender : silent) sender->cut("it does not read its lane");
 }
 
 // As long as one after the other finds room.

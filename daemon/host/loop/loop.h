@@ -115,6 +115,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   explicit Loop(Options options);
 
   void readable(const std::shared_ptr<Lane>& lane) override;
+  void in_turn(const std::shared_ptr<Lane>& lane, std::function<void()> work) override;
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
   SentDescriptor descriptor(ExtentId extent, bool read_only) const override {
     return extents_->descriptor(extent, read_only);

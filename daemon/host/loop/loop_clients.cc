@@ -158,7 +158,11 @@ Result<void> Loop::check_versions(std::uint16_t oldest, std::uint16_t newest) {
 }
 
 void Loop::readable(const std::shared_ptr<Lane>& lane) {
-  serve(flow_of(lane->peer(), lane->is_admin()), [this, lane] { take_frame(lane); });
+  in_turn(lane, [this, lane] { take_frame(lane); });
+}
+
+void Loop::in_turn(const std::shared_ptr<Lane>& lane, std::function<void()> work) {
+  serve(flow_of(lane->peer(), lane->is_admin()), std::move(work));
 }
 
 // The sessions of one user are served in turns, too: one frame of each.

@@ -121,8 +121,9 @@ TEST_F(ArbiterTest, RemovesByRequestBySessionAndByDeadline) {
   ask(cid, 60, 2, 9);
   ask(cid, 60, 3, 3);
   EXPECT_EQ(arbiter.next_deadline(), at(3));
-  EXPECT_TRUE(arbiter.remove_expired(at(2)).empty());
-  EXPECT_EQ(arbiter.remove_expired(at(3)).size(), 2u);
+  EXPECT_TRUE(arbiter.remove_expired(at(2), 9).empty());
+  EXPECT_EQ(arbiter.remove_expired(at(3), 1).size(), 1u);
+  EXPECT_EQ(arbiter.remove_expired(at(3), 9).size(), 1u);
   EXPECT_EQ(arbiter.remove(RequestId{one})->parts[0].bytes, Bytes{60});
   EXPECT_FALSE(arbiter.remove(RequestId{one}));
   EXPECT_FALSE(arbiter.remove(RequestId{99}));

@@ -163,6 +163,15 @@ TEST_F(BrokerJobOnTheHost, LimitsLentAndPinnedMemoryTogether) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
+TEST_F(BrokerJobOnTheHost, IsChargedForWhatAMemberHasPinnedBeyondItsLimit) {
+  const SessionId one = join_bounded(mebibytes(16));
+  EXPECT_TRUE(machine.broker.charge(one, {"host", mebibytes(40)}, machine.now));
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).outside, mebibytes(40));
+  machine.restart(policy_with_host());
+  EXPECT_EQ(machine.broker.jobs({}, 1).at(0).devices.at(1).outside, mebibytes(40));
+  EXPECT_TRUE(machine.broker.charge(one, {"host", mebibytes(44)}, machine.now));
+}
+
 TEST_F(BrokerJobOnTheHost, FollowsItsTenantAndARestart) {
   const SessionId one = join_bounded(mebibytes(16));
   EXPECT_EQ(pin(one, mebibytes(8)), "");

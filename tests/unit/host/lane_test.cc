@@ -30,6 +30,7 @@ struct Recorder final : LaneHandler {
     ++readable_calls;
     while (reads && lane->take_frame()) continue;
   }
+  void in_turn(const std::shared_ptr<Lane>&, std::function<void()> work) override { work(); }
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override {
     frames.emplace_back(packet);
     const auto frame = lane::parse(packet);
