@@ -65,7 +65,7 @@ class AnyContext {
     return Error{
         Code::kFailedPrecondition,
         "host memory is pinned in a CUDA context, and this process has none yet: use a device first, "
-        "or open the memory as pageable"};
+        "or have it not pinned (pinned=False; of an allocator in C and C++: pageable)"};
   }
 
  private:

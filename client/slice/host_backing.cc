@@ -50,7 +50,9 @@ Result<std::unique_ptr<HostBacking>> HostBacking::open(std::shared_ptr<Connectio
     auto opened = connection->open_driver();
     if (!opened)
       return opened.error().in(
-          "pinned host memory needs the driver; without it, open the memory as pageable");
+          "pinned host memory needs the driver; to do without, open it with pinned=False (Python) or "
+          "pageable "
+          "(C and C++)");
     driver = *opened;
   }
   auto opened = Borrower::open(*connection, options);

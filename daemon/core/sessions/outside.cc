@@ -92,14 +92,18 @@ void Outside::end(Session& session) {
 Result<void> Outside::check_room(const Session& session, DeviceIndex device, Bytes more) const {
   const TenantId at = limiting(state_.charged_besides(session, device), device, more);
   if (!at) return {};
-  const bool is_host = state_.policy.devices[device].is_host();
+  const Bytes limit = state_.ledger.quota(at, device).limit;
   const bool is_job = state_.tenants.owner_of(at) != at;
-  return Error{Code::kResourceExhausted,
-               to_string(state_.ledger.used(at, device)) + " of the " + (is_host ? "host_limit" : "limit") +
-                   " of " + (is_job ? "" : "tenant ") + state_.tenants.name(at) + ", " +
-                   to_string(state_.ledger.quota(at, device).limit) + ", are charged; free some, or " +
-                   (is_job ? "start the command with a higher --host-limit"
-                           : "ask the administrator for a higher one")};
+  const std::string of_whom = std::string(state_.policy.devices[device].is_host() ? "host_limit" : "limit") +
+                              " of " + (is_job ? "" : "tenant ") + state_.tenants.name(at) + ", " +
+                              to_string(limit);
+  const std::string why =
+      more > limit
+          ? to_string(more) + " alone are more than the " + of_whom + "; ask for less"
+          : to_string(state_.ledger.used(at, device)) + " of the " + of_whom + ", are charged; free some";
+  return Error{Code::kResourceExhausted, why + ", or " +
+                                             (is_job ? "start the command with a higher --host-limit"
+                                                     : "ask the administrator for a higher one")};
 }
 
 Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declared, bool is_bounded) {

@@ -156,6 +156,8 @@ TEST_F(BrokerJobOnTheHost, LimitsLentAndPinnedMemoryTogether) {
   EXPECT_EQ(machine.broker.job_account(owner).value().peak, mebibytes(4));
   const SessionId outside = machine.connect(2);
   EXPECT_THAT(pin(outside, mebibytes(34)), HasSubstr("16MiB of the host_limit of tenant bob, 48MiB"));
+  EXPECT_THAT(pin(outside, mebibytes(50)),
+              HasSubstr("50MiB alone are more than the host_limit of tenant bob, 48MiB; ask for less"));
   EXPECT_EQ(pin(outside, mebibytes(32)), "");
   EXPECT_EQ(machine.broker.charge(outside, {"host", mebibytes(40)}, machine.now).has_value(), true)
       << "what is there already is not refused";

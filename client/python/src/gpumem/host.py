@@ -48,9 +48,10 @@ class HostBuffer(Handle):
     @property
     def device_address(self) -> int:
         """By which kernels of the current device reach it: a CUdeviceptr in value. Raises FailedPrecondition (the memory is
-        pageable), GpumemError (no context is current)."""
+        not pinned), GpumemError (no context is current)."""
         if not self._memory.is_pinned:
-            raise FailedPrecondition("this buffer is pageable, so no device reaches it; open_host(pinned=True) pins")
+            raise FailedPrecondition("no device reaches this buffer: its memory was opened with pinned=False; "
+                                     "open_host(pinned=True) pins")
         return _driver.device_address(self.address)
 
     def view(self) -> memoryview:

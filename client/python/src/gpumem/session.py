@@ -120,7 +120,7 @@ class Session(Handle):
 
         limit: bytes; 0: none but the tenant's host_limit.
         pinned: for all devices of the process, which must have a CUDA context by its first buffer. False: the memory is
-            pageable, and the process needs no driver.
+            not pinned, and the process needs no driver.
         wait, idle: as open_allocator.
         Raises NotFound (the broker has no host store; pinned, and no driver), OutOfMemory (no addresses), InvalidArgument,
         FailedPrecondition, Unavailable.
