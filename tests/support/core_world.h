@@ -25,7 +25,10 @@ class CoreWorld {
  public:
   explicit CoreWorld(const Policy& policy) : CoreWorld(policy, totals_of(policy), {}) {}
   CoreWorld(const Policy& policy, std::vector<Bytes> totals, TimePoint start)
-      : broker(policy), driver(std::move(totals)), now(start), jobs(policy.devices.size()) {}
+      : broker(policy), driver(std::move(totals)), now(start), jobs(policy.devices.size()) {
+    for (DeviceIndex device = 0; device < policy.devices.size(); ++device)
+      if (policy.devices[device].is_host()) driver.host = device;
+  }
   CoreWorld(const CoreWorld&) = delete;
   CoreWorld& operator=(const CoreWorld&) = delete;
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -14,7 +15,8 @@
 namespace gpumem::core {
 
 /// A driver that only counts: each device has so many bytes, an extent takes its size of them for as long
-/// as the broker has its handle or any process keeps using it.
+/// as the broker has its handle or any process keeps using it. The host store is a device whose extents are
+/// files: the broker keeps a returned one until nobody else has it. A private one has no bytes from then on.
 ///
 /// Invariant  on every device, stolen bytes and extents together are at most its total.
 class FakeDriver {
@@ -30,15 +32,14 @@ class FakeDriver {
   bool tells_free = true;
   /// By device: memory that it tells as free, and that no extent can have. Default: none.
   std::map<DeviceIndex, Bytes> besides;
+  /// The host store. Default: none.
+  std::optional<DeviceIndex> host;
 
   JobResult run(const Job& job) {
     JobResult result{job.id, job.device, {}};
     UseProofs& proofs = devices_[job.device].proofs;
     for (const Job::Step& step : job.steps) {
-      proofs.begin(used(job.device));
-      for (const ExtentId id : step.destroy) destroy(id);
-      if (step.proof && step.proof->by_use &&
-          !proofs.end(*step.proof, !step.destroy.empty(), used(job.device))) {
+      if (!take_back(job.device, step)) {
         result.unproved.push_back(step.proof->lease);
         for (const Extent& extent : step.create) result.failed.push_back(extent.id);
         continue;
@@ -53,16 +54,18 @@ class FakeDriver {
         else if (result.room)
           *result.room -= extent.size;
       }
-      if (step.proof && !step.proof->by_use)
+      if (step.proof && !step.proof->by_use && host != job.device)
         proofs.note_outcome(*step.proof, step.create.empty() || has_handle(step.create.front().id),
                             used(job.device));
     }
     return result;
   }
 
-  /// A process imports the extent: from now on destroying it gives nothing back until let_go().
-  void hold(ExtentId id) {
+  /// A process imports the extent: from now on destroying it gives nothing back until let_go(), unless it is
+  /// a private file.
+  void hold(ExtentId id, bool is_private = false) {
     GPUMEM_CHECK(extents_.at(id).handle, "only what exists can be imported");
+    extents_.at(id).is_private |= is_private && host == extents_.at(id).device;
     ++extents_.at(id).users;
   }
   void let_go(ExtentId id) {
@@ -77,12 +80,14 @@ class FakeDriver {
   void lose_broker(std::uint64_t more, const std::set<ExtentId>& kept = {}) {
     const std::map<ExtentId, Physical> all = std::exchange(extents_, {});
     for (Device& device : devices_) device.proofs = {};
+    returned_files_.clear();
     for (const auto& [id, extent] : all) {
       const bool handle = kept.contains(id);
       if (extent.users == 0 && !handle)
         devices_[extent.device].used -= extent.size;
       else
-        extents_[ExtentId{id.value + more}] = {extent.device, extent.size, handle, extent.users};
+        extents_[ExtentId{id.value + more}] = {extent.device, extent.size, handle, extent.users,
+                                               extent.is_private};
     }
   }
   /// The next broker calls an extent that was kept by a number of its own.
@@ -136,6 +141,7 @@ class FakeDriver {
     Bytes size;
     bool handle = true;
     int users = 0;
+    bool is_private = false;  ///< a file that the broker can make shorter
   };
 
   Bytes told(DeviceIndex device) const {
@@ -151,11 +157,34 @@ class FakeDriver {
     extents_[extent.id] = {device, extent.size, true, 0};
     return true;
   }
+  // Destroys what the step destroys. False: the step has a proof, and it fails.
+  bool take_back(DeviceIndex device, const Job::Step& step) {
+    if (step.proof && host == device) return free_files(step.proof->lease, step.destroy);
+    UseProofs& proofs = devices_[device].proofs;
+    proofs.begin(used(device));
+    for (const ExtentId id : step.destroy) destroy(id);
+    const bool by_use = step.proof && step.proof->by_use;
+    return !by_use || proofs.end(*step.proof, !step.destroy.empty(), used(device));
+  }
+  bool free_files(LeaseId lease, const std::vector<ExtentId>& more) {
+    std::vector<ExtentId>& files = returned_files_[lease];
+    files.insert(files.end(), more.begin(), more.end());
+    std::erase_if(files, [this](ExtentId id) {
+      const Physical& file = extents_.at(id);
+      if (file.users != 0 && !file.is_private) return false;
+      destroy(id);
+      return true;
+    });
+    const bool are_free = files.empty();
+    if (are_free) returned_files_.erase(lease);
+    return are_free;
+  }
   void destroy(ExtentId id) {
     GPUMEM_CHECK(has_handle(id), "only what exists can be destroyed");
     Physical& extent = extents_.at(id);
     extent.handle = false;
     devices_[extent.device].proofs.note_destroyed(extent.size);
+    if (extent.is_private) devices_[extent.device].used -= std::exchange(extent.size, {});
     drop_if_unused(id);
   }
   void drop_if_unused(ExtentId id) {
@@ -167,6 +196,7 @@ class FakeDriver {
 
   std::vector<Device> devices_;
   std::map<ExtentId, Physical> extents_;
+  std::map<LeaseId, std::vector<ExtentId>> returned_files_;  ///< by lease: not free yet
   std::uint64_t creations_ = 0;
 };
 

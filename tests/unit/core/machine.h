@@ -333,7 +333,7 @@ class Machine : public CoreWorld<> {
   void take(SendOffer& effect) {
     offers[effect.grant.id] = effect.session;
     for (const OfferedLease& one : effect.grant.leases) {
-      driver.hold(one.extent.id);
+      driver.hold(one.extent.id, one.is_private);
       held[effect.session].push_back(one.extent.id);
       lent_.insert_or_assign(one.extent.id, one);
     }
