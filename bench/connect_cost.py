@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-PATIENCE_SECONDS = 60
+from running_broker import running_broker
+
 MOST_US, MOST_KB, MOST_THREADS = 1000, 1000, 0
 
 
@@ -49,14 +50,6 @@ def connect_and_measure(library: str, sessions: int) -> None:
     print(json.dumps({"us": microseconds, "first_kb": first_kb, "threads": threads}))
 
 
-def await_broker(broker: subprocess.Popen, runtime: pathlib.Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (runtime / "lane.sock").exists():
-        if broker.poll() is not None or time.monotonic() > deadline:
-            sys.exit("the broker does not start")
-        time.sleep(0.01)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/dev"))
@@ -71,16 +64,10 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="gpumem-connect-") as folder:
         runtime = pathlib.Path(folder, "run")
-        broker = subprocess.Popen([options.build / "daemon/gpumemd", "--simulate", "1x256MiB", "--runtime-dir", runtime,
-                                   "--log-level", "warning"])
-        try:
-            await_broker(broker, runtime)
+        with running_broker(options.build, runtime, "--simulate", "1x256MiB"):
             environment = {**os.environ, "GPUMEM_RUNTIME_DIR": str(runtime), "GPUMEM_LIBRARY": library}
             said = subprocess.run([sys.executable, __file__, "--in-program", "--sessions", str(options.sessions)],
                                   env=environment, check=True, stdout=subprocess.PIPE).stdout
-        finally:
-            broker.terminate()
-            broker.wait()
     seen = json.loads(said)
     ordered = sorted(seen["us"])
     median = statistics.median(ordered)

@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+
+from running_broker import running_broker
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIRST = """
@@ -81,19 +82,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpumem-bench-") as folder:
         config = pathlib.Path(folder, "gpumemd.toml")
         config.write_text(f'[host]\nsize = "{4 * options.mib}MiB"\n')
-        os.environ["GPUMEM_RUNTIME_DIR"] = runtime = str(pathlib.Path(folder, "run"))
-        broker = subprocess.Popen([build / "daemon/gpumemd", "--simulate", "1x1GiB", "--config", config, "--runtime-dir", runtime,
-                                   "--log-level", "warning"])
-        try:
-            deadline = time.monotonic() + 60
-            while not pathlib.Path(runtime, "lane.sock").exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
+        runtime = pathlib.Path(folder, "run")
+        os.environ["GPUMEM_RUNTIME_DIR"] = str(runtime)
+        with running_broker(build, runtime, "--simulate", "1x1GiB", "--config", config):
             firsts = [[float(run(build, FIRST, str(options.mib), kind)) for kind in ("store", "own")]
                       for _ in range(options.rounds)]
             pair, to_malloc = median_pair(build, options.rounds)
-        finally:
-            broker.terminate()
-            broker.wait(60)
     ratio = statistics.median(store / own for store, own in firsts)
     print(f"first buffer of {options.mib} MiB: {ratio:.2f} of the time that one thread takes to fault in as much")
     print(f"pair of allocation and free: {pair * 1e6:.2f} us, {to_malloc:.2f} times malloc and free")

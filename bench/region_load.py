@@ -24,9 +24,10 @@ import sys
 import tempfile
 import time
 
+from running_broker import running_broker
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TENSOR_MIB = 8
-PATIENCE_SECONDS = 60
 MIB = 1 << 20
 LEAST_RATIO = 50
 MOST_MAP_MS_PER_GIB = 5
@@ -141,17 +142,8 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> int:
                    "PYTHONPATH": str(ROOT / "client/python/src"), "TF_CPP_MIN_LOG_LEVEL": "3",
                    "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     sys.path.insert(0, os.environ["PYTHONPATH"])
-    broker = subprocess.Popen(broker_command(options, folder, runtime))
-    try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (runtime / "lane.sock").exists():
-            if broker.poll() is not None or time.monotonic() > deadline:
-                sys.exit("the broker does not start")
-            time.sleep(0.01)
+    with running_broker(options.build, runtime, *broker_options(options, folder)):
         figures = report(options, *rounds(options, path))
-    finally:
-        broker.terminate()
-        broker.wait()
     print(json.dumps(figures, indent=2))
     missed = missed_aims(figures)
     for aim in missed:
@@ -159,13 +151,12 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> int:
     return 1 if options.strict and missed else 0
 
 
-def broker_command(options: argparse.Namespace, folder: pathlib.Path, runtime: pathlib.Path) -> list:
-    command = [options.build / "daemon/gpumemd", "--runtime-dir", runtime, "--log-level", "warning"]
+def broker_options(options: argparse.Namespace, folder: pathlib.Path) -> list:
     if options.driver_dir is None:
-        return [*command, "--simulate", f"1x{options.mib + 1024}MiB"]
+        return ["--simulate", f"1x{options.mib + 1024}MiB"]
     config = folder / "bench.toml"
     config.write_text(f'[broker]\nreserve = "{options.mib + 64}MiB"\n')
-    return [*command, "--config", config, *(["--driver-dir", options.driver_dir] if options.driver_dir else [])]
+    return ["--config", config, *(["--driver-dir", options.driver_dir] if options.driver_dir else [])]
 
 
 def missed_aims(figures: dict) -> list:

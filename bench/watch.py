@@ -22,12 +22,13 @@ import tempfile
 import threading
 import time
 
+from running_broker import running_broker
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROCESSES = 8
 VIEWERS_OF_A_USER = 16
 FIRST_USER = 10_001
 GROUP = 10_000
-PATIENCE_SECONDS = 120
 OPEN = """
 import sys, time, gpumem
 count, pause = int(sys.argv[1]), float(sys.argv[2])
@@ -135,14 +136,6 @@ def end(viewers: list[int]) -> None:
         os.waitpid(viewers.pop(), 0)
 
 
-def await_socket(broker: subprocess.Popen, socket: pathlib.Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not socket.exists():
-        if broker.poll() is not None or time.monotonic() > deadline:
-            sys.exit("the broker does not start")
-        time.sleep(0.01)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
@@ -161,36 +154,32 @@ def main() -> int:
                        "PYTHONPATH": str(ROOT / "client/python/src")}
         config = folder / "gpumemd.toml"
         config.write_text(f"[broker]\nreserve = \"all-but 1GiB\"\n{f'socket_group = {GROUP}' if os.geteuid() == 0 else ''}\n")
-        broker = subprocess.Popen([build / "daemon/gpumemd", "--runtime-dir", runtime, "--config", config,
-                                   "--state-dir", folder / "state", "--simulate", "1x24GiB", "--log-level", "warning"])
         openers, viewers = [], []
-        try:
-            await_socket(broker, runtime / "api.sock")
-            before = threads(broker.pid)
-            pause = PROCESSES / options.changes if options.changes else 0
-            openers = [started(OPEN, options.sessions // PROCESSES, pause) for _ in range(PROCESSES)]
-            await_there(openers)
-            worked = {task: now - before.get(task, 0) for task, now in threads(broker.pid).items()}
-            deciding = max(worked, key=lambda task: worked[task])
-            other = {"user": FIRST_USER - 1, "group": GROUP} if os.geteuid() == 0 else {}
-            grower = started(GROW, **other)
-            openers.append(grower)
-            await_there([grower])
-            of_broker = (broker.pid, deciding)
-            before_viewers = measured(*of_broker, [], grower, options.seconds)
-            viewers = [start_viewer(build / "client/cli/gpumem", number, options.nice) for number in range(options.viewers)]
-            time.sleep(3)  # the first whole samples
-            with_viewers = measured(*of_broker, viewers, grower, options.seconds)
-            end(viewers)
-            after_viewers = measured(*of_broker, [], grower, options.seconds)
-            print(json.dumps({"sessions": options.sessions, "changes": options.changes, "viewers": options.viewers,
-                              "before": before_viewers, "with": with_viewers, "after": after_viewers}, indent=2))
-        finally:
-            end(viewers)
-            for opener in openers:
-                opener.kill()
-            broker.terminate()
-            broker.wait()
+        with running_broker(build, runtime, "--config", config, "--state-dir", folder / "state", "--simulate", "1x24GiB") as broker:
+            try:
+                before = threads(broker.pid)
+                pause = PROCESSES / options.changes if options.changes else 0
+                openers = [started(OPEN, options.sessions // PROCESSES, pause) for _ in range(PROCESSES)]
+                await_there(openers)
+                worked = {task: now - before.get(task, 0) for task, now in threads(broker.pid).items()}
+                deciding = max(worked, key=lambda task: worked[task])
+                other = {"user": FIRST_USER - 1, "group": GROUP} if os.geteuid() == 0 else {}
+                grower = started(GROW, **other)
+                openers.append(grower)
+                await_there([grower])
+                of_broker = (broker.pid, deciding)
+                before_viewers = measured(*of_broker, [], grower, options.seconds)
+                viewers = [start_viewer(build / "client/cli/gpumem", number, options.nice) for number in range(options.viewers)]
+                time.sleep(3)  # the first whole samples
+                with_viewers = measured(*of_broker, viewers, grower, options.seconds)
+                end(viewers)
+                after_viewers = measured(*of_broker, [], grower, options.seconds)
+                print(json.dumps({"sessions": options.sessions, "changes": options.changes, "viewers": options.viewers,
+                                  "before": before_viewers, "with": with_viewers, "after": after_viewers}, indent=2))
+            finally:
+                end(viewers)
+                for opener in openers:
+                    opener.kill()
     return 0
 
 

@@ -15,17 +15,16 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench/allocator")]
 sys.dont_write_bytecode = True
 import draw  # noqa: E402  (bench/allocator/draw.py: tables)
 import plot  # noqa: E402  (bench/plot.py)
+from running_broker import running_broker  # noqa: E402
 
 CACHE = ROOT / ".cache"
 DEVICE, POOL = "1x640GiB", "128GiB"  # as gpumem_peers_bench
-PATIENCE_SECONDS = 60
 # Libraries of set_up.sh, and how much of the free memory each takes at its beginning, in percent.
 NATIVE = {"rmm": "rmm.so", "rmm_half": "rmm.so:50", "bfc": "bfc.so"}
 # Names in the figures, and in the tables.
@@ -60,14 +59,6 @@ def run_native(asked: argparse.Namespace, file: pathlib.Path) -> list:
     return found
 
 
-def await_broker(broker: subprocess.Popen, runtime: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not pathlib.Path(runtime, "lane.sock").exists():
-        if broker.poll() is not None or time.monotonic() > deadline:
-            sys.exit("the broker does not start")
-        time.sleep(0.01)
-
-
 def run_python(asked: argparse.Namespace, folder: pathlib.Path) -> list:
     runtime, config = f"{folder}/run", folder / "gpumemd.toml"
     config.write_text(f'[broker]\nreserve = "{POOL}"\nreconcile_seconds = 0\n')  # what CuPy takes is charged to nobody
@@ -75,18 +66,12 @@ def run_python(asked: argparse.Namespace, folder: pathlib.Path) -> list:
     paths = [CACHE / "python-suites/cupy", ROOT / "client/python/src"]
     environment = {**os.environ, "LD_LIBRARY_PATH": f"{runtime}/driver", "GPUMEM_RUNTIME_DIR": runtime,
                    "GPUMEM_LIBRARY": str(asked.build / "client/libgpumem.so.0"), "PYTHONPATH": ":".join(map(str, paths))}
-    broker = subprocess.Popen([asked.build / "daemon/gpumemd", "--simulate", DEVICE, "--config", config, "--runtime-dir", runtime,
-                               "--log-level", "warning"])
-    try:
-        await_broker(broker, runtime)
+    with running_broker(asked.build, pathlib.Path(runtime), "--simulate", DEVICE, "--config", config):
         if asked.costs:
             run([asked.build / "sim/gpumem-sim", "costs", f"{runtime}/driver", asked.costs])
         few = ["--rounds", "1", "--filter", "size:256$|replay/small$"] if asked.small else ["--filter", asked.filter]
         figures = run([CACHE / "python/bin/python", "-B", ROOT / "bench/peers/python_pools.py", *few, folder], env=environment,
                       stdout=subprocess.PIPE)
-    finally:
-        broker.terminate()
-        broker.wait(PATIENCE_SECONDS)
     return json.loads(figures)
 
 
