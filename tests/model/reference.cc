@@ -185,7 +185,7 @@ void Reference::end(SessionId id, SessionEnd end) {
     if (one.id != id) continue;
     one.alive = false;
     one.exited = one.exited || end == SessionEnd::kExited;
-    if (one.exited) one.declared.clear();
+    if (one.exited || end == SessionEnd::kReleased) one.declared.clear();
   }
   std::erase_if(requests, [&](const RequestRecord& one) { return one.request.session == id; });
   for (LeaseRecord& lease : leases) {

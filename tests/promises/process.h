@@ -33,7 +33,9 @@ struct Mapping {
   LeaseId lease;
   DeviceIndex device = 0;
   Bytes size;
-  bool returned = false;  ///< given back, as it says
+  bool is_private = false;  ///< a file of the host store for this process alone
+  bool returned = false;    ///< given back, as it says
+  bool is_void = false;     ///< a private file that was given back: it has no bytes
 };
 
 /// A region that a process has mapped.
@@ -58,6 +60,7 @@ struct Process {
   std::vector<SessionId> sessions;                    ///< that the broker has not forgotten
   std::map<DeviceIndex, SliceId> slices;              ///< of `session`
   std::vector<std::pair<SessionId, GrantId>> offers;  ///< not acknowledged
+  Bytes pinned;                                       ///< host memory that it pins by itself
   std::vector<Bytes> past;                            ///< held past the broker, by device
   std::vector<Bytes> stolen;  ///< of what the broker failed to create again, by device
   struct Contexts {

@@ -85,12 +85,14 @@ std::string Promises::check_books(const Accounts& accounts, const Jobs& jobs, co
 // A job's sessions are lent no more than its limit together; what it has besides is reserved.
 std::string Promises::check_jobs(const Happened& happened, const Jobs& jobs, const State& state) {
   crowded_jobs_.insert(happened.inheriting.begin(), happened.inheriting.end());
+  auto pinned = broker_.pinned_by_jobs();
   for (const auto& [id, job] : jobs) {
     const std::string name = "job " + std::to_string(id.value);
     for (DeviceIndex device = 0; device < broker_.device_count(); ++device) {
       Bytes lent;
       for (const auto& [session, facts] : state.sessions)
         if (facts.job == id) lent += books_.charges_of(session)[device];
+      lent += pinned[{id, device}];
       if (lent != on_loan(job, device))
         return "P1: " + name + " is charged " + to_string(on_loan(job, device)) + on(device) + ", and has " +
                to_string(lent);

@@ -25,6 +25,8 @@ struct Seen {
   std::uint64_t asked = 0;
   std::uint64_t covered = 0;  ///< growths within what their job had reserved
   std::uint64_t contexts_of_pool = 0;
+  std::uint64_t pins = 0;
+  std::uint64_t refused_pins = 0;
   Duration claim_beyond = Duration::min();  ///< deadline and grace, the longest
 };
 
@@ -34,6 +36,10 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   configuration.policy.reserve_idle = std::chrono::seconds(5);
   for (DevicePolicy& device : configuration.policy.devices)
     if (habits.elastic) device.pool_mode = PoolMode::kElastic;
+  if (habits.host) {
+    configuration.policy.devices.back().uuid = kHostStore;
+    configuration.policy.devices.back().context_overhead = {};
+  }
   World world(configuration.policy, random());
   if (habits.read_late) world.read_late(seed);
   if (habits.contexts) world.make_contexts_explicit(mebibytes(24));
@@ -49,6 +55,8 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   seen.asked += world.asked_ever().size();
   seen.covered += world.covered();
   seen.contexts_of_pool += world.contexts_of_pool();
+  seen.pins += world.pins();
+  seen.refused_pins += world.refused_pins();
 }
 
 void run(std::uint64_t events, Workload::Habits habits) {
@@ -75,6 +83,10 @@ void run(std::uint64_t events, Workload::Habits habits) {
   if (habits.contexts) {
     EXPECT_GT(seen.contexts_of_pool, 0u);
   }
+  if (habits.host) {
+    EXPECT_GT(seen.pins, 0u);
+    EXPECT_GT(seen.refused_pins, 0u);
+  }
 }
 
 TEST(Promises, HoldWhateverProcessesDo) { run(setting("GPUMEM_MODEL_STEPS", 40'000), {}); }
@@ -95,6 +107,10 @@ TEST(Promises, HoldWhereContextsTakeRoomOfThePool) {
 
 TEST(Promises, HoldWherePoolsAreElastic) {
   run(setting("GPUMEM_MODEL_STEPS", 40'000), {.jobs = true, .elastic = true});
+}
+
+TEST(Promises, HoldForTheHostStore) {
+  run(setting("GPUMEM_MODEL_STEPS", 40'000), {.shares = true, .jobs = true, .elastic = true, .host = true});
 }
 
 // A session that had nothing to give, and whose time was up first, hid the one that had.
@@ -132,6 +148,11 @@ TEST(LongPromises, HoldWhereProcessesShareRegions) {
 
 TEST(LongPromises, HoldWherePoolsAreElastic) {
   run(setting("GPUMEM_LONG_MODEL_STEPS", 400'000), {.jobs = true, .elastic = true});
+}
+
+TEST(LongPromises, HoldForTheHostStore) {
+  run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000),
+      {.shares = true, .jobs = true, .elastic = true, .host = true});
 }
 
 TEST(LongPromises, HoldWhereProcessesOfJobsShareRegionsAndMakeContexts) {

@@ -62,6 +62,17 @@ class WatchedBroker : public Broker {
     for (JobView& view : jobs()) all.emplace(view.id, std::move(view));
     return all;
   }
+  /// Declared memory of the machine, which counts for the job of its session.
+  std::map<std::pair<CommandJobId, DeviceIndex>, Bytes> pinned_by_jobs() const {
+    std::map<std::pair<CommandJobId, DeviceIndex>, Bytes> pinned;
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      if (!this->device(device).is_host()) continue;
+      for (const SessionView& view : sessions())
+        for (const SharedView& shared : view.shared)
+          if (view.job && shared.device == device) pinned[{view.job, device}] += shared.declared;
+    }
+    return pinned;
+  }
   /// Sessions without a process, which have what is kept, and their tenants.
   std::map<SessionId, std::string> detached_sessions() const {
     std::map<SessionId, std::string> detached;

@@ -95,6 +95,7 @@ void Workload::act(Process& process) {
     case 10:
     case 11: return habits_.jobs ? reserve(process) : grow(process);
     case 12: return habits_.contexts ? begin_context(process) : grow(process);
+    case 13: return habits_.host ? pin(process) : grow(process);
     default: return grow(process);
   }
 }
@@ -147,6 +148,13 @@ void Workload::begin_context(Process& process) {
   const Process::Contexts& own = process.contexts[device];
   if (!own.bytes.is_zero() || own.announced != 0) return grow(process);
   world_.announce_context(process, device, one_in(2) ? Duration{} : Duration(seconds(30)));
+}
+
+// More or less than before.
+void Workload::pin(Process& process) {
+  const Bytes pool = world_.broker.device(*world_.driver.host).pool;
+  const Bytes bytes = one_in(3) ? some_of(process.pinned) : process.pinned + some_of({pool.count / 4});
+  world_.pin(process, bytes, one_in(4));
 }
 
 // Announces any number, makes some without, and tells anything about them.

@@ -15,6 +15,7 @@ class Workload {
     bool jobs = false;       ///< processes begin jobs, join them, and reserve memory for them
     bool contexts = false;   ///< the driver lacks memory for their contexts
     bool elastic = false;    ///< pools are
+    bool host = false;       ///< the last device is the host store
     bool read_late = false;  ///< the broker finds lanes unread when sessions are to be ended
   };
   Workload(World& world, std::uint32_t users, Habits habits, std::mt19937_64& random);
@@ -38,6 +39,7 @@ class Workload {
   void share(Process& process);
   void reserve(Process& process);
   void begin_context(Process& process);
+  void pin(Process& process);
   void lie_about_contexts(Process& process);
   void connect(Process& process);
   void misbehave(Process& process);

@@ -168,8 +168,13 @@ void World::take(SendOffer& effect) {
   }
   if (process->session != effect.session) return fail("an offer to nobody");
   for (const OfferedLease& one : effect.grant.leases) {
-    driver.hold(one.extent.id);
-    process->mapped[one.extent.id] = {effect.session, one.slice, one.lease, one.device, one.extent.size};
+    driver.hold(one.extent.id, one.is_private);
+    process->mapped[one.extent.id] = {.session = effect.session,
+                                      .slice = one.slice,
+                                      .lease = one.lease,
+                                      .device = one.device,
+                                      .size = one.extent.size,
+                                      .is_private = one.is_private};
   }
   process->offers.emplace_back(effect.session, effect.grant.id);
   after(up_to(kAcceptTakes), [this, pid = process->pid] { accept_offers(pid); });
@@ -289,6 +294,7 @@ void World::start_regular_looks() {
 }
 
 void World::look(DeviceIndex device, bool regular) {
+  if (broker.device(device).is_host()) return;
   broker.begin_observation(device);
   absorb();
   after(kLookTakes, [this, device, regular] { observe(device, regular); });

@@ -60,6 +60,9 @@ class World : public CoreWorld<WatchedBroker> {
   void give_back(Process& process, DeviceIndex device, Bytes bytes);
   /// Replaces what was declared.
   void declare(Process& process, DeviceIndex device, Bytes bytes);
+  /// The process pins so much host memory, in place of what it has pinned, if the broker allows more.
+  /// `probes`  it asks again if not.
+  void pin(Process& process, Bytes bytes, bool probes);
   void say_spent(Process& process, DeviceIndex device);
   void take_past(Process& process, DeviceIndex device, Bytes bytes);
   /// Of what the broker failed to create again.
@@ -127,6 +130,9 @@ class World : public CoreWorld<WatchedBroker> {
   std::uint64_t covered() const { return covered_; }
   /// How often a charge has passed to another session.
   std::uint64_t passed() const { return passed_; }
+  /// How often a process pinned more, and how often it was refused that.
+  std::uint64_t pins() const { return pins_; }
+  std::uint64_t refused_pins() const { return refused_pins_; }
   bool is_granted(RequestId request) const { return granted_.contains(request); }
   bool is_answered(RequestId request) const { return !open_.contains(request); }
   const std::map<RequestId, OpenRequest>& open_requests() const { return open_; }
@@ -166,6 +172,7 @@ class World : public CoreWorld<WatchedBroker> {
   void answer_context(const OpenRequest& request, bool has_room);
   void note_granted(const Event& event);
   bool is_covered(const Process& process, const std::vector<Part>& parts) const;
+  std::string check_pin(const Process& process, Bytes more, bool is_granted) const;
   using FreedBytes = std::map<std::pair<SessionId, DeviceIndex>, Bytes>;
   FreedBytes follow_published();
   Sharers keepers() const;
@@ -180,6 +187,8 @@ class World : public CoreWorld<WatchedBroker> {
   void accept_offers(std::int64_t pid);
   Bytes give_back_one(Process& process, DeviceIndex device, Bytes amount);
   void unmap_all(Process& process);
+  void unmap(ExtentId extent, const Mapping& mapping);
+  void make_void(ExtentId extent, Mapping& mapping);
   void lose_lane(SessionId session);
   void restore(DeviceIndex device);
   void look_regularly();
@@ -217,6 +226,8 @@ class World : public CoreWorld<WatchedBroker> {
   std::uint64_t passed_ = 0;
   std::uint64_t covered_ = 0;
   std::uint64_t contexts_of_pool_ = 0;
+  std::uint64_t pins_ = 0;
+  std::uint64_t refused_pins_ = 0;
   std::vector<std::pair<std::int64_t, Signal>> signals_;
   std::set<std::int64_t> asked_ever_;
   IdSource<RequestId> request_ids_;

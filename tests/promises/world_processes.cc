@@ -82,7 +82,8 @@ bool World::connect(Process& process, CommandJobId job) {
 std::optional<SliceId> World::slice(Process& process, DeviceIndex device) {
   if (!process.session) return std::nullopt;
   if (const auto known = process.slices.find(device); known != process.slices.end()) return known->second;
-  const auto slice = broker.open_slice(process.session, {broker.device(device).uuid, {}, ""});
+  const bool is_private = driver.host == device && random_() % 2 == 0;
+  const auto slice = broker.open_slice(process.session, {broker.device(device).uuid, {}, "", is_private});
   if (slice) process.slices[device] = slice->id;
   absorb();
   return slice ? std::optional(slice->id) : std::nullopt;
@@ -191,10 +192,10 @@ Bytes World::give_back_one(Process& process, DeviceIndex device, Bytes amount) {
   books_.given_back(extent);
   if (process.traits.keeps_returned) {
     best->second.returned = true;
+    if (given.is_private) make_void(best->first, best->second);
   } else {
     process.mapped.erase(best);
-    driver.let_go(extent);
-    books_.unmapped(extent);
+    unmap(extent, given);
   }
   const std::int64_t pid = process.pid;
   if (!broker.give_back(given.session, {given.slice, std::vector{given.lease}}, now))
@@ -218,8 +219,12 @@ void World::react(std::int64_t pid) {
   for (DeviceIndex device = 0; device < jobs.size(); ++device) {
     for (Bytes bytes = asked(*process, device); !bytes.is_zero(); bytes = asked(*process, device)) {
       if (unmap_one_region(*process, device)) continue;
-      if (give_back_one(*process, device, bytes).is_zero()) break;
-      if (!fault_.empty()) return;
+      if (!give_back_one(*process, device, bytes).is_zero()) {
+        if (!fault_.empty()) return;
+        continue;
+      }
+      if (driver.host != device || process->pinned.is_zero()) break;
+      pin(*process, process->pinned.minus(bytes), false);
     }
   }
 }
@@ -241,8 +246,46 @@ void World::accept_offers(std::int64_t pid) {
 void World::declare(Process& process, DeviceIndex device, Bytes bytes) {
   if (!process.session) return;
   sessions_.at(process.session).outside.insert(device);
-  static_cast<void>(broker.charge(process.session, {broker.device(device).uuid, bytes}, now));
+  const auto declared = broker.charge(process.session, {broker.device(device).uuid, bytes}, now);
+  if (declared && driver.host == device) process.pinned = bytes;
   absorb();
+}
+
+void World::pin(Process& process, Bytes bytes, bool probes) {
+  if (!process.session) return;
+  const std::int64_t pid = process.pid;
+  const Bytes more = bytes.minus(process.pinned);
+  const std::string in_vain = check_pin(process, more, false);
+  const auto charged = broker.charge(process.session, {std::string(kHostStore), bytes, true, probes}, now);
+  if (charged) {
+    process.pinned = bytes;
+    sessions_.at(process.session).outside.insert(*driver.host);
+  }
+  const bool was_pinned = charged.has_value();
+  absorb();
+  if (more.is_zero()) {
+    if (!was_pinned) fail("P11: what is pinned no more is refused");
+    return;
+  }
+  ++(was_pinned ? pins_ : refused_pins_);
+  if (!was_pinned) return fail(in_vain);
+  if (const Process* one = find(pid); one != nullptr && one->session) fail(check_pin(*one, {}, true));
+}
+
+// Granted: it is within the limits of tenant and job. Refused: it is not, or a group's limit is in the way.
+std::string World::check_pin(const Process& process, Bytes more, bool is_granted) const {
+  const DeviceIndex device = *driver.host;
+  const std::string tenant = broker.tenant_name(process.session);
+  const Account account = broker.accounts().at({tenant, device});
+  const auto jobs = broker.jobs_by_number();
+  const auto job = jobs.find(process.joined);
+  const bool fits_job =
+      job == jobs.end() || job->second.devices[device].charged + more <= job->second.devices[device].limit;
+  const bool is_within = fits_job && account.used() + more <= account.quota.limit;
+  const bool is_right = is_granted ? is_within : !is_within || !broker.parents().at(tenant).empty();
+  return is_right ? ""
+                  : "P11: pid " + std::to_string(process.pid) + (is_granted ? " pins" : " may not pin") +
+                        " host memory, against the limits of " + tenant;
 }
 
 void World::say_spent(Process& process, DeviceIndex device) {
@@ -253,11 +296,13 @@ void World::say_spent(Process& process, DeviceIndex device) {
 }
 
 void World::take_past(Process& process, DeviceIndex device, Bytes bytes) {
+  if (broker.device(device).is_host()) return;  // the broker lends files of its own
   process.past[device] += std::min(bytes, past_room(device));
   for (const SessionId session : process.sessions) sessions_.at(session).outside.insert(device);
 }
 
 void World::steal(Process& process, DeviceIndex device, Bytes bytes) {
+  if (broker.device(device).is_host()) return;
   process.stolen[device] += driver.steal(device, bytes);
 }
 
@@ -317,11 +362,19 @@ void World::make_context(Process& process, DeviceIndex device, std::optional<Con
 
 // ---- Ends ----
 
+void World::unmap(ExtentId extent, const Mapping& mapping) {
+  driver.let_go(extent);
+  if (!mapping.is_void) books_.unmapped(extent);
+}
+
+// The broker takes a private file from its process, whatever that keeps.
+void World::make_void(ExtentId extent, Mapping& mapping) {
+  mapping.is_void = true;
+  books_.unmapped(extent);
+}
+
 void World::unmap_all(Process& process) {
-  for (const auto& [extent, mapping] : process.mapped) {
-    driver.let_go(extent);
-    books_.unmapped(extent);
-  }
+  for (const auto& [extent, mapping] : process.mapped) unmap(extent, mapping);
   process.mapped.clear();
   for (const auto& [import, region] : process.regions) {
     for (const ExtentId extent : region.extents) {
@@ -346,7 +399,12 @@ void World::close_lane(Process& process, SessionEnd end, bool unmaps) {
   process.slices.clear();
   process.offers.clear();
   lose_lane(session);
-  for (auto& [extent, mapping] : process.mapped) mapping.returned = true;
+  process.pinned = {};
+  for (auto& [extent, mapping] : process.mapped) {
+    const bool is_taken = mapping.is_private && !mapping.is_void && end == SessionEnd::kReleased;
+    mapping.returned = true;
+    if (is_taken) make_void(extent, mapping);
+  }
   if (unmaps) unmap_all(process);
   broker.session_ended(session, end, now);
   absorb();

@@ -92,6 +92,10 @@ void Broker::session_ended(SessionId id, SessionEnd end, TimePoint now) {
   } else {
     for (const auto& [device, request] : session.asked) reclaimer_.note_pinned(session, device);
   }
+  if (end == SessionEnd::kReleased) {  // nobody could ask its process for what it declared any more
+    for (const auto& [device, outside] : session.outside)
+      outside_.set(session, device, &OutsideCharge::declared, {});
+  }
   sharer_.end(id);
   growths_.end(session, now);
   jobs_.lose_owner(id, now);

@@ -100,6 +100,28 @@ TEST(BrokerLaneLost, KeepsTheMemoryOfALivingProcessChargedUntilItExits) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
+// Nobody could ask its process for declared memory any more, and an honest one would be ended for it.
+TEST(BrokerReleased, EndsWhatItHasDeclaredAlthoughItsMemoryIsNotProvedFree) {
+  Machine machine;
+  const SessionId bob = machine.connect(2);
+  const SliceId slice = machine.slice(bob);
+  machine.get(bob, slice, mebibytes(8));
+  ASSERT_TRUE(machine.broker.charge(bob, {"GPU-0", mebibytes(4)}, machine.now));
+  const auto outside = [&] {
+    for (const TenantView& one : machine.broker.tenants())
+      if (one.name == "bob") return one.outside;
+    return Bytes{};
+  };
+  EXPECT_EQ(outside(), mebibytes(4));
+  machine.broker.session_ended(bob, SessionEnd::kReleased, machine.now);
+  machine.run_jobs();
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8)) << "its process keeps it";
+  EXPECT_EQ(outside(), Bytes{});
+  machine.die(bob);
+  machine.pass_in_steps(std::chrono::seconds(10));
+  EXPECT_TRUE(machine.is_as_new());
+}
+
 TEST(BrokerLaneLost, LeavesWhatWasGivenBackBeforeToBeFreed) {
   Machine machine;
   machine.jobs_run_at_once = false;
