@@ -12,17 +12,28 @@
 namespace gpumem::host {
 namespace {
 
+void warn_once(bool& has_warned, const char* what_to_do, const Error& why) {
+  if (std::exchange(has_warned, true)) return;
+  spdlog::warn("returned host memory cannot be proved free ({}), and stays charged: {}", why.message,
+               what_to_do);
+}
+
 // The kernel grants a write lease only if the file is open nowhere else. A mapping counts as its descriptor
 // does.
 bool is_only_ours(int file) {
-  static bool has_warned = false;
+  static bool lacks_files = false, lacks_leases = false;
   const UniqueFd own = open_again(file, true);
   if (own.valid() && ::fcntl(own.get(), F_SETLEASE, F_WRLCK) == 0) return true;
-  if (errno != EAGAIN && !std::exchange(has_warned, true))
-    spdlog::warn(
-        "returned host memory cannot be proved free ({}), and stays charged: the broker needs /proc "
-        "and leases of files (sysctl fs.leases-enable=1)",
-        errno_error(errno, "F_SETLEASE").message);
+  const int error = errno;
+  if (!own.valid() && (error == EMFILE || error == ENFILE)) {
+    warn_once(lacks_files,
+              "it is tried again; raise the broker's limit of open files (LimitNOFILE=), or the machine's "
+              "(sysctl fs.file-max)",
+              errno_error(error, "no descriptor is left for the check"));
+  } else if (error != EAGAIN) {
+    warn_once(lacks_leases, "the broker needs /proc and leases of files (sysctl fs.leases-enable=1)",
+              errno_error(error, own.valid() ? "F_SETLEASE" : "open /proc/self/fd"));
+  }
   return false;
 }
 
