@@ -3,7 +3,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <span>
 
 #include "bench/arbiter/decide.h"
 #include "bench/must.h"
@@ -33,9 +32,8 @@ int play_role(const std::string& name, const RoleArguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-  const bool to_file = wants_file(std::span(argv, static_cast<std::size_t>(argc)));
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const auto to_file = initialize({argv, argv + argc});
+  if (!to_file) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
   const char* costs = std::getenv("GPUMEM_BENCH_COSTS");
   benchmark::AddCustomContext("costs_of_simulated_calls",
@@ -56,7 +54,7 @@ int run(int argc, char** argv) {
   register_through_c(world);
   register_decide();
   register_decide_broker();
-  run_registered(to_file);
+  run_registered(*to_file);
   return 0;
 }
 

@@ -4,7 +4,7 @@
 // and Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
 
-#include <cstring>
+#include <vector>
 
 #include "bench/allocator/suite.h"
 #include "bench/must.h"
@@ -13,35 +13,18 @@
 namespace gpumem::bench {
 namespace {
 
-SuiteOptions take_options(std::vector<char*>& words) {
-  SuiteOptions options;
-  std::vector<char*> rest{words.front()};
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const bool has_value = i + 1 < words.size();
-    if (std::strcmp(words[i], "--small") == 0)
-      options.small = true;
-    else if (has_value && std::strcmp(words[i], "--recorded") == 0)
-      options.recorded.emplace_back(words[++i]);
-    else
-      rest.push_back(words[i]);
-  }
-  words = std::move(rest);
-  return options;
-}
-
 int run(int argc, char** argv) {
   std::vector<char*> words(argv, argv + argc);
-  const SuiteOptions options = take_options(words);
-  const bool to_file = wants_file(words);
-  int count = static_cast<int>(words.size());
-  benchmark::Initialize(&count, words.data());
-  if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 1;
+  const OwnFlags own = take_own(words, "--recorded");
+  const SuiteOptions options{.small = own.small, .recorded = {own.values.begin(), own.values.end()}};
+  const auto to_file = initialize(words);
+  if (!to_file) return 1;
   const std::vector<AllocationTrace> all = traces(options);
   register_alloc_free(options);
   register_batches(options);
   register_replays(all, options);
   register_given_back(options);
-  run_registered(to_file);
+  run_registered(*to_file);
   return 0;
 }
 

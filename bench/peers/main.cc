@@ -8,7 +8,6 @@
 #include <cuda.h>
 
 #include <array>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -40,7 +39,7 @@ struct Other {
 
 struct Options {
   bool small = false;
-  std::vector<Other> others;
+  std::vector<Other> others{};
   std::size_t rounds() const { return small ? 1 : 5; }
   /// Of a round. Short, since programs beside this one then slow down few of them; but threads do not begin
   /// at one moment.
@@ -327,32 +326,17 @@ Other other_of(const std::string& words) {
   return {words.substr(0, equals), words.substr(equals + 1, colon - equals - 1), percent};
 }
 
-Options take_options(std::vector<char*>& words) {
-  Options options;
-  std::vector<char*> rest{words.front()};
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    if (std::strcmp(words[i], "--small") == 0)
-      options.small = true;
-    else if (std::strcmp(words[i], "--peer") == 0 && i + 1 < words.size())
-      options.others.push_back(other_of(words[++i]));
-    else
-      rest.push_back(words[i]);
-  }
-  words = std::move(rest);
-  return options;
-}
-
 int run(int argc, char** argv) {
   std::vector<char*> words(argv, argv + argc);
-  const Options options = take_options(words);
-  const bool to_file = wants_file(words);
-  int count = static_cast<int>(words.size());
-  benchmark::Initialize(&count, words.data());
-  if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 1;
+  const OwnFlags own = take_own(words, "--peer");
+  Options options{.small = own.small};
+  for (const std::string& other : own.values) options.others.push_back(other_of(other));
+  const auto to_file = initialize(words);
+  if (!to_file) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
   PeersWorld world(options);
   register_all(world);
-  run_registered(to_file);
+  run_registered(*to_file);
   return 0;
 }
 

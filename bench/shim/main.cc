@@ -3,7 +3,6 @@
 #include <benchmark/benchmark.h>
 
 #include <csignal>
-#include <span>
 
 #include "bench/must.h"
 #include "bench/report.h"
@@ -13,15 +12,14 @@ namespace gpumem::bench {
 namespace {
 
 int run(int argc, char** argv) {
-  const bool to_file = wants_file(std::span(argv, static_cast<std::size_t>(argc)));
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const auto to_file = initialize({argv, argv + argc});
+  if (!to_file) return 1;
   benchmark::AddCustomContext("cpu_model", processor());
   ShimWorld world;
   register_forwarding(world);
   register_memory(world);
   register_start_up(world);
-  run_registered(to_file);
+  run_registered(*to_file);
   return 0;
 }
 

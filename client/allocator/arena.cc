@@ -57,13 +57,14 @@ Result<Need> Arena::need_for(std::uint64_t bytes, const Placement& placement) {
 
 Address Arena::take_at_once(const Need& need) {
   if (need.kind != Need::Kind::kSpan) return 0;
+  CachedBlocks* const own = cached_for(need);
   if (need.requested <= kClassMost) {
-    if (const Address cached = take_cached(need)) return cached;
-    if (const Address of_batch = take_batch(need)) return of_batch;
+    if (const Address cached = take_cached(need, own)) return cached;
+    if (const Address of_batch = take_batch(need, own)) return of_batch;
     if (need.cut == Cut::kSlab) return 0;
   }
   Span* span = heap_.take(need.bytes, Cut::kSpan, need.stream);
-  return span == nullptr ? 0 : hand_out(*span, need);
+  return span == nullptr ? 0 : hand_out(*span, need, own);
 }
 
 CachedBlocks* Arena::cached_for(const Need& need) {
@@ -71,19 +72,17 @@ CachedBlocks* Arena::cached_for(const Need& need) {
   return caches_.use(*need.cache, need.stream, need.stream == streams_.legacy(), extents_.committed().count);
 }
 
-Address Arena::take_cached(const Need& need) {
-  CachedBlocks* own = cached_for(need);
+Address Arena::take_cached(const Need& need, CachedBlocks* own) {
   if (own == nullptr) return 0;
   const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
   const Address cached = ThreadCache::take_locked(*own, need.requested, now);
-  if (cached != 0 && need.tag.number != 0) write_used(*map_.find(cached)->slot_of(cached), need);
+  if (cached != 0 && need.tag.number != 0) write_used(*map_.find(cached)->slot_of(cached), need, own);
   return cached;
 }
 
 // A cached block holds its stream, as a block in use does.
-Address Arena::take_batch(const Need& need) {
+Address Arena::take_batch(const Need& need, CachedBlocks* own) {
   const ClassIndex size_class = class_of(need.requested);
-  CachedBlocks* own = cached_for(need);
   batch_.clear();
   std::size_t most = 1;
   if (own != nullptr && !caches_.are_stopped()) {
@@ -101,7 +100,7 @@ Address Arena::take_batch(const Need& need) {
     for (std::size_t i = 0; i < batch_.size(); ++i) streams_.hold(need.stream);
   }
   ++counters_.slow[size_class];
-  mark_used(*block.slot, need);
+  mark_used(*block.slot, need, own);
   return block.address;
 }
 
@@ -116,10 +115,10 @@ Address Arena::finish(Span& span, const Need& need) {
     map_.enter(span);
     return take_at_once(need);
   }
-  return hand_out(span, need);
+  return hand_out(span, need, cached_for(need));
 }
 
-Address Arena::hand_out(Span& span, const Need& need) {
+Address Arena::hand_out(Span& span, const Need& need, const CachedBlocks* own) {
   span.has_room = need.kind == Need::Kind::kRoom;
   span.size_class = span.has_room ? kNoClass : class_of(need.requested);
   span.slot_bytes = span.size_class == kNoClass ? 0 : static_cast<std::uint32_t>(span.bytes);
@@ -129,18 +128,18 @@ Address Arena::hand_out(Span& span, const Need& need) {
   span.requested = need.requested;
   counters_.peak_used = std::max(counters_.peak_used, heap_.used_bytes());
   ++counters_.slow[span.size_class];
-  mark_used(span.own, need);
+  mark_used(span.own, need, own);
   map_.enter(span);
   return span.base;
 }
 
-void Arena::mark_used(Slot& slot, const Need& need) {
+void Arena::mark_used(Slot& slot, const Need& need, const CachedBlocks* own) {
   streams_.hold(need.stream);
-  write_used(slot, need);
+  write_used(slot, need, own);
 }
 
-void Arena::write_used(Slot& slot, const Need& need) {
-  const CacheNumber number = cached_for(need) != nullptr ? need.cache->number() : CacheNumber{0};
+void Arena::write_used(Slot& slot, const Need& need, const CachedBlocks* own) {
+  const CacheNumber number = own != nullptr ? need.cache->number() : CacheNumber{0};
   const BlockWord word = BlockWord::used(need.stream, need.tag.number, number);
   slot.set(need.requested <= BlockWord::kBytesMost ? word.with_bytes(need.requested) : word);
   slot.born.store(seconds_.load(std::memory_order_relaxed), std::memory_order_relaxed);

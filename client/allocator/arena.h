@@ -108,14 +108,14 @@ class Arena : private CacheSink {
   Counters& counters() { return counters_; }
 
  private:
-  /// The blocks of the thread's cache that may serve `need`. Null: there are none.
+  /// The blocks of the thread's cache that may serve `need`: `own` below. Null: there are none.
   CachedBlocks* cached_for(const Need& need);
-  Address take_cached(const Need& need);
+  Address take_cached(const Need& need, CachedBlocks* own);
   /// A block of a class from the batches or the slab bins, with more for the thread's cache.
-  Address take_batch(const Need& need);
-  Address hand_out(Span& span, const Need& need);
-  void mark_used(Slot& slot, const Need& need);
-  void write_used(Slot& slot, const Need& need);
+  Address take_batch(const Need& need, CachedBlocks* own);
+  Address hand_out(Span& span, const Need& need, const CachedBlocks* own);
+  void mark_used(Slot& slot, const Need& need, const CachedBlocks* own);
+  void write_used(Slot& slot, const Need& need, const CachedBlocks* own);
 
   /// Frees a block into the cache of the calling thread. False: it takes none, and nothing has changed.
   bool cache(const Found& found, StreamIndex stream, ThreadCache& cache);

@@ -30,11 +30,12 @@ class CacheSink {
 };
 
 /// The free blocks of one stream in one thread's cache, by size class.
-/// A block goes this way: into the cache of the thread that frees it, when a bin is full or the cache is
-/// flushed into a batch (legacy default stream) or to its slab or the heap (other streams), and from there to
-/// any thread. Work of its stream alone may use it until then. The legacy default stream does not end, so its
-/// memory is marked when another stream needs it. Any other stream may end after each free. So a free first
-/// sets a mark behind it, and the mark leaves the cache with the blocks: they reach other streams behind it.
+/// A free puts a block into the cache of its thread. The block serves that thread and that stream, until its
+/// bin is full or the cache is flushed. Then it serves any thread: from a batch, if it is of the legacy
+/// default stream, else from its slab or the heap.
+/// Work of the stream may still use a cached block. Another stream must wait for a mark behind that work. The
+/// legacy default stream does not end, so it is marked when another stream needs the block. Other streams may
+/// end after any free. So each free sets the mark at once, and the mark leaves the cache with the blocks.
 /// Invariant  `newest` of a named stream is behind the work of all blocks here, except blocks that the heap
 ///            gave the cache (refill): these have the heap's marks.
 /// Threads    the owner between ThreadCache::enter() and leave(), and who has stopped it, unless said
