@@ -97,6 +97,9 @@ class StreamPort {
   /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so
   /// its mark is reached. Errors tell nothing about the work.
   virtual Result<Mark> mark(StreamHandle stream) = 0;
+  /// As mark(), in a call of the program that has met `stream`: its context is there, and need not be
+  /// entered.
+  virtual Result<Mark> mark_met(StreamHandle stream) { return mark(stream); }
   /// The stream's id, by one call of the driver. Nothing: only meet() can tell, as of a default stream.
   virtual std::optional<Id> id_of(StreamHandle stream) = 0;
   /// Moves `mark`, which was set on the stream, behind all work given to the stream so far. It enters no

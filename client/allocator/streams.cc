@@ -26,7 +26,7 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle) {
   if (!key) return key.error();
   if (const auto found = known_.find(*key); found != known_.end()) {
     Entry& entry = entries_[found->second];
-    if (entry.unmarked) (void)mark(entry);
+    if (entry.unmarked) (void)mark(entry, true);
     return found->second;
   }
   if (retired_.empty() && entries_.size() >= next_sweep_) {
@@ -64,12 +64,12 @@ Result<void> Streams::meet(Entry& entry) {
   return id ? Result<void>() : id.error();
 }
 
-Result<void> Streams::mark(Entry& entry) {
+Result<void> Streams::mark(Entry& entry, bool is_met) {
   entry.unmarked = true;
   if (entry.unmet) {
     if (auto met = meet(entry); !met) return met;
   }
-  auto set = port_.mark(entry.handle);
+  auto set = is_met ? port_.mark_met(entry.handle) : port_.mark(entry.handle);
   if (!set) return set.error();
   entry.unmarked = false;
   add_mark(entry, {share(*set)});
@@ -77,13 +77,19 @@ Result<void> Streams::mark(Entry& entry) {
 }
 
 Streams::SharedMark Streams::share(StreamPort::Mark mark) {
-  return {new StreamPort::Mark(mark), [port = &port_](const StreamPort::Mark* shared) {
-            port->drop(*shared);
-            delete shared;
-          }};
+  struct Owned {
+    StreamPort& port;
+    const StreamPort::Mark mark;
+    Owned(StreamPort& of, StreamPort::Mark set) : port(of), mark(set) {}
+    Owned(const Owned&) = delete;
+    Owned& operator=(const Owned&) = delete;
+    ~Owned() { port.drop(mark); }
+  };
+  const auto owned = std::make_shared<const Owned>(port_, mark);
+  return {owned, &owned->mark};
 }
 
-void Streams::add_mark(Entry& entry, std::vector<SharedMark> marks) {
+void Streams::add_mark(Entry& entry, SharedMarks marks) {
   if (entry.marks.size() == 2) entry.marks.pop_back();
   entry.marks.push_back({std::move(marks), ++entry.epoch});
 }
@@ -95,9 +101,9 @@ void Streams::add_mark(Entry& entry, std::vector<SharedMark> marks) {
 Result<StreamPort::Mark> Streams::set_apart(StreamIndex stream) {
   Entry& entry = entries_[stream];
   if (!entry.marks.empty() && entry.marks.back().marks.size() > 1) {
-    if (auto marked = mark(entry); !marked) return marked.error();
+    if (auto marked = mark(entry, true); !marked) return marked.error();
   }
-  return port_.mark(entry.handle);
+  return port_.mark_met(entry.handle);
 }
 
 // Where something is free that no mark covers, the next call that names the stream sets one for all of it.
@@ -105,7 +111,7 @@ void Streams::hand_over(StreamIndex stream, StreamPort::Mark mark) {
   Entry& entry = entries_[stream];
   SharedMark shared = share(mark);
   if (entry.unmarked) return;
-  std::vector<SharedMark> all = entry.marks.empty() ? std::vector<SharedMark>() : entry.marks.back().marks;
+  SharedMarks all = entry.marks.empty() ? SharedMarks() : entry.marks.back().marks;
   all.push_back(std::move(shared));
   add_mark(entry, std::move(all));
 }
@@ -129,7 +135,7 @@ std::uint64_t Streams::last_free(StreamIndex stream) const {
 
 void Streams::freed(StreamIndex stream) {
   entries_[stream].unmarked = true;
-  if (stream != legacy_) (void)mark(entries_[stream]);
+  if (stream != legacy_) (void)mark(entries_[stream], true);
 }
 
 void Streams::note_reached(StreamIndex stream, std::uint64_t epoch) {
@@ -144,7 +150,7 @@ std::uint64_t Streams::freed_elsewhere(StreamIndex stream) {
   if (!entries_[stream].key) return last_free(stream);
   const std::uint64_t epoch = entries_[stream].epoch;
   entries_[stream].unmarked = true;
-  if (!ThreadTable::is_ending()) freed(stream);
+  if (stream != legacy_ && !ThreadTable::is_ending()) (void)mark(entries_[stream]);
   return epoch;
 }
 
@@ -207,7 +213,7 @@ Result<void> Streams::forget(StreamHandle handle) {
   if (found == known_.end()) return {};
   Entry& entry = entries_[found->second];
   if (entry.unmarked || entry.holders != 0) {  // a block may still depend on this stream
-    if (auto marked = mark(entry); !marked) return marked;
+    if (auto marked = mark(entry, true); !marked) return marked;
   }
   remove_key(entry);
   return {};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -87,11 +88,12 @@ class Streams {
 
   /// A mark that is dropped, under the allocator's lock, when nobody needs it any more.
   using SharedMark = std::shared_ptr<const StreamPort::Mark>;
+  using SharedMarks = boost::container::small_vector<SharedMark, 1>;
   /// Marks to wait for without the allocator's lock. Afterwards settle(stream, epoch).
   struct Awaited {
     StreamIndex stream;
     std::uint64_t epoch;
-    std::vector<SharedMark> marks;
+    SharedMarks marks;
   };
   /// The marks behind everything that is free, as far as marks could be set.
   std::vector<Awaited> awaited();
@@ -116,7 +118,7 @@ class Streams {
   /// Reached when all of `marks` are. A mark that a call sets is behind all earlier ones. A mark that was
   /// handed over is behind the frees of one thread only, so the marks before it stay beside it.
   struct SetMark {
-    std::vector<SharedMark> marks;
+    SharedMarks marks;
     std::uint64_t epoch = 0;  ///< covers what became free before it
   };
   struct Entry {
@@ -137,10 +139,11 @@ class Streams {
 
   Result<Key> key_of(StreamHandle handle) const;
   Result<void> meet(Entry& entry);
-  Result<void> mark(Entry& entry);
+  /// `is_met`  as StreamPort::mark_met.
+  Result<void> mark(Entry& entry, bool is_met = false);
   SharedMark share(StreamPort::Mark mark);
   /// Adds marks that cover all that is free by now.
-  static void add_mark(Entry& entry, std::vector<SharedMark> marks);
+  static void add_mark(Entry& entry, SharedMarks marks);
   StreamPort::Progress ask(SetMark& set);
   Result<StreamIndex> add(const Key& key);
   void remove_key(Entry& entry);

@@ -100,6 +100,19 @@ Result<DriverStreams::Mark> DriverStreams::mark(StreamHandle handle) {
   return told(driver_, result, "cuEventRecord");
 }
 
+// Without ids of streams, a known handle says nothing of the context.
+Result<DriverStreams::Mark> DriverStreams::mark_met(StreamHandle handle) {
+  const CUstream stream = stream_of(handle);
+  const auto met = met_.find(stream);
+  if (met == met_.end() || met->second.id == Id{}) return mark(handle);
+  const auto ready = free_.find(met->second.context);
+  if (ready == free_.end() || ready->second.empty()) return mark(handle);
+  Spot* const spot = ready->second.back();
+  if (record_in(*spot, stream) != CUDA_SUCCESS) return mark(handle);
+  ready->second.pop_back();
+  return Mark{reinterpret_cast<std::uint64_t>(spot)};
+}
+
 bool DriverStreams::renew(Mark mark, StreamHandle stream) {
   return mark != kNoWork && record_in(spot_of(mark), stream_of(stream)) == CUDA_SUCCESS;
 }

@@ -26,6 +26,7 @@ class DriverStreams final : public allocator::StreamPort {
 
   Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
+  Result<Mark> mark_met(StreamHandle stream) override;
   std::optional<Id> id_of(StreamHandle stream) override;
   bool renew(Mark mark, StreamHandle stream) override;
   Progress ask(Mark mark) override;

@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(OfEveryKind, AllocatorsCalls,
                                          Row{"LegacyDefaultLarge", Of::kLegacyDefault, mebibytes(2), 0, 0},
                                          Row{"Created", Of::kCreated, kibibytes(4), 1, 3},
                                          Row{"CreatedSpan", Of::kCreated, mebibytes(1), 1, 3},
-                                         Row{"CreatedLarge", Of::kCreated, mebibytes(2), 1, 6},
+                                         Row{"CreatedLarge", Of::kCreated, mebibytes(2), 1, 3},
                                          Row{"PerThreadDefault", Of::kPerThreadDefault, kibibytes(4), 7, 19}),
                          [](const auto& info) { return std::string(info.param.name); });
 

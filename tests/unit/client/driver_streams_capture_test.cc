@@ -56,9 +56,10 @@ class MarksBesideCaptures : public testing::Test {
     if (graph != nullptr) calls_.destroy_graph(graph);
   }
   void expect_no_mark(CUstream stream) {
-    const auto set = streams_.mark(stream);
-    ASSERT_FALSE(set);
-    EXPECT_EQ(set.error().code, Code::kFailedPrecondition);
+    for (const auto& set : {streams_.mark(stream), streams_.mark_met(stream)}) {
+      ASSERT_FALSE(set);
+      EXPECT_EQ(set.error().code, Code::kFailedPrecondition);
+    }
   }
   bool reached(allocator::StreamPort::Mark mark) {
     return streams_.ask(mark) == DriverStreams::Progress::kReached;
@@ -90,8 +91,10 @@ TEST_F(MarksBesideCaptures, ContextsAreNotWaitedForDuringOneAndThatIsTold) {
 }
 
 TEST_F(MarksBesideCaptures, CapturedStreamHasNoneAndIsOrderedBehindNone) {
+  ASSERT_TRUE(streams_.meet(stream_));
   const auto before = streams_.mark(stream_);
   ASSERT_TRUE(before);
+  streams_.drop(streams_.mark(stream_).value());
   begin();
   expect_no_mark(stream_);
   EXPECT_FALSE(streams_.renew(*before, stream_));
@@ -103,6 +106,7 @@ TEST_F(MarksBesideCaptures, CapturedStreamHasNoneAndIsOrderedBehindNone) {
   gate.open();
   expect_graph();
   EXPECT_TRUE(streams_.renew(*before, stream_)) << "an event that a capture took can be recorded anew";
+  EXPECT_TRUE(streams_.wait(streams_.mark_met(stream_).value()));
   EXPECT_TRUE(streams_.wait(*before));
 }
 

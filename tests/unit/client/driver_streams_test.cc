@@ -216,6 +216,21 @@ TEST_F(DriverStreamsTest, EventsServeAgain) {
   EXPECT_EQ(matches(), 2U);
 }
 
+TEST_F(DriverStreamsTest, MarkOfAStreamThatIsMetEntersNoContext) {
+  const auto entered = primary();
+  const Stream stream;
+  ASSERT_TRUE(streams_->meet(stream));
+  streams_->drop(streams_->mark_met(stream).value());
+  inject("cuCtx* fail UNKNOWN nth 1000");
+  Gate gate(stream);
+  const Mark behind = streams_->mark_met(stream).value();
+  EXPECT_EQ(matches(), 0U);
+  EXPECT_FALSE(reached(behind));
+  gate.open();
+  EXPECT_TRUE(streams_->wait(behind));
+  EXPECT_TRUE(reached(behind));
+}
+
 TEST_F(DriverStreamsTest, StreamThatIsNoneIsNotMet) {
   const auto entered = primary();
   int none = 0;
