@@ -6,6 +6,12 @@
 Starts a broker on a simulated device. In turns, each in a fresh process: a buffer of the store (pageable), and an anonymous mapping
 of the same size that one thread faults in. Prints the median ratio. Then times pairs of allocation and free of a buffer that the
 process has had before, against malloc and free, all called through ctypes.
+
+    bench/host_store.py --driver [--build build/release] [--mib 1024] [--rounds 5]
+
+A process publishes a data set in a store of `kind = "driver"`. In a second process: mapping it, against registering as much memory of its
+own with the driver (cuMemHostRegister), which is faulted in already. The simulated calls cost as on an H200 (gpumem-sim costs). Prints
+the median ratio. Aim: a tenth.
 """
 import argparse
 import os
@@ -60,6 +66,55 @@ with gpumem.Session.connect() as session, session.open_host(pinned=False) as hos
 """
 
 
+PUBLISHER = """
+import sys
+import gpumem
+with gpumem.Session.connect() as session, session.open_slice(device="host") as slice:
+    slice.grow(int(sys.argv[1]) << 20)
+    slice.publish("data", keep=True)
+"""
+SECOND = """
+import ctypes, mmap, sys, time
+import gpumem
+from gpumem import _driver
+size = int(sys.argv[1]) << 20
+with gpumem.Session.connect() as session:
+    session.map_region("data").release()  # opens the driver
+    begun = time.perf_counter()
+    region = session.map_region("data")
+    mapped = time.perf_counter() - begun
+    assert region.is_pinned
+    own = mmap.mmap(-1, size)
+    own.madvise(23)  # MADV_POPULATE_WRITE
+    address = ctypes.addressof(ctypes.c_char.from_buffer(own))
+    register = ctypes.CDLL("libcuda.so.1").cuMemHostRegister_v2
+    register.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+    with _driver.current(0):
+        begun = time.perf_counter()
+        assert register(address, size, 0) == 0
+        print(mapped / (time.perf_counter() - begun))
+"""
+
+
+def second_process_of_driver(build: pathlib.Path, folder: str, mib: int, rounds: int) -> float:
+    """The time of a second process to map `mib` MiB that the driver has pinned, by its time to pin as much by itself."""
+    config, runtime = pathlib.Path(folder, "gpumemd.toml"), pathlib.Path(folder, "run")
+    config.write_text(f'[host]\nsize = "{mib + 64}MiB"\nkind = "driver"\n')
+    os.environ["GPUMEM_RUNTIME_DIR"] = str(runtime)
+    broker = subprocess.Popen([build / "daemon/gpumemd", "--simulate", "1x1GiB", "--config", config, "--runtime-dir", runtime,
+                               "--log-level", "warning"])
+    try:
+        deadline = time.monotonic() + 60
+        while not (runtime / "lane.sock").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        run(build, PUBLISHER, str(mib))
+        subprocess.run([build / "sim/gpumem-sim", "costs", runtime / "driver", "h200"], check=True, stdout=subprocess.DEVNULL)
+        return statistics.median(float(run(build, SECOND, str(mib))) for _ in range(rounds))
+    finally:
+        broker.terminate()
+        broker.wait(60)
+
+
 def median_pair(build: pathlib.Path, rounds: int) -> tuple[float, float]:
     rows = [tuple(map(float, line.split())) for line in run(build, PAIRS, str(rounds)).splitlines()]
     return statistics.median(row[0] for row in rows), statistics.median(row[0] / row[1] for row in rows)
@@ -77,8 +132,14 @@ def main() -> None:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--driver", action="store_true", help="the second process of a store of the driver's memory")
     options = parser.parse_args()
     build = options.build.resolve()
+    if options.driver:
+        with tempfile.TemporaryDirectory(prefix="gpumem-bench-") as folder:
+            ratio = second_process_of_driver(build, folder, options.mib, options.rounds)
+        print(f"{options.mib} MiB for a second process: {ratio:.3f} of the time that it takes to pin as much by itself")
+        return
     with tempfile.TemporaryDirectory(prefix="gpumem-bench-") as folder:
         config = pathlib.Path(folder, "gpumemd.toml")
         config.write_text(f'[host]\nsize = "{4 * options.mib}MiB"\n')

@@ -95,6 +95,17 @@ Error is_unusable() {
 
 }  // namespace
 
+const Device& host_device() {
+  static const Device host = [] {
+    Device device;
+    device.ordinal = kHostOrdinal;
+    device.name = "host memory";
+    device.granularity = mebibytes(2);
+    return device;
+  }();
+  return host;
+}
+
 Result<const Driver*> Driver::open(const std::filesystem::path& folder) {
   using State = OpenDriver::State;
   OpenDriver& open = open_driver();

@@ -80,6 +80,9 @@ struct Device {
   std::string pci_address{};       ///< as the kernel writes it: `0000:01:00.0`
 };
 
+/// Stands for the host, whose extents cuda::Allocation::create_on_host() makes. Its ordinal is kHostOrdinal.
+const Device& host_device();
+
 /// The CUDA driver as the project uses it: devices, and the raw calls behind the types of memory.h.
 /// Lives until the process ends. Makes no context.
 /// Threads  any.

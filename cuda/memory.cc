@@ -1,5 +1,7 @@
 #include "cuda/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 namespace gpumem::cuda {
@@ -10,6 +12,15 @@ DirectAccess direct_access_of(const Driver& driver, int ordinal) {
   const auto device = std::ranges::find(driver.devices(), ordinal, &Device::ordinal);
   const bool has_it = device != driver.devices().end() && device->has_direct_access;
   return has_it ? DirectAccess::kYes : DirectAccess::kNo;
+}
+
+CUmemAccessDesc access_for(CUmemLocationType type, int id, Access access) {
+  CUmemAccessDesc allowed{};
+  allowed.location.type = type;
+  allowed.location.id = id;
+  allowed.flags =
+      access == Access::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return allowed;
 }
 
 Result<CUmemGenericAllocationHandle> import_handle(const Driver& driver, void* os_handle, unsigned type) {
@@ -24,8 +35,15 @@ Result<CUmemGenericAllocationHandle> import_handle(const Driver& driver, void* o
 }  // namespace
 
 Result<Allocation> Allocation::create(const Driver& driver, int ordinal, Bytes size, HandleTypes types) {
-  const CUmemAllocationProp properties =
-      allocation_properties(ordinal, types, direct_access_of(driver, ordinal));
+  return create(driver, allocation_properties(ordinal, types, direct_access_of(driver, ordinal)), size);
+}
+
+Result<Allocation> Allocation::create_on_host(const Driver& driver, int node, Bytes size) {
+  return create(driver, host_allocation_properties(node), size);
+}
+
+Result<Allocation> Allocation::create(const Driver& driver, const CUmemAllocationProp& properties,
+                                      Bytes size) {
   CUmemGenericAllocationHandle handle = 0;
   auto created = driver.check(driver.api().cuMemCreate(&handle, size.count, &properties, 0), "cuMemCreate");
   if (!created) return created.error();
@@ -117,16 +135,23 @@ Result<void> map(const Driver& driver, Address at, std::span<const Allocation* c
     size += allocation->size();
   }
   auto allowed = set_access(driver, at, size, ordinal, access);
+  // The driver does not work in a forked child, which would keep the memory and read what others write.
+  if (ordinal == kHostOrdinal) ::madvise(reinterpret_cast<void*>(at), size.count, MADV_DONTFORK);
   return allowed ? allowed : undone(allowed);
 }
 
 Result<void> set_access(const Driver& driver, Address at, Bytes size, int ordinal, Access access) {
-  CUmemAccessDesc allowed{};
-  allowed.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  allowed.location.id = ordinal;
-  allowed.flags =
-      access == Access::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return driver.check(driver.api().cuMemSetAccess(at, size.count, &allowed, 1), "cuMemSetAccess");
+  std::vector<CUmemAccessDesc> allowed;
+  if (ordinal == kHostOrdinal) {
+    // The driver ignores the node: the reference of cuMemSetAccess.
+    allowed.push_back(access_for(static_cast<CUmemLocationType>(kHostNodeLocation), 0, access));
+    for (const Device& device : driver.devices())
+      allowed.push_back(access_for(CU_MEM_LOCATION_TYPE_DEVICE, device.ordinal, access));
+  } else {
+    allowed.push_back(access_for(CU_MEM_LOCATION_TYPE_DEVICE, ordinal, access));
+  }
+  return driver.check(driver.api().cuMemSetAccess(at, size.count, allowed.data(), allowed.size()),
+                      "cuMemSetAccess");
 }
 
 Result<bool> can_access(const Driver& driver, int peer, int ordinal) {

@@ -31,6 +31,17 @@ inline CUmemAllocationProp allocation_properties(int ordinal, HandleTypes types 
   return properties;
 }
 
+/// In place of a device's ordinal: extents on a NUMA node of the host. The driver has pinned them. They are
+/// mapped for the CPUs and for all devices of the process, at one address.
+inline constexpr int kHostOrdinal = -1;
+
+/// The properties of every extent on `node` of the host.
+inline CUmemAllocationProp host_allocation_properties(int node) {
+  CUmemAllocationProp properties = allocation_properties(node);
+  properties.location.type = static_cast<CUmemLocationType>(kHostNodeLocation);
+  return properties;
+}
+
 /// An address on a device, as every process sees its own.
 using Address = std::uint64_t;
 
@@ -44,6 +55,10 @@ class Allocation {
   ///         check_fabric().   Blocks.
   static Result<Allocation> create(const Driver& driver, int ordinal, Bytes size,
                                    HandleTypes types = HandleTypes::kDescriptor);
+  /// Takes `size` bytes of the host's NUMA node, which the driver pins and fills with zeros.
+  /// Errors  kResourceExhausted: the node has no more; kFailedPrecondition, kInvalidArgument: this driver has
+  ///         none on this node. It has crashed processes on machines whose nodes are not alike.   Blocks.
+  static Result<Allocation> create_on_host(const Driver& driver, int node, Bytes size);
   /// Takes part in the memory behind `descriptor`, which stays the caller's. The driver cannot tell its
   /// size: `size` is what the exporter said. Errors  kInvalidArgument: no exported memory.
   static Result<Allocation> import(const Driver& driver, int descriptor, Bytes size);
@@ -71,6 +86,7 @@ class Allocation {
   CUmemGenericAllocationHandle handle() const { return handle_; }
 
  private:
+  static Result<Allocation> create(const Driver& driver, const CUmemAllocationProp& properties, Bytes size);
   Allocation(const Driver& driver, CUmemGenericAllocationHandle handle, Bytes size)
       : driver_(&driver), handle_(handle), size_(size) {}
 
@@ -116,7 +132,8 @@ class Reservation {
 /// The access of a device to memory at the addresses of a mapping.
 enum class Access { kRead, kReadWrite };
 
-/// Maps `allocations` one after the other from `at` on, for the device with `ordinal`. All or nothing.
+/// Maps `allocations` one after the other from `at` on, for the device with `ordinal`, or for all if it is
+/// kHostOrdinal. All or nothing. A forked child does not have mappings of the host.
 /// Errors  kInvalidArgument: not inside a reservation, or something is mapped there.
 Result<void> map(const Driver& driver, Address at, std::span<const Allocation* const> allocations,
                  int ordinal, Access access = Access::kReadWrite);

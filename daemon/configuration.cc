@@ -10,8 +10,9 @@
 namespace gpumem {
 namespace {
 
-// Left out of --help: no user needs them.
-void add_test_options(CLI::App& app, Options& options) {
+// Left out of --help: no user needs them. All but the first are for tests.
+void add_hidden_options(CLI::App& app, Options& options) {
+  app.add_option("--try-host-node", options.try_host_node)->group("");
   app.add_flag("!--without-pass-rights", options.kernel.pass_rights)->group("");
   app.add_flag("!--without-peer-pidfd", options.kernel.peer_pidfd)->group("");
   app.add_option("--process-dir", options.kernel.pods.processes)->group("");
@@ -67,7 +68,7 @@ Options parse_options(int argc, char** argv) {
                  "Folder of libcuda.so.1 and libnvidia-ml.so.1 (default: the system's search path)")
       ->excludes(simulate);
   add_log_options(app, options.log);
-  add_test_options(app, options);
+  add_hidden_options(app, options);
   app.footer(
       "Signals: SIGHUP reloads the configuration, SIGUSR2 starts the program anew in the same process, "
       "SIGTERM "

@@ -26,6 +26,7 @@ struct Options {
   std::filesystem::path display_folder;               ///< as host::cards_with_display(); tests have their own
   std::filesystem::path subuid_file = "/etc/subuid";  ///< tests have their own
   host::KernelFeatures kernel;                        ///< for tests: without what older kernels lack
+  std::optional<int> try_host_node{};    ///< the program only tries this NUMA node: host_memory.h
   std::chrono::milliseconds api_idle{};  ///< for tests: as rpc::Server::Options; zero: the default
   std::chrono::milliseconds look_again = std::chrono::minutes(1);  ///< between two looks for what is missing
 };

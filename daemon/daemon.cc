@@ -11,6 +11,7 @@
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/limits/connection_limits.h"
+#include "daemon/host_memory.h"
 #include "daemon/upgrade.h"
 
 namespace gpumem {
@@ -165,6 +166,7 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
   Inheritance before{read_journal(folder_.path()), passed.take_leases()};
   crash_at(CrashPoint::kRestartRead);
   if (before.journal) count_broker_before(machine_, *before.journal);
+  choose_host_memory(machine_, config, *driver, before.journal ? &*before.journal : nullptr, before.kept);
   auto policy = host::compile_in_force(config, machine_.devices, store->current(), claims->current());
   if (!policy) return policy.error();
   report(*policy);
@@ -256,6 +258,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .lane_socket = std::move(*lane),
                                   .administrators = &administrators_,
                                   .connections = &connections_,
+                                  .host_nodes = machine_.host_nodes,
                                   .kernel = options_.kernel,
                                   .journal_folder = folder_.path(),
                                   .devices = std::move(uuids),

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ Result<void> remove_simulated_machine(const std::filesystem::path& folder);
 /// The machine's GPUs as the broker finds them when it starts.
 struct Machine {
   const cuda::Driver* driver = nullptr;
-  std::unique_ptr<cuda::Nvml> nvml;        ///< null: there is none
-  std::string driver_version;              ///< for people
-  std::vector<host::DeviceFacts> devices;  ///< the machine's own memory is the last
+  std::unique_ptr<cuda::Nvml> nvml;              ///< null: there is none
+  std::string driver_version;                    ///< for people
+  std::vector<host::DeviceFacts> devices;        ///< the machine's own memory is the last
+  std::optional<std::vector<int>> host_nodes{};  ///< as host::Loop::Options
 };
 
 /// Opens the driver in `driver_folder` (empty: the system's), and looks for displays in `display_folder`

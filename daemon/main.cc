@@ -8,6 +8,7 @@
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
 #include "daemon/host/system/short_slices.h"
+#include "daemon/host_memory.h"
 #include "daemon/upgrade.h"
 
 namespace {
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
   const gpumem::Options options = gpumem::parse_options(argc, argv);
   if (auto started = gpumem::start_log(options.log.format, options.log.level); !started)
     return gpumem::fail(started.error());
+  if (options.try_host_node) return gpumem::try_host_node(options.driver_folder, *options.try_host_node);
   if (options.check_config) {
     auto checked = gpumem::check_config(options);
     if (checked) return 0;

@@ -28,6 +28,10 @@ void warn_of_restart(const host::Config& in_force, const host::Config& read) {
   warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
   const auto store = [](const host::Config& one) { return one.host ? one.host->size.text() : "none"; };
   warn("[host] size", store(in_force), store(read));
+  const auto kind = [](const host::Config& one) {
+    return std::string(one.host && one.host->is_of_driver ? "driver" : "memfd");
+  };
+  if (in_force.host && read.host) warn("[host] kind", kind(in_force), kind(read));
   warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
 }
 

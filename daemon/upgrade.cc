@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,6 +17,7 @@
 
 #include "base/exec_words.h"
 #include "daemon/host/state/folder_lock.h"
+#include "daemon/run_program.h"
 
 namespace gpumem {
 namespace {
@@ -118,22 +118,6 @@ Result<std::string> await_service(const std::filesystem::path& lock, int changes
   }
 }
 
-// Of the program that looked at the configuration.
-Result<void> check_ended(pid_t pid) {
-  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  pollfd ended{process.get(), POLLIN, 0};
-  const bool in_time =
-      process.valid() && ::poll(&ended, 1, std::chrono::milliseconds(kCheckPatience).count()) > 0;
-  if (!in_time) ::kill(pid, SIGKILL);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  if (in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return Error{
-      Code::kFailedPrecondition,
-      "the new program does not accept the broker's configuration, or does not run (gpumemd --check-config "
-      "says why); the old one goes on"};
-}
-
 }  // namespace
 
 Result<std::string> upgrade(const std::filesystem::path& runtime_folder) {
@@ -163,18 +147,13 @@ Result<void> Successor::check() const {
   if (::access(program_.c_str(), X_OK) != 0) return errno_error(errno, "cannot run " + program_);
   std::vector<std::string> arguments = arguments_;
   arguments.emplace_back("--check-config");
-  posix_spawnattr_t attributes{};
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  pid_t pid = 0;
-  const int failed =
-      ::posix_spawn(&pid, program_.c_str(), nullptr, &attributes, exec_words(arguments).data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return errno_error(failed, "cannot run " + program_);
-  return check_ended(pid);
+  const auto status = run_program(program_, std::move(arguments), kCheckPatience);
+  if (!status && status.error().code != Code::kDeadlineExceeded) return status.error();
+  if (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return {};
+  return Error{
+      Code::kFailedPrecondition,
+      "the new program does not accept the broker's configuration, or does not run (gpumemd --check-config "
+      "says why); the old one goes on"};
 }
 
 Error Successor::become(const host::NamedDescriptors& descriptors) const {

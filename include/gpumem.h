@@ -605,7 +605,8 @@ typedef struct gpumem_allocator_options {
   const char* label;  /* for people, shown by `gpumem ps`; NULL: none */
   int64_t wait_ms;    /* how long an allocation may wait for memory, as in gpumem_grow_options */
   int64_t idle_ms;    /* what nobody needed for so long goes back to the broker; 0: 2 s; GPUMEM_AT_ONCE */
-  bool pageable;      /* of GPUMEM_HOST: the memory is not pinned, and the process needs no driver */
+  bool pageable; /* of GPUMEM_HOST: the memory is not pinned, and the process needs no driver. An error where
+                    the driver allocates the store (kind = "driver") */
 } gpumem_allocator_options;
 #define GPUMEM_ALLOCATOR_OPTIONS_INIT \
   { sizeof(gpumem_allocator_options), NULL, 0, NULL, 0, 0, false }
@@ -616,7 +617,9 @@ typedef struct gpumem_allocator_options {
    imports at the same addresses, and keeps it until it ends. The device of an allocator of the host store.
    Its blocks are memory of the machine, at addresses of this process, and pinned for all its devices and
    contexts. The process must have a context by its first allocation. Frees are not in the order of streams: a
-   block is freed when no copy uses it any more. A forked child does not have the memory. */
+   block is freed when no copy uses it any more. A forked child does not have the memory.
+   Where the driver allocates the store (kind = "driver" in its configuration), all of it is pinned, needs the
+   driver and no context, and no forked child has it. */
 #define GPUMEM_HOST "host"
 
 /* Stores a new allocator. `options`: NULL for the defaults.

@@ -28,11 +28,15 @@ Result<Greeting> greeting_of(const lane::Welcome& body, LanePacket& packet) {
     return protocol_error("a welcome with " + std::to_string(descriptors.size()) +
                           " descriptors instead of 3");
   }
-  Greeting greeting{
-      {body.session, std::string(body.tenant.view()), std::string(body.driver_folder.view()), {}, body.job},
-      std::move(descriptors[0]),
-      std::move(descriptors[1]),
-      std::move(descriptors[2])};
+  Greeting greeting{{body.session,
+                     std::string(body.tenant.view()),
+                     std::string(body.driver_folder.view()),
+                     {},
+                     body.job,
+                     body.is_host_of_driver != 0},
+                    std::move(descriptors[0]),
+                    std::move(descriptors[1]),
+                    std::move(descriptors[2])};
   for (std::uint64_t i = 0; i < body.count; ++i)
     greeting.welcome.devices.emplace_back(body.devices[i].view());
   return greeting;
@@ -175,7 +179,9 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::take(LanePacket& 
 // Devices are named by their places, and the driver is open.
 Result<void> LaneResumption::check(const Welcome& now) const {
   if (now.session != before_.session) return protocol_error("a welcome to another session");
-  if (now.devices == before_.devices && now.driver_folder == before_.driver_folder) return {};
+  if (now.devices == before_.devices && now.driver_folder == before_.driver_folder &&
+      now.is_host_of_driver == before_.is_host_of_driver)
+    return {};
   return Error{Code::kFailedPrecondition,
                "the broker was restarted with other devices or another driver; memory that is mapped stays "
                "usable; open a new session to allocate more"};

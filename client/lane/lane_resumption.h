@@ -23,6 +23,7 @@ struct Welcome {
   std::string driver_folder;         ///< where the broker found its driver; empty: the system's search path
   std::vector<std::string> devices;  ///< UUIDs; the index is the device's place in the shared pages
   std::uint64_t job = 0;             ///< that the session is in; 0: none
+  bool is_host_of_driver = false;    ///< the memory of the host store is the driver's; else it is files
 };
 
 /// The broker's answer to a Hello or a Resume.

@@ -113,7 +113,7 @@ Result<const cuda::Driver*> Connection::open_driver() const {
 
 // The broker refuses a slice that is larger than the pool.
 Result<Bytes> Connection::slice_limit(const SharedDevice& device, Bytes limit) const {
-  if (device.driver == nullptr) return limit;  // GPUMEM_LIMIT is of GPUs
+  if (device.is_host()) return limit;  // GPUMEM_LIMIT is of GPUs
   if (limit_.is_zero() || (!limit.is_zero() && limit <= limit_)) return limit;
   const auto figures = broker_figures();
   if (!figures) return figures.error();
@@ -142,7 +142,17 @@ Result<SharedDevice> Connection::find_host_store() const {
   if (place == welcome_.devices.end())
     return Error{Code::kNotFound,
                  "the broker has no host store: its administrator adds [host] to gpumemd.toml"};
-  return SharedDevice{nullptr, nullptr, *place, static_cast<std::size_t>(place - welcome_.devices.begin())};
+  SharedDevice store{nullptr, nullptr, *place, static_cast<std::size_t>(place - welcome_.devices.begin())};
+  if (!welcome_.is_host_of_driver) return store;
+  const auto driver = open_driver();
+  if (!driver) {
+    return driver.error().in(
+        "the driver allocates the memory of this host store, so each process that uses it needs the driver; "
+        "without one, have the administrator set kind = \"memfd\" in [host] of gpumemd.toml");
+  }
+  store.driver = *driver;
+  store.device = &cuda::host_device();
+  return store;
 }
 
 Result<SharedDevice> Connection::find_device(const std::string& wanted) const {

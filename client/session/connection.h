@@ -10,22 +10,25 @@
 #include "client/lane/lane.h"
 #include "client/session/figures.h"
 #include "client/session/pressure_listener.h"
-#include "cuda/driver.h"
+#include "cuda/memory.h"
 #include "gpumem/options.h"
 
 namespace gpumem::client {
 
 /// A device that both the broker and this process see, or the host store.
 struct SharedDevice {
-  const cuda::Driver* driver = nullptr;  ///< null: it is the host store
-  const cuda::Device* device = nullptr;  ///< likewise
-  std::string uuid;                      ///< as the broker spells it
-  std::size_t index = 0;                 ///< in the shared pages
+  const cuda::Driver* driver = nullptr;  ///< null: it is a host store of files
+  const cuda::Device* device =
+      nullptr;            ///< likewise; cuda::host_device(): a host store of the driver's memory
+  std::string uuid;       ///< as the broker spells it
+  std::size_t index = 0;  ///< in the shared pages
   /// For people: `gpu0`, `host`.
   std::string name() const { return is_host() ? uuid : device_name(index); }
-  bool is_host() const { return driver == nullptr; }
+  bool is_host() const { return uuid == kHostStore; }
+  /// Its memory is files, which the kernel maps. Otherwise it is the driver's.
+  bool has_files() const { return driver == nullptr; }
   /// This process's; -1: it is the host store.
-  int ordinal() const { return is_host() ? -1 : device->ordinal; }
+  int ordinal() const { return has_files() ? cuda::kHostOrdinal : device->ordinal; }
 };
 
 /// The lane and the pages, shared by a session and its slices. Ends with the last of them.
@@ -56,7 +59,7 @@ class Connection {
   Result<SharedDevice> find_memory(const std::string& wanted) const {
     return wanted == kHostStore ? find_host_store() : find_device(wanted);
   }
-  /// The host store. Errors  kNotFound: the broker has none.
+  /// The host store. Errors  kNotFound: the broker has none; as open_driver(): its memory is the driver's.
   Result<SharedDevice> find_host_store() const;
   /// The driver that the session's devices are of. Errors  as cuda::Driver::open; kFailedPrecondition: it was
   /// opened before the process was forked.

@@ -99,7 +99,8 @@ Error not_mapped() { return {Code::kFailedPrecondition, "the region is unmapped:
 Result<void> check_peers(const SharedDevice& device, const std::vector<SharedDevice>& peers) {
   if (device.is_host() && !peers.empty()) {
     return Error{Code::kInvalidArgument,
-                 "the region is memory of the machine, which no device accesses as a peer: map it pinned"};
+                 "the region is memory of the machine, which no device accesses as a peer: map it pinned, "
+                 "and all devices of the process use it"};
   }
   for (const SharedDevice& peer : peers) {
     if (peer.uuid == device.uuid) continue;
@@ -241,7 +242,7 @@ Result<void> ImportState::reserve(const ImportedPart& part) {
   if (auto reached = check_peers(*device, peers_); !reached) return reached;
   const auto size = size_of(part.imported);
   if (!size) return size.error();
-  const Bytes alignment = device->is_host() ? kHostAlignment : device->device->granularity;
+  const Bytes alignment = device->has_files() ? kHostAlignment : device->device->granularity;
   auto addresses = Addresses::reserve(*device, *size, alignment);
   if (!addresses) return addresses.error().in("no addresses for " + to_string(*size));
   device_ = std::move(*device);
@@ -254,7 +255,7 @@ Result<void> ImportState::reserve(const ImportedPart& part) {
 // At the addresses that are reserved.
 Result<Mapping> ImportState::map(const ImportedPart& part) const {
   if (auto complete = check_descriptors(part); !complete) return complete.error();
-  auto mapping = device_.is_host() ? map_host(part) : map_on_device(part);
+  auto mapping = device_.has_files() ? map_host(part) : map_on_device(part);
   if (mapping) crash_at(CrashPoint::kClientImportMapped);
   return mapping;
 }
@@ -294,7 +295,7 @@ Result<Mapping> ImportState::map_on_device(const ImportedPart& part) const {
 Result<void> ImportState::allow(int ordinal) {
   const MutexLock lock(mutex_);
   if (id_ == 0) return not_mapped();
-  if (device_.is_host()) return {};
+  if (device_.is_host()) return {};  // pinned memory is of all devices
   auto allowed = cuda::set_access(*device_.driver, mapping_.at(), mapping_.size(), ordinal, access_);
   if (allowed && std::ranges::find(allowed_, ordinal) == allowed_.end()) allowed_.push_back(ordinal);
   return allowed;

@@ -56,7 +56,7 @@ class ImportState {
   /// Memory of the host store, which the devices can copy at full speed.
   bool is_pinned() {
     const MutexLock lock(mutex_);
-    return mapping_.is_pinned();
+    return mapping_.is_pinned() || (is_mapped() && device_.is_host() && !device_.has_files());
   }
 
  private:

@@ -33,7 +33,7 @@ HostAddresses::~HostAddresses() {
 }
 
 Result<Addresses> Addresses::reserve(const SharedDevice& device, Bytes size, Bytes alignment) {
-  if (device.is_host()) {
+  if (device.has_files()) {
     auto reserved = HostAddresses::reserve(size, alignment);
     if (!reserved) return reserved.error();
     return Addresses(std::move(*reserved));
@@ -88,7 +88,7 @@ Result<void> HostMapping::truncate(cuda::Address from) {
 }
 
 Result<void> make_read_only(const SharedDevice& device, cuda::Address at, Bytes size) {
-  if (!device.is_host())
+  if (!device.has_files())
     return cuda::set_access(*device.driver, at, size, device.ordinal(), cuda::Access::kRead);
   if (::mprotect(pointer(at), size.count, PROT_READ) == 0) return {};
   return errno_error(errno, "host memory could not be made readable only");

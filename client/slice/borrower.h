@@ -162,7 +162,7 @@ class Borrower {
     Bytes granularity;
     /// Alignment of its addresses: a multiple of both sides' granularity.
     Bytes alignment() const {
-      return device.is_host() ? granularity : std::max(granularity, device.device->granularity);
+      return device.has_files() ? granularity : std::max(granularity, device.device->granularity);
     }
   };
   /// Errors  as Session::open_slice.

@@ -46,6 +46,9 @@ Result<cuda::Reservation> reserve_many(const SharedDevice& device, Bytes limit, 
 using allocator::Engine;
 using allocator::EngineOptions;
 
+/// The idle time of memory that is kept until the engine is closed.
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365 * 100);
+
 /// Trims an engine when the broker asks for memory, until the engine is closed.
 class EngineTrim final : public Trimmable {
  public:
@@ -72,7 +75,8 @@ std::shared_ptr<Engine> make_engine(std::shared_ptr<Connection> connection, std:
                                     const EngineOptions& options) {
   const std::size_t device = static_cast<const Borrower&>(*memory).device().index;
   auto engine = std::make_unique<Engine>(std::move(memory), std::move(streams), options);
-  engine->attach(std::make_shared<EngineTrim>(std::move(connection), device, *engine));
+  if (options.idle != kNever)
+    engine->attach(std::make_shared<EngineTrim>(std::move(connection), device, *engine));
   // A forked child leaves its copy alone: neither the engine's threads nor the driver are there.
   const std::uint64_t generation = process_generation();
   return {engine.release(), [generation](Engine* ended) {
@@ -216,6 +220,7 @@ Result<void> BrokerBacking::allow_peers(Address at, std::span<const cuda::Alloca
 Result<void> BrokerBacking::allow(int ordinal) {
   const cuda::BesideCaptures beside(driver());
   const MutexLock lock(mutex_);
+  if (device().is_host()) return {};  // all devices have the memory mapped
   if (ordinal == properties_.ordinal || std::ranges::find(peers_, ordinal) != peers_.end()) return {};
   for (const auto& [at, lease] : mapped_) {
     auto allowed = cuda::set_access(driver(), at, extents_.at(lease).memory.size(), ordinal);
@@ -301,6 +306,28 @@ BrokerBacking::LetGo BrokerBacking::let_go(const Leases& leases) {
   return gone;
 }
 
+namespace {
+
+// Memory that this process gives back stays charged to its tenant until the process ends, because the driver
+// does not tell whether it is still mapped. So it is given back when the allocator is closed, or by trim().
+Result<std::shared_ptr<Engine>> open_engine_of_driver(std::shared_ptr<Connection> connection,
+                                                      const BorrowerOptions& options, EngineOptions engine,
+                                                      bool is_pageable) {
+  if (is_pageable) {
+    return Error{
+        Code::kInvalidArgument,
+        "the driver allocates and pins the memory of this host store, so none of it is pageable: open "
+        "it pinned, or have the administrator set kind = \"memfd\" in [host] of gpumemd.toml"};
+  }
+  auto memory = BrokerBacking::open(connection, options);
+  if (!memory) return memory.error();
+  engine.idle = kNever;
+  return make_engine(std::move(connection), std::move(*memory), std::make_unique<allocator::NoStreams>(),
+                     engine);
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
                                             const AllocatorOptions& options,
                                             std::shared_ptr<SharedLimit> shared_limit,
@@ -311,6 +338,8 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   const BorrowerOptions borrower{options.device, options.limit, options.label, std::move(shared_limit),
                                  deadline,       in_host_store, in_host_store};
   const EngineOptions engine{connection->wait_of(options.wait), options.idle};
+  if (in_host_store && connection->welcome().is_host_of_driver)
+    return open_engine_of_driver(std::move(connection), borrower, engine, options.pageable);
   if (in_host_store) {
     auto memory = HostBacking::open(connection, borrower, options.pageable);
     if (!memory) return memory.error();

@@ -81,7 +81,7 @@ Result<void> SliceState::take(Portion portion, const std::function<Result<void>(
 
 Result<Mapping> SliceState::map(const Portion& portion) {
   const cuda::Address at = base() + committed().count;
-  if (!device().is_host()) {
+  if (!device().has_files()) {
     auto mapped = cuda::Mapping::create(*device().driver, at, portion.allocations, device().device->ordinal);
     return mapped ? Result<Mapping>(Mapping(std::move(*mapped))) : mapped.error();
   }

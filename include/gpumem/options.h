@@ -77,7 +77,8 @@ struct AllocatorOptions {
   std::optional<std::chrono::milliseconds> wait{};
   /// Memory that has been idle for this long is returned to the broker.
   std::chrono::milliseconds idle{2'000};
-  /// Of the host store: the memory is not pinned, and the process needs no driver.
+  /// Of the host store: the memory is not pinned, and the process needs no driver. An error where the driver
+  /// allocates the store.
   bool pageable = false;
 };
 

@@ -105,7 +105,8 @@ struct Welcome {
   std::uint64_t session;
   std::uint64_t job;  ///< that it is in; 0: none, or the one of the Hello is not its user's
   Text<128> tenant;
-  Text<1024> driver_folder;  ///< where the broker found its driver; empty: the system's search path
+  Text<1024> driver_folder;         ///< where the broker found its driver; empty: the system's search path
+  std::uint64_t is_host_of_driver;  ///< 1: extents of the host store are the driver's, as a GPU's; 0: files
   std::uint64_t count;
   std::array<Text<48>, 32> devices;  ///< UUIDs, by their place in the shared pages
   static constexpr auto kList = &Welcome::devices;
@@ -224,8 +225,8 @@ static_assert(offsetof(Resume, newest) == 2 && offsetof(Resume, session) == 8 &&
               offsetof(Resume, things) == 32 && sizeof(ClaimedThing) == 16);
 static_assert(offsetof(Welcome, session) == 8 && offsetof(Welcome, job) == 16 &&
               offsetof(Welcome, tenant) == 24 && offsetof(Welcome, driver_folder) == 152 &&
-              offsetof(Welcome, count) == 1176 && offsetof(Welcome, devices) == 1184 &&
-              sizeof(Welcome) == 2720);
+              offsetof(Welcome, is_host_of_driver) == 1176 && offsetof(Welcome, count) == 1184 &&
+              offsetof(Welcome, devices) == 1192 && sizeof(Welcome) == 2728);
 static_assert(sizeof(Cancel) == 8 && sizeof(Waiting) == 8);
 static_assert(sizeof(Holder) == 168 && offsetof(Holder, command) == 24 && offsetof(Holder, tenant) == 40);
 static_assert(sizeof(Denial) == 712 && offsetof(Denial, soonest) == 144 && offsetof(Denial, device) == 152 &&

@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "sim/driver/locations.h"
+#include "sim/exports/gate.h"
 
 namespace gpumem::sim {
 namespace {
@@ -91,6 +92,9 @@ CUresult api::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, con
   resolve(driver, prop->location, &request.device);
   const CUresult result = driver->create_extent(request, &extent);
   if (result != CUDA_SUCCESS) return result;
+  // Memory of the host is pinned here, once for all processes. It takes as long as to register it, for want
+  // of a figure.
+  if (request.device == layout::kHost) Gate::add_cost_of("cuMemHostRegister", size);
   *handle = extent->handle;
   return CUDA_SUCCESS;
 }

@@ -70,6 +70,8 @@ std::chrono::nanoseconds Gate::cost_of(std::string_view name, std::uint64_t byte
   return kCallNames[call] == nullptr ? std::chrono::nanoseconds() : known->cost_of_bytes(name, call, bytes);
 }
 
+void Gate::add_cost_of(std::string_view name, std::uint64_t bytes) { cost_of_bytes += cost_of(name, bytes); }
+
 void Gate::attach(const Machine& machine) {
   std::call_once(first_call, [] {});
   open(machine);

@@ -31,6 +31,8 @@ class Gate {
   /// Takes over the cost of the bytes of the calling thread's call, for work that is done later: the caller
   /// of this function waits that long in place of the call.
   static std::chrono::nanoseconds take_cost_of_bytes();
+  /// The calling thread's call costs as much more as these bytes cost a call of this name.
+  static void add_cost_of(std::string_view name, std::uint64_t bytes);
   /// The cost of these bytes for a call of this name, which may have been made long ago.
   static std::chrono::nanoseconds cost_of(std::string_view name, std::uint64_t bytes);
 

@@ -100,7 +100,10 @@ void read_system(TomlReader& reader, const toml::table& table, Config& config) {
 
 void read_host(TomlReader& reader, const toml::table& table, Config& config) {
   config.host.emplace();
-  reader.read(table, "[host]", {{"size", reader.amount(config.host->size)}});
+  reader.read(
+      table, "[host]",
+      {{"size", reader.amount(config.host->size)},
+       {"kind", reader.choice<bool>(config.host->is_of_driver, {{"memfd", false}, {"driver", true}})}});
 }
 
 void read_device(TomlReader& reader, const toml::table& table, Config& config) {

@@ -41,6 +41,7 @@ struct DeviceConfig {
 /// The host store.
 struct HostConfig {
   Amount size = Amount::percent(2'500);  ///< of the machine's memory
+  bool is_of_driver = false;             ///< the driver allocates and pins the memory; else it is files
 };
 
 /// A user, a group, a namespace of Kubernetes, or the parent of other tenants.

@@ -47,6 +47,10 @@ void DeviceWorker::adopt(const core::Extent& extent, int descriptor) {
   add(core::Job::Turn::kNow, Adopted{extent, descriptor});
 }
 
+void DeviceWorker::note_holder(LeaseId lease, ProcessHandle process) {
+  add(core::Job::Turn::kNow, Holder{lease, std::move(process)});
+}
+
 void DeviceWorker::add(core::Job::Turn turn, Task task) {
   {
     const MutexLock lock(mutex_);

@@ -50,6 +50,8 @@ class DeviceWorker {
   void hurry(core::JobId job);
   /// As ExtentSource::adopt, before the jobs that are queued later. Likewise.
   void adopt(const core::Extent& extent, int descriptor);
+  /// As ExtentSource::note_holder, likewise.
+  void note_holder(LeaseId lease, ProcessHandle process);
   /// Has the store keep the descriptor, before it does what it is told later. Threads  any; does not block.
   void keep(LeaseId lease, UniqueFd descriptor);
   /// Has the store forget what it keeps for the leases. Likewise.
@@ -64,7 +66,11 @@ class DeviceWorker {
     core::Extent extent;
     int descriptor;
   };
-  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>, Adopted>;
+  struct Holder {
+    LeaseId lease;
+    ProcessHandle process;
+  };
+  using Task = std::variant<DriverJob, Keep, std::vector<LeaseId>, Adopted, Holder>;
 
   void work();
   void add(core::Job::Turn turn, Task task);
@@ -73,6 +79,7 @@ class DeviceWorker {
   void carry_out(DriverJob job);
   void carry_out(const Keep& keep) const;
   void carry_out(const Adopted& adopted) { options_.source->adopt(adopted.extent, adopted.descriptor); }
+  void carry_out(Holder holder) { options_.source->note_holder(holder.lease, std::move(holder.process)); }
   void carry_out(std::vector<LeaseId> leases);
   void forget_stored(const DriverJob& job);
   void carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy, DriverResult& result);

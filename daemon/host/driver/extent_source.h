@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,15 +10,21 @@
 
 namespace gpumem::host {
 
+/// A handle of a process, by which its end is seen. An invalid one: the kernel has none, so the process never
+/// counts as ended.
+using ProcessHandle = std::shared_ptr<const UniqueFd>;
+
 /// An extent in the broker's hands: never mapped. The descriptor is what clients are sent.
 struct HeldExtent {
   core::Extent extent;
-  cuda::Allocation allocation;  ///< none: adopted from the broker before, or of the host store
+  cuda::Allocation allocation;  ///< none: adopted from the broker before, or a file of the host store
   UniqueFd descriptor;
   std::optional<cuda::FabricHandle> fabric{};  ///< where the device has them, unless the driver refused
   LeaseId lease{};                             ///< that it is lent as
   bool stored = false;                         ///< the service manager keeps a descriptor of it, too
   bool is_shared_file = false;                 ///< of the host store (host_file.h)
+  bool is_of_host_driver = false;              ///< the driver's memory of the host
+  std::vector<ProcessHandle> holders{};        ///< of such memory: processes that were sent its descriptor
 };
 
 /// Makes the extents of one device, and destroys them.
@@ -32,6 +39,8 @@ class ExtentSource {
   virtual Result<HeldExtent> create(const core::Extent& extent) = 0;
   /// An extent that the broker before has made. Its holder has the descriptor until destroy().
   virtual void adopt(const core::Extent& extent, int descriptor) = 0;
+  /// At the broker before, the process may have got memory of the lease, whose extent is not held here.
+  virtual void note_holder(LeaseId, ProcessHandle) {}
   /// The used and the free bytes now; nothing: they are not known.
   virtual std::optional<cuda::DeviceMemory> memory() = 0;
 

@@ -1,11 +1,14 @@
 #include "daemon/host/driver/extents.h"
 
+#include <algorithm>
+#include <bit>
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "daemon/host/driver/driver_source.h"
+#include "daemon/host/driver/host_driver_source.h"
 #include "daemon/host/driver/host_source.h"
 
 namespace gpumem::host {
@@ -16,6 +19,8 @@ constexpr auto kUntilKept = std::chrono::seconds(1);
 Result<std::unique_ptr<ExtentSource>> make_source(const core::DevicePolicy& policy,
                                                   const Extents::Options& options) {
   using Source = std::unique_ptr<ExtentSource>;
+  if (policy.is_host() && options.host_nodes)
+    return Source(std::make_unique<HostDriverSource>(*options.driver, *options.host_nodes));
   if (policy.is_host()) return Source(std::make_unique<HostSource>());
   auto uuid = cuda::parse_device_uuid(policy.uuid);
   if (!uuid) return uuid.error();
@@ -24,6 +29,15 @@ Result<std::unique_ptr<ExtentSource>> make_source(const core::DevicePolicy& poli
   const auto types =
       policy.no_fabric.empty() ? cuda::HandleTypes::kDescriptorAndFabric : cuda::HandleTypes::kDescriptor;
   return Source(std::make_unique<DriverSource>(*options.driver, **device, types, options.nvml));
+}
+
+// Processes that have ended go whenever the list has doubled.
+void add_holder(std::vector<ProcessHandle>& holders, ProcessHandle process) {
+  if (std::ranges::find(holders, process) != holders.end()) return;
+  constexpr std::size_t kFew = 8;
+  if (holders.size() >= kFew && std::has_single_bit(holders.size()))
+    std::erase_if(holders, [](const ProcessHandle& one) { return has_ended(one->get()); });
+  holders.push_back(std::move(process));
 }
 
 }  // namespace
@@ -39,7 +53,8 @@ Result<std::unique_ptr<Extents>> Extents::create(boost::asio::io_context& loop, 
       boost::asio::post(self->loop_, [self, shared] { self->take_in(std::move(*shared)); });
     };
     extents->workers_.push_back(std::make_unique<DeviceWorker>(std::move(of_worker)));
-    extents->is_host_.push_back(policy.is_host());
+    const Kind host = options.host_nodes ? Kind::kHostOfDriver : Kind::kHostFiles;
+    extents->kinds_.push_back(policy.is_host() ? host : Kind::kGpu);
   }
   return extents;
 }
@@ -70,7 +85,8 @@ void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device, bool is
   const auto held = held_.find(id);
   if (held == held_.end()) return;  // the extent was returned at once
   held->second.lease = lease;
-  if (is_host_[device]) {
+  held->second.is_of_host_driver = kinds_[device] == Kind::kHostOfDriver;
+  if (kinds_[device] == Kind::kHostFiles) {
     held->second.is_shared_file = seal_host_file(held->second.descriptor.get(), is_private);
   }
   keep_soon(id, device);
@@ -87,7 +103,8 @@ void Extents::keep_soon(ExtentId id, core::DeviceIndex device) {
 void Extents::adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor) {
   HeldExtent held{extent, {}, std::move(descriptor.fd)};
   held.lease = lease;
-  held.is_shared_file = is_host_[device] && is_shared_host_file(held.descriptor.get());
+  held.is_of_host_driver = kinds_[device] == Kind::kHostOfDriver;
+  held.is_shared_file = kinds_[device] == Kind::kHostFiles && is_shared_host_file(held.descriptor.get());
   held.stored = descriptor.stored && store_ != nullptr;
   const bool is_stored = held.stored;
   const auto adopted = held_.emplace(extent.id, std::move(held)).first;
@@ -148,10 +165,24 @@ bool Extents::take_place(const HeldExtent& held) {
   return true;
 }
 
-SentDescriptor Extents::descriptor(ExtentId id, bool read_only) const {
+void Extents::note_holder(LeaseId lease, std::optional<ExtentId> extent, core::DeviceIndex device,
+                          ProcessHandle process) {
+  if (kinds_[device] != Kind::kHostOfDriver) return;
+  if (!process) process = std::make_shared<const UniqueFd>();  // no descriptor is left to watch it
+  const auto held = extent ? held_.find(*extent) : held_.end();
+  if (held == held_.end()) return workers_[device]->note_holder(lease, std::move(process));
+  add_holder(held->second.holders, std::move(process));
+}
+
+SentDescriptor Extents::descriptor(ExtentId id, bool read_only, ProcessWatch& client) {
   const auto held = held_.find(id);
   if (held == held_.end()) return {};
   const int own = held->second.descriptor.get();
+  if (held->second.is_of_host_driver) {
+    ProcessHandle process = client.handle();
+    if (!process) return {.is_held = true};
+    add_holder(held->second.holders, std::move(process));
+  }
   if (!held->second.is_shared_file) return {.is_held = true, .number = own};
   UniqueFd opened = open_again(own, read_only);
   const int number = opened.get();

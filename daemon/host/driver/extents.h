@@ -12,6 +12,7 @@
 #include "daemon/host/driver/host_file.h"
 #include "daemon/host/driver/store_places.h"
 #include "daemon/host/state/passed_descriptors.h"
+#include "daemon/host/system/process.h"
 
 namespace gpumem::host {
 
@@ -26,8 +27,10 @@ class Extents {
     const cuda::Driver* driver = nullptr;
     const cuda::Nvml* nvml = nullptr;         ///< outlives it; null: there is none
     std::vector<core::DevicePolicy> devices;  ///< of the policy, in its order
-    const DescriptorStore* store = nullptr;   ///< outlives it; null: there is none
-    Done done;                                ///< is called on the loop's thread
+    /// Of a host store whose memory the driver allocates: the NUMA nodes that it is on. None: it is files.
+    std::optional<std::vector<int>> host_nodes{};
+    const DescriptorStore* store = nullptr;  ///< outlives it; null: there is none
+    Done done;                               ///< is called on the loop's thread
     /// The standing of a lease's extent; none: there is no such lease. Called on the loop's thread.
     std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of;
   };
@@ -44,13 +47,18 @@ class Extents {
   /// An extent that the broker before has lent, by the number that the core gives it. The broker before has
   /// told its size.
   void adopt(core::Extent extent, LeaseId lease, core::DeviceIndex device, KeptDescriptor descriptor);
+  /// The process may have memory of the lease from the broker before, if that is the driver's memory of the
+  /// host. After adopt().
+  void note_holder(LeaseId lease, std::optional<ExtentId> extent, core::DeviceIndex device,
+                   ProcessHandle process);
   /// Descriptors of leases that nobody has any more are not kept any longer.
   void forget(std::map<LeaseId, KeptDescriptor> descriptors);
   /// Of all that is lent: duplicates, under the names of the leases.
   NamedDescriptors all_lent() const;
   /// The descriptor to send to a client: the extent's own, or of a shared file of the host store one that is
   /// opened for it, for reading alone if `read_only`. None: there is no such extent (any more).
-  SentDescriptor descriptor(ExtentId id, bool read_only) const;
+  /// `client`  of the process that it is sent to.
+  SentDescriptor descriptor(ExtentId id, bool read_only, ProcessWatch& client);
   /// Its fabric handle; none: the device has none, or the driver refused.
   std::optional<cuda::FabricHandle> fabric_handle(ExtentId id) const;
 
@@ -78,7 +86,9 @@ class Extents {
   boost::asio::io_context& loop_;
   const DescriptorStore* store_;
   Done done_;
-  std::vector<bool> is_host_;  ///< by device
+  /// By device.
+  enum class Kind { kGpu, kHostFiles, kHostOfDriver };
+  std::vector<Kind> kinds_;
   const std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of_;
   std::unordered_map<ExtentId, HeldExtent> held_;
   std::deque<Recent> recent_;  ///< oldest first

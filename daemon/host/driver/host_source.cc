@@ -51,6 +51,12 @@ std::optional<Bytes> figure(const std::string& name) {
 
 Bytes memory_of_machine() { return figure("MemTotal").value_or(Bytes{}); }
 
+std::optional<cuda::DeviceMemory> use_of_machine() {
+  const auto total = figure("MemTotal"), free = figure("MemAvailable");
+  if (!total || !free) return std::nullopt;
+  return cuda::DeviceMemory{.total = *total, .used = total->minus(*free), .free = *free};
+}
+
 Result<HeldExtent> HostSource::create(const core::Extent& extent) {
   if (fails_at(CrashPoint::kExtentCreate)) return errno_error(ENOMEM, "memfd_create");
   UniqueFd file(make_file());
@@ -80,10 +86,11 @@ bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
 }
 
 std::optional<cuda::DeviceMemory> HostSource::memory() {
-  const auto total = figure("MemTotal"), available = figure("MemAvailable");
-  if (!total || !available) return std::nullopt;
-  const Bytes free = available->minus(untouched());
-  return cuda::DeviceMemory{.total = *total, .used = total->minus(free), .free = free};
+  auto memory = use_of_machine();
+  if (!memory) return std::nullopt;
+  memory->free = memory->free.minus(untouched());
+  memory->used = memory->total.minus(memory->free);
+  return memory;
 }
 
 Bytes HostSource::untouched() const {

@@ -36,5 +36,8 @@ class HostSource final : public ExtentSource {
 
 /// The memory of this machine.
 Bytes memory_of_machine();
+/// How much of it is used. Free is what the kernel can give without swapping (MemAvailable). Nothing: the
+/// kernel does not tell.
+std::optional<cuda::DeviceMemory> use_of_machine();
 
 }  // namespace gpumem::host

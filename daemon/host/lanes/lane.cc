@@ -195,7 +195,7 @@ Result<void> Lane::try_to_send(std::string_view packet, const core::SentExtents&
   std::vector<int> descriptors;
   std::vector<UniqueFd> opened;  // until they are sent
   for (const ExtentId extent : extents.ids) {
-    SentDescriptor sent = handler_.descriptor(extent, extents.is_read_only);
+    SentDescriptor sent = handler_.descriptor(extent, extents.is_read_only, process_);
     if (!sent.is_held) return try_to_send(withdrawn(packet), std::span<const int>());
     if (sent.number < 0) return Error{Code::kResourceExhausted, "the broker has no descriptor left to open"};
     descriptors.push_back(sent.number);

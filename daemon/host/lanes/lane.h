@@ -33,8 +33,8 @@ class LaneHandler {
   /// A frame of proto/lane/frames.h, unread. The first is a Hello, which the handler welcomes or refuses.
   virtual void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) = 0;
   /// The descriptor to send for an extent; not held: the extent is gone. `read_only`  for reading alone,
-  /// where the kind of memory has such descriptors.
-  virtual SentDescriptor descriptor(ExtentId extent, bool read_only) const = 0;
+  /// where the kind of memory has such descriptors. `client`  of the process that it is sent to.
+  virtual SentDescriptor descriptor(ExtentId extent, bool read_only, ProcessWatch& client) = 0;
   /// Something is wrong with a connection, or with all that are to come.
   virtual void warn(const std::string& words) = 0;
   /// The connection is gone; `released`: the client has said that it has unmapped everything, or it has

@@ -91,6 +91,8 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
   /// Calls `ended` once the process has ended, unless forget() comes first.
   void await_end(std::function<void()> ended);
   bool is_watching() const { return process_.is_watching(); }
+  /// As ProcessWatch::handle().
+  ProcessHandle handle() { return process_.handle(); }
   const core::Peer& peer() const { return client_; }
 
   std::string who() const override { return in_words(client_); }

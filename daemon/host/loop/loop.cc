@@ -42,6 +42,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
   std::map<LeaseId, KeptDescriptor> kept = std::move(options.kept);
   const DescriptorStore* const store = options.store;
   const cuda::Nvml* const nvml = options.nvml;
+  const auto host_nodes = options.host_nodes;
   options.policy.max_extents = options.budget.extents();
   std::unique_ptr<Loop> loop(new Loop(std::move(options)));
   auto extents = Extents::create(
@@ -49,6 +50,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
       {.driver = &driver,
        .nvml = nvml,
        .devices = loop->broker_.policy().devices,
+       .host_nodes = host_nodes,
        .store = store,
        .done =
            [self = loop.get()](const core::JobResult& result) {
@@ -85,6 +87,7 @@ Result<std::unique_ptr<Loop>> Loop::create(Options options) {
 
 Loop::Loop(Options options)
     : driver_folder_(std::move(options.driver_folder)),
+      is_host_of_driver_(options.host_nodes),
       administrators_(*options.administrators),
       connections_(*options.connections),
       budget_(options.budget),

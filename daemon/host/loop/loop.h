@@ -4,6 +4,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -43,6 +44,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     const Administrators* administrators = nullptr;  ///< outlives the loop
     const ApiConnections* connections = nullptr;     ///< of gRPC; outlives the loop
     DescriptorBudget budget = DescriptorBudget::of_process();
+    /// Of a host store whose memory the driver allocates: the NUMA nodes that it is on. None: it is files.
+    std::optional<std::vector<int>> host_nodes{};
     KernelFeatures kernel;
     /// Where the journal is; empty: nothing is written down.
     std::filesystem::path journal_folder{};
@@ -117,8 +120,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void readable(const std::shared_ptr<Lane>& lane) override;
   void in_turn(const std::shared_ptr<Lane>& lane, std::function<void()> work) override;
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;
-  SentDescriptor descriptor(ExtentId extent, bool read_only) const override {
-    return extents_->descriptor(extent, read_only);
+  SentDescriptor descriptor(ExtentId extent, bool read_only, ProcessWatch& client) override {
+    return extents_->descriptor(extent, read_only, client);
   }
   void warn(const std::string& words) override { warnings_.warn(words); }
   void closed(const std::shared_ptr<Lane>& lane, bool released) override;
@@ -131,6 +134,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   static Result<void> check_versions(std::uint16_t oldest, std::uint16_t newest);
   lane::Welcome welcome_of(SessionId session) const;
   void take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept);
+  void note_holder(const std::set<LeaseId>& leases, const core::Restored& restored,
+                   const ProcessHandle& process);
   void end_grace();
   Result<void> resume(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame);
   Result<void> welcome_back(const std::shared_ptr<Lane>& lane, SessionId session,
@@ -191,6 +196,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   void note_missing();
 
   std::string driver_folder_;
+  const bool is_host_of_driver_;
   const Administrators& administrators_;
   const ApiConnections& connections_;
   const DescriptorBudget budget_;

@@ -144,6 +144,7 @@ lane::Welcome Loop::welcome_of(SessionId session) const {
   body.job = broker_.job_of(session).value;
   body.tenant = decltype(body.tenant)::of(broker_.tenant_name(session));
   body.driver_folder = decltype(body.driver_folder)::of(driver_folder_);
+  body.is_host_of_driver = is_host_of_driver_ ? 1 : 0;
   for (const core::DevicePolicy& device : broker_.policy().devices)
     body.devices[body.count++] = decltype(body.devices)::value_type::of(device.uuid);
   return body;

@@ -1,4 +1,7 @@
 // The loop's part that takes over from the broker before, and speaks with its clients that come back.
+#include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "base/crash_point.h"
@@ -20,6 +23,22 @@ Error not_awaited() {
           "usable; open a new session to allocate more"};
 }
 
+/// By session: the leases of the host store that it was lent, has imported, or had.
+std::map<SessionId, std::set<LeaseId>> host_leases(const Journal::Content& before) {
+  std::map<SessionId, std::set<LeaseId>> leases;
+  const auto& all = before.checkpoint.leases;
+  const auto add = [&](SessionId session, LeaseId id) {
+    const auto lease = all.find(id);
+    if (lease != all.end() && before.devices.at(lease->second.device) == kHostStore)
+      leases[session].insert(id);
+  };
+  for (const auto& [id, lease] : all) add(lease.session, id);
+  for (const auto& [id, import] : before.checkpoint.imports)
+    for (const LeaseId lease : import.leases) add(import.session, lease);
+  for (const auto& [lease, session] : before.checkpoint.suspects) add(session, lease);
+  return leases;
+}
+
 }  // namespace
 
 void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescriptor>& kept) {
@@ -31,11 +50,15 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
   request_ids_.skip(restored.last_request);
   for (const core::RestoredExtent& one : restored.extents)
     extents_->adopt(one.extent, one.lease, one.device, std::move(kept.extract(one.lease).mapped()));
+  const auto of_host = host_leases(before);
   for (const core::RestoredSession& session : restored.sessions) {
     const auto link = std::make_shared<AwaitedLink>(io_, session.peer);
     clients_.emplace(session.id, Client{link, flow_of(session.peer, administrators_.include(session.peer))});
     awaited += session.awaited ? 1 : 0;
     const auto watched = link->watch();
+    const auto leases = of_host.find(session.id);
+    if (leases != of_host.end() && (watched || watched.error().code != Code::kNotFound))
+      note_holder(leases->second, restored, link->handle());
     if (watched) {
       link->await_end([this, id = session.id] { queue_end(id, core::SessionEnd::kExited); });
     } else if (watched.error().code == Code::kNotFound || !session.awaited) {
@@ -48,6 +71,18 @@ void Loop::take_over(const Journal::Content& before, std::map<LeaseId, KeptDescr
     spdlog::info("taking over {} sessions, {} of which may be resumed; of {} leases {} can be handed on",
                  before.checkpoint.sessions.size(), awaited, before.checkpoint.leases.size(),
                  restored.extents.size());
+}
+
+void Loop::note_holder(const std::set<LeaseId>& leases, const core::Restored& restored,
+                       const ProcessHandle& process) {
+  const auto& devices = broker_.policy().devices;
+  const auto store = std::ranges::find_if(devices, &core::DevicePolicy::is_host);
+  if (store == devices.end()) return;
+  const auto place = static_cast<core::DeviceIndex>(store - devices.begin());
+  std::set<LeaseId> rest = leases;
+  for (const core::RestoredExtent& one : restored.extents)
+    if (rest.erase(one.lease) != 0) extents_->note_holder(one.lease, one.extent.id, place, process);
+  for (const LeaseId lease : rest) extents_->note_holder(lease, std::nullopt, place, process);
 }
 
 void Loop::end_grace() {

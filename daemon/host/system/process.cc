@@ -190,6 +190,13 @@ void ProcessWatch::stop() {
   process_.close(ignored);
 }
 
+std::shared_ptr<const UniqueFd> ProcessWatch::handle() {
+  if (handle_) return handle_;
+  UniqueFd own = process_.is_open() ? duplicate_of(process_.native_handle()) : UniqueFd();
+  if (own.valid() || !process_.is_open()) handle_ = std::make_shared<const UniqueFd>(std::move(own));
+  return handle_;
+}
+
 Result<void> ProcessWatch::signal(core::Signal signal) {
   if (process_.is_open()) return signal_process(process_.native_handle(), signal);
   return Error{Code::kFailedPrecondition, "the kernel does not let the broker signal this process"};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -102,9 +103,13 @@ class ProcessWatch {
   /// Sends `signal` to the process itself, whose pid may be another's by now.
   /// Errors  kNotFound: it is gone; kFailedPrecondition: no process is watched; kPermissionDenied.
   Result<void> signal(core::Signal signal);
+  /// A handle of the process that outlives the watch, the same at each call. It is invalid if no process is
+  /// watched. Null: no descriptor is left.
+  std::shared_ptr<const UniqueFd> handle();
 
  private:
   boost::asio::posix::stream_descriptor process_;
+  std::shared_ptr<const UniqueFd> handle_;
   bool watching_ = false;
 };
 

@@ -40,7 +40,7 @@ struct Recorder final : LaneHandler {
     lane->welcome(SessionId{7}, "welcome", descriptors);
   }
   // Extents are numbered as their descriptors here.
-  SentDescriptor descriptor(ExtentId extent, bool) const override {
+  SentDescriptor descriptor(ExtentId extent, bool, ProcessWatch&) override {
     return {.is_held = !gone.contains(extent), .number = can_open ? static_cast<int>(extent.value) : -1};
   }
   void warn(const std::string& words) override { warning = words; }

@@ -11,6 +11,7 @@ from typing import Any
 
 from .errors import GpumemError, NotFound
 
+_DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _SIMULATED = b"gpumem simulated GPU"
 _FUNCTIONS: dict[str, list[Any]] = {
@@ -29,7 +30,6 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxSynchronize": [],
     "cuMemHostAlloc": [POINTER(c_void_p), c_size_t, c_uint],
     "cuMemFreeHost": [c_void_p],
-    "cuMemHostGetDevicePointer_v2": [POINTER(c_uint64), c_void_p, c_uint],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
     "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
     "cuMemcpyDtoD_v2": [c_uint64, c_uint64, c_size_t],
@@ -135,7 +135,7 @@ def pinned(size: int) -> Iterator[memoryview]:
 def device_address(address: int) -> int:
     """Of pinned host memory, in the thread's current context. Raises GpumemError."""
     found = c_uint64()
-    _call("cuMemHostGetDevicePointer_v2", ctypes.byref(found), address, 0)
+    _call("cuPointerGetAttribute", ctypes.byref(found), _DEVICE_POINTER, address)
     return found.value
 
 

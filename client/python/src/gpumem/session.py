@@ -120,10 +120,11 @@ class Session(Handle):
 
         limit: bytes; 0: none but the tenant's host_limit.
         pinned: for all devices of the process, which must have a CUDA context by its first buffer. False: the memory is
-            not pinned, and the process needs no driver.
+            not pinned, and the process needs no driver. Where the driver allocates the store (kind = "driver"), it is always
+            pinned, needs no context, and goes back when it is closed, not when it is idle.
         wait, idle: as open_allocator.
-        Raises NotFound (the broker has no host store; pinned, and no driver), OutOfMemory (no addresses), InvalidArgument,
-        FailedPrecondition, Unavailable.
+        Raises NotFound (the broker has no host store; pinned, and no driver), OutOfMemory (no addresses), InvalidArgument
+        (pinned=False, and the driver allocates the store), FailedPrecondition, Unavailable.
         """
         options = allocator_options(device="host", limit=limit, label=label, wait=wait, idle=idle)
         options.pageable = not pinned
