@@ -79,7 +79,7 @@ import gpumem
 from gpumem import _driver
 size = int(sys.argv[1]) << 20
 with gpumem.Session.connect() as session:
-    session.map_region("data").release()  # opens the driver
+    session.map_region("data").close()  # opens the driver
     begun = time.perf_counter()
     region = session.map_region("data")
     mapped = time.perf_counter() - begun

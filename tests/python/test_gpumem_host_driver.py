@@ -7,13 +7,13 @@ from gpumem import MIB
 from brokered import Broker, context, session  # noqa: F401, fixtures
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def broker():
     with Broker('[host]\nsize = "64MiB"\nkind = "driver"\n') as running:
         yield running
 
 
-def test_a_buffer_is_pinned_at_its_address_without_a_context(session):
+def test_a_buffer_is_pinned_at_its_address(session):
     with session.open_host() as host, host.buffer(MIB) as buffer:
         np.asarray(buffer)[:] = 7
         assert buffer.device_address == buffer.address
