@@ -1,6 +1,8 @@
 // Pinned host memory: allocated, or registered where it is; in several processes too.
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "tests/contract/driver/streams.h"
 
 namespace gpumem::contract {
@@ -20,6 +22,42 @@ TEST_IN_CONTEXT(HostMemory, AllocatedHasOneAddressOnBothSides) {
   EXPECT_TRUE((flags & CU_MEMHOSTALLOC_PORTABLE) != 0);
   EXPECT_OK(calls().cuMemFreeHost(host));
   EXPECT_REFUSED(calls().cuMemFreeHost(host)) << "a second time";
+}
+
+// As the host store has it, if the driver allocates that. Without a context on either side.
+TEST_F(HostMemory, OnANodeIsZeroSharedAndMappedForEveryProcessor) {
+  Process owner([this](Channel& channel) {
+    const auto own = cuda::Allocation::create_on_host(driver(), 0, unit_);
+    if (!own) return channel.tell(own.error().message);
+    channel.tell("made");
+    channel.send(exported(*own).get());
+    channel.await();
+  });
+  if (const std::string made = owner.channel().hear(); made != "made") {
+    owner.join();
+    GTEST_SKIP() << "this driver has no such memory: " << made;
+  }
+  const UniqueFd descriptor = owner.channel().receive();
+  for (const int value : {0, 7}) {
+    Process user([&](Channel&) {
+      std::vector<cuda::Allocation> extents;
+      extents.push_back(import(descriptor, unit_));
+      const cuda::Reservation range = reserve(unit_);
+      const auto mapped = cuda::Mapping::create(driver(), range.base(), extents, cuda::kHostOrdinal);
+      ASSERT_TRUE(mapped) << mapped.error().message;
+      auto* const bytes = reinterpret_cast<char*>(range.base());
+      EXPECT_EQ(bytes[0], value);
+      EXPECT_EQ(bytes[unit_.count - 1], value);
+      std::memset(bytes, 7, unit_.count);
+      const cuda::CurrentContext entered = context();
+      EXPECT_TRUE(holds(range.base(), unit_, 7)) << "the device reads what a CPU has written";
+      CUdeviceptr seen = 0;
+      EXPECT_OK(calls().cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, range.base()));
+      EXPECT_EQ(seen, range.base());
+    });
+    user.join();
+  }
+  owner.signal_and_join();
 }
 
 TEST_F(HostMemory, CostsNoDeviceMemory) {

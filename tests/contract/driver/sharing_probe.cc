@@ -2,6 +2,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
 
 #include "cuda/memory.h"
 #include "tests/contract/driver/management.h"
@@ -25,6 +29,14 @@ std::string import_result(int descriptor) {
 CUresult export_raw(int* descriptor, CUmemGenericAllocationHandle handle) {
   return calls().cuMemExportToShareableHandle(descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                               0);
+}
+
+/// The third figure of /proc/self/statm: resident pages of files and shared memory.
+std::uint64_t shared_pages() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0, shared = 0;
+  statm >> size >> resident >> shared;
+  return shared;
 }
 
 // A filled extent of which only the returned descriptor is left.
@@ -198,12 +210,39 @@ TEST_F(SharingProbe, FabricHandlesOfExtents) {
 
 TEST_F(SharingProbe, HostMemoryAsAnExtent) {
   ask("attribute, create", [this] {
-    CUmemAllocationProp properties = cuda::allocation_properties(0);
-    const int supported =
-        (driver(), attribute(141));  // CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_..., 12.6
-    properties.location.type = static_cast<CUmemLocationType>(3);  // CU_MEM_LOCATION_TYPE_HOST_NUMA, 12.2
-    return std::to_string(supported) + ", " + create_and_export(properties, unit_.count);
+    const int supported = (driver(), attribute(cuda::kHostNodeExtentAttribute));
+    return std::to_string(supported) + ", " +
+           create_and_export(cuda::host_allocation_properties(0), unit_.count);
   });
+  Process owner([this](Channel& channel) {
+    const auto own = cuda::Allocation::create_on_host(driver(), 0, unit_);
+    channel.send(own ? exported(*own).get() : STDIN_FILENO);
+    channel.await();
+  });
+  const UniqueFd descriptor = owner.channel().receive();
+  const auto map_for = [&](cuda::Access access, const std::function<std::string(char*)>& then) {
+    auto imported = cuda::Allocation::import(driver(), descriptor.get(), unit_);
+    if (!imported) return imported.error().message;
+    std::vector<cuda::Allocation> extents;
+    extents.push_back(std::move(*imported));
+    const cuda::Reservation range = reserve(unit_);
+    const auto mapped = cuda::Mapping::create(driver(), range.base(), extents, cuda::kHostOrdinal, access);
+    return mapped ? then(reinterpret_cast<char*>(range.base())) : mapped.error().message;
+  };
+  ask("SHR of a process that imports, maps and touches it, without a context", [&] {
+    return map_for(cuda::Access::kReadWrite, [&](char* at) {
+      const auto before = shared_pages();
+      std::memset(at, 1, unit_.count);
+      return std::to_string(before) + " pages, then " + std::to_string(shared_pages());
+    });
+  });
+  ask("written to where it is mapped for reading", [&] {
+    return map_for(cuda::Access::kRead, [&](char* at) {
+      *static_cast<volatile char*>(at) = 1;
+      return std::string("works");
+    });
+  });
+  owner.signal_and_join();
 }
 
 TEST_F(SharingProbe, DirectAccessByNetworkCards) {
