@@ -200,6 +200,8 @@ TEST_F(HostRegion, AMappingThatAProcessKeepsStaysChargedUntilItIsGone) {
   region = Error{Code::kCancelled, "unmapped"};
   EXPECT_EQ(writer->leave(), 0);
   EXPECT_TRUE(eventually([&] { return broker_.device(1).quarantined() != 0; })) << "its extent";
+  EXPECT_EQ(broker_.upgrade().status, 0);
+  EXPECT_NE(broker_.device(1).quarantined(), 0U) << "the next broker has its descriptor";
   EXPECT_EQ(*static_cast<char*>(page), 7) << "and nobody else is given it";
   ASSERT_EQ(::munmap(page, 4096), 0);
   await_rest();

@@ -9,6 +9,7 @@
 
 #include "base/crash_points.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/frame_lane.h"
 #include "tests/survive/stand_in_manager.h"
 
 namespace gpumem::test {
@@ -41,10 +42,10 @@ class StoreTest : public testing::Test {
     if (::geteuid() != 0) GTEST_SKIP() << "several tenants are several users: only root can start them";
   }
 
-  void start(std::string plan, const std::string& machine = "1x64MiB") {
+  void start(std::string plan, const std::string& machine = "1x64MiB", const std::string& more = {}) {
     plan_ = std::move(plan);
     broker_ = std::make_unique<BrokerProcess>(BrokerOptions{.simulate = machine,
-                                                            .config = kConfig,
+                                                            .config = kConfig + more,
                                                             .program = manager_.program(),
                                                             .environment = environment(),
                                                             .may_end = true});
@@ -206,6 +207,29 @@ TEST_F(StoreTest, OfAKeptRegionIsNotLostToTheNumberOfAnothersExtents) {
   restart();
   auto reader = client(kLender);
   EXPECT_TRUE(insist(*reader, {{"do", "map_region"}, {"region", "weights"}}));
+}
+
+// Files of the host store that a process keeps beyond its session.
+TEST_F(StoreTest, OfReturnedHostMemoryIsKeptUntilNobodyHasIt) {
+  constexpr std::uint64_t kHost = 1;  // its place behind the one device
+  start({}, "1x64MiB", "[host]\nsize = \"64MiB\"\n");
+  std::vector<UniqueFd> files;
+  {
+    FrameLane lane(broker_->folder());
+    lane.greet();
+    const auto slice = lane.ask(lane::OpenSlice{kHost, 0, {}, 0}).as<lane::SliceOpened>().slice;
+    auto answer = lane.grow(slice, mebibytes(16));
+    lane.send(lane::Accept{answer.as<lane::Granted>().grant});
+    files = std::move(answer.descriptors);
+  }
+  const auto kept = [&] { return broker_->device(kHost).quarantined(); };
+  ASSERT_TRUE(eventually([&] { return kept() >= mebibytes(16).count; }));
+  ASSERT_TRUE(eventually([&] { return manager_.names().size() == files.size(); }));
+  restart();
+  EXPECT_GE(kept(), mebibytes(16).count) << "it is the charge of its tenant still";
+  EXPECT_EQ(manager_.names().size(), files.size());
+  files.clear();
+  EXPECT_TRUE(eventually([&] { return kept() == 0 && manager_.names().empty(); })) << kept();
 }
 
 // Written down and not answered: the library asks the next broker, under the same number.

@@ -127,6 +127,7 @@ void DeviceWorker::carry_out(const core::Job::Step& step, std::vector<HeldExtent
     for (const core::Extent& extent : step.create) result.result.failed.push_back(extent.id);
     return;
   }
+  if (step.proof) result.destroyed.push_back(step.proof->lease);
   const std::size_t failed = result.result.failed.size();
   create_all(step, result);
   options_.source->note_created(step.proof, result.result.failed.size() == failed);

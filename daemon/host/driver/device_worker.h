@@ -14,7 +14,8 @@
 
 namespace gpumem::host {
 
-/// A job with the extents that it destroys.
+/// A job with the extents that it destroys. They have no descriptors if their holder keeps these until the
+/// proof of the step has succeeded.
 struct DriverJob {
   core::Job job;
   std::vector<std::vector<HeldExtent>> destroy;  ///< one list a step
@@ -22,7 +23,8 @@ struct DriverJob {
 struct DriverResult {
   core::JobResult result;
   std::vector<HeldExtent> created;
-  std::string last_error;  ///< of the driver, if anything failed
+  std::vector<LeaseId> destroyed;  ///< leases of steps with a proof that the source has not refused
+  std::string last_error;          ///< of the driver, if anything failed
 };
 
 /// Runs the jobs of one device, each in its turn, on a thread of its own, since driver calls block. No extent

@@ -25,6 +25,7 @@ struct HeldExtent {
   bool is_shared_file = false;                 ///< of the host store (host_file.h)
   bool is_of_host_driver = false;              ///< the driver's memory of the host
   std::vector<ProcessHandle> holders{};        ///< of such memory: processes that were sent its descriptor
+  bool is_returned = false;                    ///< a file of the host store that is not proved free yet
 };
 
 /// Makes the extents of one device, and destroys them.
@@ -44,8 +45,8 @@ class ExtentSource {
   /// The used and the free bytes now; nothing: they are not known.
   virtual std::optional<cuda::DeviceMemory> memory() = 0;
 
-  /// Destroys the extents of one step. Returns false if the step has a proof by use, and the memory of its
-  /// lease may still be used.
+  /// Destroys the extents of one step, with their descriptors where they have some. Returns false if the step
+  /// has a proof by use, and the memory of its lease may still be used.
   virtual bool destroy(std::vector<HeldExtent> extents, const Proof& proof) = 0;
   /// The creations of the step with `proof`, which destroy() has not refused, are over. `all`  none failed.
   virtual void note_created(const Proof& proof, bool all) = 0;

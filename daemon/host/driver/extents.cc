@@ -68,22 +68,45 @@ void Extents::run(core::DeviceIndex device, std::vector<core::Job> jobs) {
 
 DriverJob Extents::with_extents(core::Job job) {
   DriverJob work{std::move(job), {}};
-  for (const core::Job::Step& step : work.job.steps) {
-    std::vector<HeldExtent>& destroy = work.destroy.emplace_back();
-    for (const ExtentId id : step.destroy) {
-      auto held = held_.extract(id);
-      GPUMEM_CHECK(!held.empty(), "only what is held is destroyed");
-      stored_.erase(id);
-      places_.free(id);
-      destroy.push_back(std::move(held.mapped()));
-    }
-  }
+  for (const core::Job::Step& step : work.job.steps) work.destroy.push_back(take_out(step, work.job.device));
   return work;
+}
+
+// The extents that the step destroys; of returned files of the host store the names alone.
+std::vector<HeldExtent> Extents::take_out(const core::Job::Step& step, core::DeviceIndex device) {
+  std::vector<HeldExtent> taken;
+  for (const ExtentId id : step.destroy) {
+    const auto held = held_.find(id);
+    GPUMEM_CHECK(held != held_.end(), "only what is held is destroyed");
+    if (is_host_[device] && step.proof) {
+      held->second.lease = step.proof->lease;
+      held->second.is_returned = true;
+      returned_files_.emplace(step.proof->lease, id);
+      continue;
+    }
+    stored_.erase(id);
+    places_.free(id);
+    taken.push_back(std::move(held->second));
+    held_.erase(held);
+  }
+  const auto file = step.proof ? returned_files_.find(step.proof->lease) : returned_files_.end();
+  if (file != returned_files_.end()) taken.push_back({held_.at(file->second).extent, {}, {}});
+  return taken;
+}
+
+// It is proved free, and has no bytes any more.
+void Extents::drop_file(LeaseId lease, core::DeviceIndex device) {
+  const auto file = returned_files_.extract(lease);
+  if (file.empty()) return;
+  const auto held = held_.extract(file.mapped());
+  stored_.erase(file.mapped());
+  places_.free(file.mapped());
+  if (held.mapped().stored) workers_[device]->forget({lease});
 }
 
 void Extents::lent(ExtentId id, LeaseId lease, core::DeviceIndex device, bool is_private) {
   const auto held = held_.find(id);
-  if (held == held_.end()) return;  // the extent was returned at once
+  if (held == held_.end() || held->second.is_returned) return;  // the extent was returned at once
   held->second.lease = lease;
   held->second.is_of_host_driver = kinds_[device] == Kind::kHostOfDriver;
   if (kinds_[device] == Kind::kHostFiles) {
@@ -176,7 +199,7 @@ void Extents::note_holder(LeaseId lease, std::optional<ExtentId> extent, core::D
 
 SentDescriptor Extents::descriptor(ExtentId id, bool read_only, ProcessWatch& client) {
   const auto held = held_.find(id);
-  if (held == held_.end()) return {};
+  if (held == held_.end() || held->second.is_returned) return {};
   const int own = held->second.descriptor.get();
   if (held->second.is_of_host_driver) {
     ProcessHandle process = client.handle();
@@ -198,6 +221,7 @@ std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
 void Extents::take_in(DriverResult result) {
   crash_at(CrashPoint::kExtentKnown);
   for (HeldExtent& extent : result.created) held_.emplace(extent.extent.id, std::move(extent));
+  for (const LeaseId lease : result.destroyed) drop_file(lease, result.result.device);
   if (result.result.lacks_files && !std::exchange(has_warned_, true)) {
     spdlog::warn(
         "extents cannot be made, because the broker has no descriptors left for them: raise its limit of "

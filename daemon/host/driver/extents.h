@@ -18,7 +18,8 @@ namespace gpumem::host {
 
 /// Every extent in the broker's hands, and the workers that make and destroy them. Extents that have been
 /// lent for a second are also kept in the store, if there is one, for the next broker, as far as StorePlaces
-/// has places. Short loans are not. Threads  the loop's.
+/// has places. Short loans are not. A returned file of the host store stays here, and in the store, until it
+/// is proved free: only with its descriptor can the next broker tell. Threads  the loop's.
 class Extents {
  public:
   using Done = std::function<void(const core::JobResult&)>;
@@ -77,7 +78,9 @@ class Extents {
         standing_of_(std::move(options.standing_of)),
         keeping_(loop) {}
   DriverJob with_extents(core::Job job);
+  std::vector<HeldExtent> take_out(const core::Job::Step& step, core::DeviceIndex device);
   void take_in(DriverResult result);
+  void drop_file(LeaseId lease, core::DeviceIndex device);
   void keep_next();
   void keep(const Recent& one);
   void keep_soon(ExtentId id, core::DeviceIndex device);
@@ -91,7 +94,8 @@ class Extents {
   std::vector<Kind> kinds_;
   const std::function<std::optional<StorePlaces::Standing>(LeaseId)> standing_of_;
   std::unordered_map<ExtentId, HeldExtent> held_;
-  std::deque<Recent> recent_;  ///< oldest first
+  std::unordered_map<LeaseId, ExtentId> returned_files_;  ///< of the host store, not proved free yet
+  std::deque<Recent> recent_;                             ///< oldest first
   boost::asio::steady_timer keeping_;
   // systemd passes all names in one variable, which the kernel lets be 128 KiB. FileDescriptorStoreMax= is a
   // little more than this.

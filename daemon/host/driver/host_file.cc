@@ -1,6 +1,7 @@
 #include "daemon/host/driver/host_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,8 +56,13 @@ UniqueFd open_again(int file, bool read_only) {
   return UniqueFd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
 }
 
+// The service manager may have a duplicate of a shared file's descriptor for a moment longer, so the pages go
+// by themselves.
 bool free_host_file(int file) {
-  return is_shared_host_file(file) ? is_only_ours(file) : ::ftruncate(file, 0) == 0;
+  if (!is_shared_host_file(file)) return ::ftruncate(file, 0) == 0;
+  struct stat info {};
+  return is_only_ours(file) && ::fstat(file, &info) == 0 &&
+         ::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, info.st_size) == 0;
 }
 
 }  // namespace gpumem::host

@@ -6,12 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <string>
-#include <utility>
 
 #include "base/crash_point.h"
 #include "daemon/host/driver/host_file.h"
@@ -70,19 +67,16 @@ Result<HeldExtent> HostSource::create(const core::Extent& extent) {
   return HeldExtent{extent, {}, std::move(file)};
 }
 
-bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof& proof) {
-  if (proof) {
-    auto earlier = unproved_.extract(proof->lease);
-    if (!earlier.empty()) std::ranges::move(earlier.mapped(), std::back_inserter(extents));
+bool HostSource::destroy(std::vector<HeldExtent> extents, const Proof&) {
+  std::size_t in_use = 0;
+  for (const HeldExtent& extent : extents) {
+    const auto made = made_.find(extent.extent.id);
+    if (free_host_file(made->second.first))
+      made_.erase(made);
+    else
+      ++in_use;
   }
-  std::erase_if(extents, [this](const HeldExtent& extent) {
-    if (!free_host_file(extent.descriptor.get())) return false;
-    made_.erase(extent.extent.id);
-    return true;
-  });
-  if (extents.empty() || !proof) return true;
-  unproved_.emplace(proof->lease, std::move(extents));
-  return false;
+  return in_use == 0;
 }
 
 std::optional<cuda::DeviceMemory> HostSource::memory() {

@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "daemon/host/driver/extent_source.h"
@@ -22,6 +23,8 @@ class HostSource final : public ExtentSource {
   void adopt(const core::Extent& extent, int descriptor) override {
     made_[extent.id] = {descriptor, extent.size};
   }
+  /// The holders keep the descriptors until it has succeeded. If it has not, it is called again with the same
+  /// extents.
   bool destroy(std::vector<HeldExtent> extents, const Proof& proof) override;
   void note_created(const Proof&, bool) override {}
 
@@ -31,7 +34,6 @@ class HostSource final : public ExtentSource {
   /// The extents that were created here or adopted, and not destroyed. The descriptors belong to their
   /// holders.
   std::map<ExtentId, std::pair<int, Bytes>> made_;
-  std::map<LeaseId, std::vector<HeldExtent>> unproved_;  ///< returned, and still in other hands
 };
 
 /// The memory of this machine.

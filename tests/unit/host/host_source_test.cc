@@ -2,13 +2,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 
+#include "base/log.h"
 #include "daemon/host/driver/host_file.h"
 
 namespace gpumem::host {
@@ -31,11 +35,11 @@ class HostSourceTest : public testing::Test {
     EXPECT_NE(at, MAP_FAILED);
     return static_cast<char*>(at);
   }
-  static ExtentSource::Proof proof() { return core::Job::Step::Proof{kLease, kSize, true}; }
-  // The file stays open here, as a client keeps it.
+  // Its holder keeps the descriptor.
   bool give_back() {
-    kept_ = UniqueFd(::dup(file()));
-    return source_.destroy(std::move(extent_), proof());
+    std::vector<HeldExtent> returned;
+    returned.push_back({extent_.front().extent, {}, {}});
+    return source_.destroy(std::move(returned), core::Job::Step::Proof{kLease, kSize, true});
   }
   template <class Access>
   static bool is_bus_error(Access access) {
@@ -51,7 +55,6 @@ class HostSourceTest : public testing::Test {
 
   HostSource source_;
   std::vector<HeldExtent> extent_;
-  UniqueFd kept_;
 };
 
 TEST_F(HostSourceTest, ReturnedMemoryIsGoneForWhoeverStillMapsIt) {
@@ -97,13 +100,36 @@ TEST_F(SharedHostExtent, IsFreeOnceNobodyElseHasIt) {
   EXPECT_NE(::ftruncate(writer.get(), 0), 0) << "no client takes it from others";
   void* const at = ::mmap(nullptr, kSize.count, PROT_READ, MAP_SHARED, reader.get(), 0);
   ASSERT_NE(at, MAP_FAILED);
-  EXPECT_FALSE(source_.destroy(std::move(extent_), proof()));
+  std::memset(map(PROT_READ | PROT_WRITE), 1, kSize.count);
+  EXPECT_FALSE(give_back());
   reader.reset();
-  EXPECT_FALSE(source_.destroy({}, proof()));
+  EXPECT_FALSE(give_back());
   writer.reset();
-  EXPECT_FALSE(source_.destroy({}, proof())) << "a mapping counts";
+  EXPECT_FALSE(give_back()) << "a mapping counts";
   ASSERT_EQ(::munmap(at, kSize.count), 0);
-  EXPECT_TRUE(source_.destroy({}, proof()));
+  EXPECT_TRUE(give_back());
+  struct stat info {};
+  ASSERT_EQ(::fstat(systemds.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks, 0) << "a duplicate of the broker's descriptor holds no pages";
+}
+
+// The broker has no descriptor for the look.
+TEST_F(SharedHostExtent, IsNotFreeAsLongAsNobodyCanTellAndTheLogSaysWhy) {
+  const auto said = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(4);
+  spdlog::default_logger()->sinks().push_back(said);
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{0, files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_FALSE(give_back());
+  EXPECT_FALSE(give_back());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  spdlog::default_logger()->sinks().pop_back();
+  EXPECT_TRUE(give_back());
+  const auto lines = said->last_formatted();
+  ASSERT_EQ(lines.size(), 1U) << "it says so once";
+  EXPECT_NE(lines.front().find("raise the broker's limit of open files (LimitNOFILE=)"), std::string::npos)
+      << lines.front();
 }
 
 TEST_F(HostSourceTest, PagesThatNobodyHasTouchedAreNotFree) {
