@@ -53,12 +53,12 @@ class Gpumem {
   // Inlined into every loop that is measured, whatever else uses them.
   [[gnu::always_inline]] std::uint64_t allocate(Bytes bytes, std::uint32_t stream) {
     const StreamHandle handle = handle_of(stream);
-    const allocator::Address fast = engine_->try_allocate(bytes, handle);
+    const allocator::Address fast = engine_->allocate_by_default(bytes, handle);
     return fast != 0 && options_.lag == 0 ? fast : allocate_slowly(fast, bytes, handle);
   }
   [[gnu::always_inline]] void deallocate(std::uint64_t address, Bytes bytes, std::uint32_t stream) {
     const StreamHandle handle = handle_of(stream);
-    if (!engine_->try_deallocate(address, bytes, handle)) deallocate_slowly(address, bytes, handle);
+    if (!engine_->deallocate_by_default(address, bytes, handle)) deallocate_slowly(address, bytes, handle);
   }
   Bytes committed() const { return backing_.committed(); }
   /// How long a call takes in the time that the background work sees: 50,000 calls a second, as programs make
@@ -78,11 +78,13 @@ class Gpumem {
     return reinterpret_cast<StreamHandle>(stream == 0 ? std::uintptr_t{0} : std::uintptr_t{0x1000} + stream);
   }
   [[gnu::noinline]] std::uint64_t allocate_slowly(std::uint64_t fast, Bytes bytes, StreamHandle handle) {
-    const std::uint64_t address = fast != 0 ? fast : must(engine_->allocate(bytes, handle), "allocate");
+    std::uint64_t address = fast != 0 ? fast : engine_->try_allocate(bytes, handle);
+    if (address == 0) address = must(engine_->allocate(bytes, handle), "allocate");
     if (options_.lag != 0) streams_.give(handle);
     return address;
   }
   [[gnu::noinline]] void deallocate_slowly(std::uint64_t address, Bytes bytes, StreamHandle handle) {
+    if (engine_->try_deallocate(address, bytes, handle)) return;
     must(engine_->deallocate(address, bytes, handle), "deallocate");
   }
 

@@ -58,8 +58,9 @@ Result<Need> Arena::need_for(std::uint64_t bytes, const Placement& placement) {
 Address Arena::take_at_once(const Need& need) {
   if (need.kind != Need::Kind::kSpan) return 0;
   CachedBlocks* const own = cached_for(need);
+  if (own != nullptr && need.requested > kClassMost) own->expect_large(need.requested, *this);
+  if (const Address cached = take_cached(need, own)) return cached;
   if (need.requested <= kClassMost) {
-    if (const Address cached = take_cached(need, own)) return cached;
     if (const Address of_batch = take_batch(need, own)) return of_batch;
     if (need.cut == Cut::kSlab) return 0;
   }
@@ -155,6 +156,11 @@ Result<Span*, GrowError> Arena::find_span(const Need& need) {
     span = take_for(need);
   }
   if (span == nullptr) span = take_from_other_streams(need);
+  if (span == nullptr && caches_.flush_large()) {  // of other threads
+    poll();
+    span = take_for(need);
+    if (span == nullptr) span = take_from_other_streams(need);
+  }
   if (span == nullptr) {
     ExtentHeap::Plan plan = plan_for(need);
     if (plan.missing == 0) {
@@ -234,15 +240,10 @@ Result<void> Arena::free(const Found& found, StreamIndex stream, ThreadCache* ow
   const auto& [span, block, word, bytes] = found;
   const auto& [address, slot] = block;
   const bool recorded = word.has_recorded_streams();
-  const bool classed = span->size_class != kNoClass;
-  if (!classed || own == nullptr || recorded || caches_.are_stopped() || !cache(found, stream, *own)) {
-    // Another thread may free the same block on the fast path, if it has a class.
+  if (own == nullptr || recorded || caches_.are_stopped() || !cache(found, stream, *own)) {
+    // Another thread may free the same block on the fast path.
     std::uint64_t expected = word.bits();
-    if (!classed) {
-      slot->set(BlockWord());
-    } else if (!slot->word.compare_exchange_strong(expected, 0)) {
-      return invalid(address, "was freed already");
-    }
+    if (!slot->word.compare_exchange_strong(expected, 0)) return invalid(address, "was freed already");
     if (!recorded || !recorded_.hold(block, stream)) free_block(*span, block, stream, streams_.epoch(stream));
     streams_.freed(stream);
   }
@@ -260,6 +261,7 @@ bool Arena::cache(const Found& found, StreamIndex stream, ThreadCache& own) {
     if (blocks == nullptr) return false;
     streams_.hold(stream);
   }
+  if (!blocks->can_claim(*found.span, found.word, found.bytes.count, true)) return false;
   batch_.clear();
   const ClassIndex size_class = found.span->size_class;
   if (!caches_.make_space(own, *blocks, size_class, batch_)) return false;

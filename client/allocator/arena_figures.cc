@@ -42,7 +42,7 @@ AllocatorStatistics Arena::statistics() const {
     ++classes[size_class].in_use;
   });
   for (ClassIndex i = 0; i <= kClasses; ++i) {
-    const std::uint64_t hits = i < kClasses ? caches_.hits(i) : 0;
+    const std::uint64_t hits = caches_.hits(i);
     classes[i].size = {i < kClasses ? kClassBytes[i] : properties_.limit.count};
     classes[i].cache_hits = hits;
     classes[i].allocations = hits + counters_.slow[i];

@@ -36,6 +36,8 @@ class CacheSink {
 /// Work of the stream may still use a cached block. Another stream must wait for a mark behind that work. The
 /// legacy default stream does not end, so it is marked when another stream needs the block. Other streams may
 /// end after any free. So each free sets the mark at once, and the mark leaves the cache with the blocks.
+/// The bin of kNoClass has at most one block, of more than kClassMost, and only while the thread allocates
+/// blocks of its size one after the other. It serves requests for as many bytes as it had before.
 /// Invariant  `newest` of a named stream is behind the work of all blocks here, except blocks that the heap
 ///            gave the cache (refill): these have the heap's marks.
 /// Threads    the owner between ThreadCache::enter() and leave(), and who has stopped it, unless said
@@ -55,12 +57,19 @@ class CachedBlocks {
 
   /// Zero if there is no block, or if the next one was freed twice and is in another cache.
   Address pop(std::uint64_t bytes, std::uint32_t now);
+  /// Pops only a block with a class.
+  Address pop_classed(std::uint64_t bytes, std::uint32_t now);
   /// Takes a block that is in use and of `bytes`, if its bin has space. `of_any_stream`  whichever stream it
   /// was allocated on.
   bool push(const Span& span, Slot& slot, Address address, std::uint64_t bytes, bool of_any_stream);
-  /// Whether push() may take a block of the stream.
-  bool has_space_for(ClassIndex size_class, BlockWord word, std::uint64_t bytes) const {
-    return !is_full(size_class) && can_claim(word, bytes, false);
+  /// Pushes only an untagged block with a class that was handed out from here.
+  bool push_own(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
+  /// Whether push() takes the block.
+  bool can_claim(const Span& span, BlockWord word, std::uint64_t bytes, bool of_any_stream) const;
+  /// Whether there is a block for a request of `bytes`.
+  bool has_block_for(ClassIndex size_class, std::uint64_t bytes) const {
+    return count(size_class) != 0 &&
+           (size_class != kNoClass || large_bytes_.load(std::memory_order_relaxed) == bytes);
   }
 
   // Marks of a stream other than the legacy default stream.
@@ -77,9 +86,7 @@ class CachedBlocks {
 
   // Under the allocator's lock.
   bool is_open(ClassIndex size_class) const { return bins_[size_class].capacity() != 0; }
-  bool is_full(ClassIndex size_class) const {
-    return bins_[size_class].count() == bins_[size_class].capacity();
-  }
+  bool is_full(ClassIndex size_class) const { return bins_[size_class].is_full(); }
   /// Has the bin hold up to `capacity` blocks, at most capacity_of().
   void open(ClassIndex size_class, std::size_t capacity);
   /// Most blocks of the class in one cache.
@@ -90,6 +97,10 @@ class CachedBlocks {
   void refill(ClassIndex size_class, const std::vector<Block>& blocks);
   /// Moves the older half of the blocks of the class to the end of `into`.
   void take_older(ClassIndex size_class, std::vector<Block>& into);
+  /// The thread allocates `bytes`, more than kClassMost. A block without a class and of another size leaves.
+  void expect_large(std::uint64_t bytes, CacheSink& into);
+  /// Removes the block without a class, with the mark.
+  void flush_large(CacheSink& into);
   /// Removes all blocks, with their mark, and closes the bins. Returns the bytes that these could hold.
   std::uint64_t flush(CacheSink& into);
   /// Flushes, and gives the marks and the stream up.
@@ -117,16 +128,27 @@ class CachedBlocks {
       return static_cast<std::size_t>(top.load(std::memory_order_relaxed) - floor.get());
     }
     std::size_t capacity() const { return static_cast<std::size_t>(ceiling - floor.get()); }
+    bool is_full() const { return top.load(std::memory_order_relaxed) == ceiling; }
+    void add(const Block& block) {
+      Block* const at = top.load(std::memory_order_relaxed);
+      *at = block;
+      top.store(at + 1, std::memory_order_relaxed);
+    }
   };
-  bool can_claim(BlockWord word, std::uint64_t bytes, bool of_any_stream) const;
-  bool claim(Slot& slot, std::uint64_t bytes, bool of_any_stream);
+  bool claim(const Span& span, Slot& slot, std::uint64_t bytes, bool of_any_stream);
+  /// The newest block of the bin, which has `word` from now on.
+  Address take_newest(Bin& bin, BlockWord word, std::uint32_t now);
+  void hand_over_mark(CacheSink& into);
   /// Removes the oldest `count` blocks. Calls `into` with each.
   template <class Into>
   void remove_oldest(Bin& bin, std::size_t count, Into&& into);
 
   BlockWord cached_;      ///< the word of a block that is here
   BlockWord handed_out_;  ///< the word of a block that was handed out from here, except for the bytes
-  std::array<Bin, kClasses + 1> bins_{};  ///< the bin of kNoClass has no capacity
+  std::array<Bin, kClasses + 1> bins_{};
+  std::atomic<std::uint64_t> large_bytes_{0};  ///< requested, of the block without a class
+  std::uint64_t last_large_ = 0;               ///< bytes of the latest allocation without a class
+  std::uint64_t wanted_large_ = 0;             ///< of the latest two, if they are equal; else zero
   StreamPort::Mark newest_{}, spare_{};
   const CacheNumber number_;
   StreamIndex stream_ = kNoStream;
@@ -136,8 +158,15 @@ class CachedBlocks {
 
 // ---- The fast path ----
 
-inline Address CachedBlocks::pop(std::uint64_t bytes, std::uint32_t now) {
-  Bin& bin = bins_[class_of(bytes)];
+// This and push_own() call nothing, so their callers save no registers.
+inline Address CachedBlocks::pop_classed(std::uint64_t bytes, std::uint32_t now) {
+  const ClassIndex size_class = class_of(bytes);
+  if (size_class == kNoClass) [[unlikely]]
+    return 0;
+  return take_newest(bins_[size_class], handed_out_.with_bytes(bytes), now);
+}
+
+inline Address CachedBlocks::take_newest(Bin& bin, BlockWord word, std::uint32_t now) {
   Block* top = bin.top.load(std::memory_order_relaxed);
   if (top == bin.floor.get()) return 0;
   const Block block = *--top;
@@ -146,26 +175,21 @@ inline Address CachedBlocks::pop(std::uint64_t bytes, std::uint32_t now) {
   // owns it.
   if (block.slot->get() != cached_) [[unlikely]]
     return 0;
-  block.slot->set(handed_out_.with_bytes(bytes));
+  block.slot->set(word);
   block.slot->born.store(now, std::memory_order_relaxed);
   bin.hits.store(bin.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return block.address;
 }
 
 // The whole word identifies an untagged block that was handed out from here.
-inline bool CachedBlocks::push(const Span& span, Slot& slot, Address address, std::uint64_t bytes,
-                               bool of_any_stream) {
+inline bool CachedBlocks::push_own(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   Bin& bin = bins_[span.size_class];
-  Block* top = bin.top.load(std::memory_order_relaxed);
-  if (top == bin.ceiling) [[unlikely]]
+  if (bin.is_full() || bytes - 1 >= BlockWord::kBytesMost) [[unlikely]]
     return false;
-  if (bytes - 1 < BlockWord::kBytesMost && slot.get() == handed_out_.with_bytes(bytes)) [[likely]] {
-    slot.set(cached_);
-  } else if (!claim(slot, bytes, of_any_stream)) {
+  if (slot.get() != handed_out_.with_bytes(bytes)) [[unlikely]]
     return false;
-  }
-  *top = {address, &slot};
-  bin.top.store(top + 1, std::memory_order_relaxed);
+  slot.set(cached_);
+  bin.add({address, &slot});
   return true;
 }
 

@@ -65,6 +65,22 @@ void Engine::retire(ThreadCache& cache) {
   if (!closed_.load()) arena_.caches().retire(cache);
 }
 
+// ---- Without the lock ----
+
+Address Engine::try_allocate(Bytes bytes, StreamHandle stream) {
+  ThreadCache* cache = ThreadTable::find(number_.get());
+  if (cache == nullptr || Streams::is_per_thread(stream)) return 0;
+  return cache->take_of(stream, bytes.count, seconds_.load(std::memory_order_relaxed));
+}
+
+bool Engine::try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
+  ThreadCache* cache = ThreadTable::find(number_.get());
+  if (cache == nullptr || Streams::is_per_thread(stream)) return false;
+  Span* span = map_.find(address);
+  Slot* slot = span == nullptr ? nullptr : span->slot_of(address);
+  return slot != nullptr && cache->put_of(stream, *span, *slot, address, bytes.count);
+}
+
 // ---- Allocating ----
 
 Result<void> Engine::check(Bytes bytes, const Placement& placement) const {
@@ -87,7 +103,7 @@ Result<void> Engine::check(Bytes bytes, const Placement& placement) const {
 Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, const Placement& placement,
                                             const Patience& patience) {
   if (auto can = usable(); !can) return GrowError(can.error());
-  ThreadCache* cache = class_of(bytes.count) == kNoClass ? nullptr : own_cache();
+  ThreadCache* cache = own_cache();
   Need need;
   {
     const MutexLock lock(lock_);
@@ -110,7 +126,6 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
       return found ? GrowError({Code::kResourceExhausted, "there is no such free block"}) : found.error();
     }
   }
-  if (cache == nullptr) need.cache = own_cache();  // flushed before the broker is asked for memory
   need.wait = patience.wait.value_or(options_.wait);
   need.taken = patience.taken;
   need.is_probe = patience.is_probe;
@@ -122,8 +137,7 @@ Result<Address, GrowError> Engine::allocate(Bytes bytes, StreamHandle stream, co
 
 Result<void> Engine::deallocate(Address address, Bytes bytes, StreamHandle stream) {
   if (auto can = usable(); !can) return can;
-  const bool classed = class_of(bytes.count) != kNoClass || bytes == kUnknownSize;
-  ThreadCache* cache = classed && !Streams::is_per_thread(stream) ? own_cache() : nullptr;
+  ThreadCache* cache = Streams::is_per_thread(stream) ? nullptr : own_cache();
   const MutexLock lock(lock_);
   if (closed_.load()) return is_closed();
   auto found = arena_.find(address, bytes);

@@ -69,26 +69,26 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// The fast path. Zero: call allocate().
-  Address try_allocate(Bytes bytes, StreamHandle stream) {
+  /// The fastest path: the legacy default stream alone. It calls nothing. Zero: call try_allocate().
+  Address allocate_by_default(Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr) return 0;
-    const std::uint32_t now = seconds_.load(std::memory_order_relaxed);
-    if (Streams::is_legacy(stream)) [[likely]]
-      return cache->take(bytes.count, now);
-    return Streams::is_per_thread(stream) ? 0 : cache->take_of(stream, bytes.count, now);
+    if (cache == nullptr || !Streams::is_legacy(stream)) [[unlikely]]
+      return 0;
+    return cache->take(bytes.count, seconds_.load(std::memory_order_relaxed));
   }
-  /// The fast path. False: call deallocate().
-  bool try_deallocate(Address address, Bytes bytes, StreamHandle stream) {
+  /// Likewise. False: call try_deallocate().
+  bool deallocate_by_default(Address address, Bytes bytes, StreamHandle stream) {
     ThreadCache* cache = ThreadTable::find(number_.get());
-    if (cache == nullptr) return false;
+    if (cache == nullptr || !Streams::is_legacy(stream)) [[unlikely]]
+      return false;
     Span* span = map_.find(address);
     Slot* slot = span == nullptr ? nullptr : span->slot_of(address);
-    if (slot == nullptr) return false;
-    if (Streams::is_legacy(stream)) [[likely]]
-      return cache->put(*span, *slot, address, bytes.count);
-    return !Streams::is_per_thread(stream) && cache->put_of(stream, *span, *slot, address, bytes.count);
+    return slot != nullptr && cache->put(*span, *slot, address, bytes.count);
   }
+  /// Every path without a lock. Zero: call allocate().
+  Address try_allocate(Bytes bytes, StreamHandle stream);
+  /// Likewise. False: call deallocate().
+  bool try_deallocate(Address address, Bytes bytes, StreamHandle stream);
 
   // As Allocator's.
   Result<Address, GrowError> allocate(Bytes bytes, StreamHandle stream, const Placement& placement = {},

@@ -80,7 +80,7 @@ void ThreadCache::retire() {
   if (engine_ref_->engine != nullptr) engine_ref_->engine->retire(*this);
 }
 
-// ---- Streams that are no default stream ----
+// ---- Any stream but the per-thread default stream ----
 
 /// Leaves, even if the thread is cancelled in a driver call.
 struct ThreadCache::Leaving {
@@ -91,10 +91,11 @@ struct ThreadCache::Leaving {
 // A stop waits for these driver calls, as it does for any call of the owner.
 Address ThreadCache::take_of(StreamHandle stream, std::uint64_t bytes, std::uint32_t now) {
   const ClassIndex size_class = class_of(bytes);
-  if (size_class == kNoClass || !enter()) return 0;
+  if (!enter()) return 0;
   const Leaving leaves{*this};
+  if (Streams::is_legacy(stream)) return legacy_.pop(bytes, now);
   for (std::size_t i = 0; i < places_; ++i) {
-    if (of_streams_[i]->count(size_class) == 0) continue;  // without any, the driver is not asked
+    if (!of_streams_[i]->has_block_for(size_class, bytes)) continue;  // without any, the driver is not asked
     CachedBlocks* own = find_named(stream);
     return own != nullptr ? own->pop(bytes, now) : 0;
   }
@@ -104,10 +105,12 @@ Address ThreadCache::take_of(StreamHandle stream, std::uint64_t bytes, std::uint
 // The mark comes first: a block that is cached has one behind its work.
 bool ThreadCache::put_of(StreamHandle stream, const Span& span, Slot& slot, Address address,
                          std::uint64_t bytes) {
-  if (span.size_class == kNoClass || places_ == 0 || !enter()) return false;
+  if (!enter()) return false;
   const Leaving leaves{*this};
+  if (Streams::is_legacy(stream)) return legacy_.push(span, slot, address, bytes, false);
+  if (places_ == 0) return false;
   CachedBlocks* own = find_named(stream);
-  return own != nullptr && own->has_space_for(span.size_class, slot.get(), bytes) &&
+  return own != nullptr && !own->is_full(span.size_class) && own->can_claim(span, slot.get(), bytes, false) &&
          own->renew(port_, stream) && own->push(span, slot, address, bytes, false);
 }
 
@@ -190,6 +193,10 @@ std::size_t ThreadCache::capacity_for(ClassIndex size_class) const {
 
 bool ThreadCache::open_bin(CachedBlocks& blocks, ClassIndex size_class, CacheSink& into) {
   if (blocks.is_open(size_class)) return true;
+  if (size_class == kNoClass) {
+    blocks.open(kNoClass, 1);
+    return true;
+  }
   const std::size_t capacity = capacity_for(size_class);
   if (capacity == 0) return false;
   if (granted_ + capacity * kClassBytes[size_class] > budget_) {
@@ -204,6 +211,16 @@ bool ThreadCache::open_bin(CachedBlocks& blocks, ClassIndex size_class, CacheSin
 void ThreadCache::flush(CacheSink& into) {
   for_each(*this, [&](CachedBlocks& blocks) { release(blocks.flush(into)); });
   misses_ = 0;
+}
+
+void ThreadCache::flush_large(CacheSink& into) {
+  for_each(*this, [&](CachedBlocks& blocks) { blocks.flush_large(into); });
+}
+
+bool ThreadCache::has_large() const {
+  bool any = false;
+  for_each(*this, [&](const CachedBlocks& blocks) { any |= blocks.count(kNoClass) != 0; });
+  return any;
 }
 
 void ThreadCache::flush_aged(int ticks, CacheSink& into) {

@@ -33,13 +33,13 @@ class ThreadCache {
   /// `port`  exists until the cache is stopped for good.
   ThreadCache(std::shared_ptr<EngineRef> engine, CacheNumber number, StreamPort& port);
 
-  // The owner, without a lock. The legacy default stream.
+  // The owner, without a lock. The legacy default stream, and blocks with a class. Call nothing.
   /// The address of a block, or zero.
   Address take(std::uint64_t bytes, std::uint32_t now);
-  /// Caches the block at `address`, which is `slot` of `span`, if it was allocated on the stream that frees
-  /// it, is in use, and its requested size is `bytes`. False if not; then nothing has changed.
+  /// Caches the untagged block at `address`, which is `slot` of `span`, if it is in use, was handed out from
+  /// here, and its requested size is `bytes`. False if not; then nothing has changed.
   bool put(const Span& span, Slot& slot, Address address, std::uint64_t bytes);
-  // Likewise, a stream that is no default stream.
+  // Likewise, any block that was allocated on the stream that frees it. Not the per-thread default stream.
   Address take_of(StreamHandle stream, std::uint64_t bytes, std::uint32_t now);
   bool put_of(StreamHandle stream, const Span& span, Slot& slot, Address address, std::uint64_t bytes);
   /// The thread ends. Calls no driver, whose state of this thread may be gone.
@@ -63,6 +63,8 @@ class ThreadCache {
   static Address take_locked(CachedBlocks& blocks, std::uint64_t bytes, std::uint32_t now);
   /// Removes all blocks, and takes the budget back from the classes.
   void flush(CacheSink& into);
+  /// Removes the blocks without a class.
+  void flush_large(CacheSink& into);
   /// Likewise those that age() has found unused so often.
   void flush_aged(int ticks, CacheSink& into);
   /// Flushes and gives up the places of `stream`, or of all streams if that is kNoStream.
@@ -86,6 +88,8 @@ class ThreadCache {
   std::uint64_t bytes() const;
   /// Allocations served from this cache, by class.
   std::uint64_t hits(ClassIndex size_class) const;
+  /// Whether there are blocks without a class.
+  bool has_large() const;
   /// Whether there is a place for `stream`; for any, if that is kNoStream.
   bool has(StreamIndex stream) const;
   /// Whether blocks of a stream were not used for so many calls of this.
@@ -144,7 +148,7 @@ inline bool ThreadCache::enter() {
 inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
   if (!enter()) [[unlikely]]
     return 0;
-  const Address address = legacy_.pop(bytes, now);
+  const Address address = legacy_.pop_classed(bytes, now);
   leave();
   return address;
 }
@@ -152,7 +156,7 @@ inline Address ThreadCache::take(std::uint64_t bytes, std::uint32_t now) {
 inline bool ThreadCache::put(const Span& span, Slot& slot, Address address, std::uint64_t bytes) {
   if (!enter()) [[unlikely]]
     return false;
-  const bool kept = legacy_.push(span, slot, address, bytes, false);
+  const bool kept = legacy_.push_own(span, slot, address, bytes);
   leave();
   return kept;
 }

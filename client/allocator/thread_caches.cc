@@ -98,7 +98,7 @@ ThreadCache* ThreadCaches::add(const AllocatorNumber& number,
 void ThreadCaches::retire(ThreadCache& cache) {
   flush(&cache);  // and the batches, which nobody may come to use
   cache.dismiss(kNoStream, into_);
-  for (ClassIndex i = 0; i < kClasses; ++i) hits_[i] += cache.hits(i);
+  for (ClassIndex i = 0; i <= kClasses; ++i) hits_[i] += cache.hits(i);
   std::erase_if(caches_, [&cache](const auto& one) { return one.get() == &cache; });
 }
 
@@ -125,6 +125,7 @@ bool ThreadCaches::make_space(ThreadCache& cache, CachedBlocks& blocks, ClassInd
                               std::vector<Block>& surplus) {
   if (!cache.open_bin(blocks, size_class, into_)) return false;
   if (!blocks.is_full(size_class)) return true;
+  if (size_class == kNoClass) return false;
   if (&blocks != &cache.legacy()) {
     blocks.take_older(size_class, surplus);
     return true;
@@ -165,6 +166,15 @@ void ThreadCaches::for_stopped(const Caches& caches, Act act) {
 void ThreadCaches::flush() {
   for_stopped(caches_, [this](ThreadCache& cache) { cache.flush(into_); });
   flush(nullptr);
+}
+
+bool ThreadCaches::flush_large() {
+  Caches having;
+  for (const auto& cache : caches_) {
+    if (cache->has_large()) having.push_back(cache);
+  }
+  for_stopped(having, [this](ThreadCache& cache) { cache.flush_large(into_); });
+  return !having.empty();
 }
 
 void ThreadCaches::dismiss(StreamIndex stream) {

@@ -103,6 +103,8 @@ class ThreadCaches {
   void flush();
   /// Flushes the batches, and `cache`, whose owner has the lock, if it is not null.
   void flush(ThreadCache* cache);
+  /// Flushes the blocks without a class of all caches. Returns whether there were any.
+  bool flush_large();
   /// Flushes what has not been used for `ticks` calls of this.
   void age(int ticks);
   /// `stream` is about to end, or to be forgotten; kNoStream: all but the legacy default stream are. Flushes
@@ -130,8 +132,8 @@ class ThreadCaches {
   std::uint64_t batch_budget_ = 0;
   std::array<std::vector<Block>, kClasses> batches_;
   std::uint64_t batch_bytes_ = 0;
-  int idle_ticks_ = 0;                          ///< of the batches
-  std::array<std::uint64_t, kClasses> hits_{};  ///< of threads that have ended
+  int idle_ticks_ = 0;                              ///< of the batches
+  std::array<std::uint64_t, kClasses + 1> hits_{};  ///< of threads that have ended
 };
 
 }  // namespace gpumem::allocator

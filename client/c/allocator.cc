@@ -65,10 +65,17 @@ Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes
   return allocate_where_possible(handle, bytes, stream, {{known->tag}, {known->room}});
 }
 
-// The slow paths of the two hot calls. They are separate functions, so that the hot calls save few registers.
+// The slower paths of the two hot calls. They are separate functions, so that the hot calls, which call
+// nothing else, save no registers.
 
 [[gnu::noinline]] gpumem_status allocate_slowly(gpumem_allocator* handle, std::uint64_t bytes,
                                                 gpumem_stream stream, gpumem_address* address) noexcept {
+  if (handle != nullptr && address != nullptr) {
+    if (const auto at = handle->engine.try_allocate({bytes}, stream); at != 0) {
+      *address = at;
+      return GPUMEM_OK;
+    }
+  }
   return with_engine(handle, address, kWhere, [&](allocator::Engine&) {
     return allocate_where_possible(*handle, {bytes}, stream, {});
   });
@@ -76,6 +83,7 @@ Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes
 
 [[gnu::noinline]] gpumem_status deallocate_slowly(gpumem_allocator* handle, gpumem_address address,
                                                   std::uint64_t bytes, gpumem_stream stream) noexcept {
+  if (handle != nullptr && handle->engine.try_deallocate(address, {bytes}, stream)) return GPUMEM_OK;
   return with_engine(handle, [&](allocator::Engine&) {
     return engine_of(*handle, address).deallocate(address, {bytes}, stream);
   });
@@ -153,7 +161,7 @@ gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_alloca
 [[gnu::flatten]] gpumem_status gpumem_allocate(gpumem_allocator* allocator, uint64_t bytes,
                                                gpumem_stream stream, gpumem_address* address) noexcept {
   if (allocator != nullptr && address != nullptr) [[likely]] {
-    if (const auto at = allocator->engine.try_allocate({bytes}, stream); at != 0) [[likely]] {
+    if (const auto at = allocator->engine.allocate_by_default({bytes}, stream); at != 0) [[likely]] {
       *address = at;
       return GPUMEM_OK;
     }
@@ -163,7 +171,7 @@ gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_alloca
 
 gpumem_status gpumem_deallocate(gpumem_allocator* allocator, gpumem_address address, uint64_t bytes,
                                 gpumem_stream stream) noexcept {
-  if (allocator != nullptr && allocator->engine.try_deallocate(address, {bytes}, stream)) [[likely]] {
+  if (allocator != nullptr && allocator->engine.deallocate_by_default(address, {bytes}, stream)) [[likely]] {
     return GPUMEM_OK;
   }
   return gpumem::c_abi::deallocate_slowly(allocator, address, bytes, stream);

@@ -47,7 +47,7 @@ struct StreamCache : EngineTest {
 
   /// Has the calling thread cache a block on `on`. The end of the work that used it.
   FakeStreams::Moment cache_one(Bytes bytes, StreamHandle on) {
-    free(allocate(bytes, on), bytes, on);  // makes the place and the marks
+    for (int i = 0; i < 3; ++i) free(allocate(bytes, on), bytes, on);  // makes the place and the marks
     const Address at = allocate(bytes, on);
     const auto used = streams_.give(on);
     EXPECT_TRUE(engine_->try_deallocate(at, bytes, on));
@@ -131,7 +131,33 @@ TEST_P(StreamCacheOfSizes, RefusesABlockThatIsFreedTwiceAndOneOfAnotherSize) {
   EXPECT_TRUE(failed_with(engine_->deallocate(at, bytes, kOne), Code::kInvalidArgument));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, StreamCacheOfSizes, testing::Values(300, 4096, 100'000, 1 << 20));
+INSTANTIATE_TEST_SUITE_P(Sizes, StreamCacheOfSizes, testing::Values(300, 4096, 100'000, 1 << 20, 16 << 20));
+
+TEST_F(StreamCache, LargeBlockIsOfAnotherThreadThatNeedsItBeforeMoreIsCommitted) {
+  Worker owner;
+  FakeStreams::Moment used;
+  owner.run([&] { used = cache_one(mebibytes(40), kOne); });
+  EXPECT_EQ(statistics().cached, mebibytes(40));
+  const auto growths = backing_.calls(FakeBacking::Call::kObtain);
+  allocate(mebibytes(36), kTwo);
+  EXPECT_EQ(backing_.calls(FakeBacking::Call::kObtain), growths);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+  owner.run([&] { EXPECT_EQ(engine_->try_allocate(mebibytes(40), kOne), 0U); });
+}
+
+TEST_F(StreamCache, LargeBlockStaysWhileItsThreadAllocatesItsSizeOnly) {
+  free(allocate(mebibytes(32), kOne), mebibytes(32), kOne);
+  const Address one = allocate(mebibytes(4), kOne), other = allocate(mebibytes(8), kOne);
+  EXPECT_FALSE(engine_->try_deallocate(one, mebibytes(4), kOne));
+  free(one, mebibytes(4), kOne);
+  free(other, mebibytes(8), kOne);
+  EXPECT_EQ(statistics().cached, Bytes{}) << "sizes differ";
+  cache_one(mebibytes(4), kOne);
+  EXPECT_EQ(statistics().cached, mebibytes(4));
+  allocate(mebibytes(8), kOne);
+  EXPECT_EQ(statistics().cached, Bytes{});
+  EXPECT_EQ(backing_.most_committed(), mebibytes(32));
+}
 
 TEST_F(StreamCache, MarkOfOneThreadsCacheCoversNothingThatAnotherThreadFreed) {
   Worker first;
@@ -215,31 +241,43 @@ TEST_F(StreamCache, HoldsNoMoreThanTheThreadsBudgetForAllStreams) {
   EXPECT_NE(statistics().cached, Bytes{});
 }
 
-struct ManyThreads : StreamCache {
+/// Blocks of 1 to 16 times a size.
+struct Blocks {
+  Bytes unit;
+  std::uint64_t count = 0;  ///< of each thread
+};
+struct ManyThreads : StreamCache, testing::WithParamInterface<Blocks> {
   ManyThreads() : StreamCache(gibibytes(64)) {}
 };
 
-TEST_F(ManyThreads, WithFourStreamsEachCommitLittleMoreThanTheyUse) {
-  constexpr std::uint64_t kThreads = 64, kBlocks = 2048;
+TEST_P(ManyThreads, WithFourStreamsEachCommitLittleMoreThanTheyUse) {
+  constexpr std::uint64_t kThreads = 64;
+  const auto [unit, count] = GetParam();
   Bytes in_use;
   std::barrier all_hold(kThreads, [&]() noexcept { in_use = statistics().in_use; });
   std::vector<std::thread> threads;
   for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
       const auto on = [&](std::uint64_t i) { return stream(1 + thread * 4 + i % 4); };
-      const auto size = [](std::uint64_t i) { return kibibytes(16 * (i / 4 * 5 % 16 + 1)); };
-      std::vector<Address> held(kBlocks);
-      for (std::uint64_t i = 0; i < kBlocks; ++i) {
-        free(allocate(size(i), on(i)), size(i), on(i));
-        held[i] = allocate(size(i), on(i));
+      const auto size = [&](std::uint64_t i) { return Bytes{unit.count * (i / 4 * 5 % 16 + 1)}; };
+      std::vector<Address> held(count);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        for (int pair = 0; pair < 4; ++pair) free(allocate(size(i), on(i)), size(i), on(i));
+        held[i] = allocate(size(i), on(i + 1));
       }
       all_hold.arrive_and_wait();
-      for (std::uint64_t i = 0; i < kBlocks; ++i) free(held[i], size(i), on(i));
+      for (std::uint64_t i = 0; i < count; ++i) free(held[i], size(i), on(i + 1));
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(static_cast<double>(backing_.most_committed().count), 1.03 * static_cast<double>(in_use.count));
 }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ManyThreads,
+                         testing::Values(Blocks{kibibytes(16), 2048}, Blocks{mebibytes(1), 64}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.unit.count >> 10) + "KiB";
+                         });
 
 }  // namespace
 }  // namespace gpumem::allocator::test

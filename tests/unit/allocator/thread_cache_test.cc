@@ -41,7 +41,7 @@ class ThreadCacheTest : public testing::Test {
     hand_out(kLegacy);
   }
   void hand_out(StreamIndex stream) { slot().set(BlockWord::used(stream, 0, 1).with_bytes(kBytes)); }
-  bool put(ThreadCache& cache) { return cache.put(span_, slot(), kAddress, kBytes); }
+  bool put(ThreadCache& cache) { return cache.put_of(nullptr, span_, slot(), kAddress, kBytes); }
   /// Has `cache` free the block as a thread does that has not seen yet that another one has.
   void put_late(ThreadCache& cache) {
     hand_out(kLegacy);
