@@ -151,6 +151,10 @@ void Arena::write_used(Slot& slot, const Need& need, const CachedBlocks* own) {
 Result<Span*, GrowError> Arena::find_span(const Need& need) {
   Span* span = take_for(need);
   if (span == nullptr) {
+    poll();
+    span = take_for(need);
+  }
+  if (span == nullptr) {  // later, because the next frees then need new marks
     caches_.flush(need.cache);
     poll();
     span = take_for(need);
