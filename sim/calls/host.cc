@@ -55,9 +55,7 @@ CUresult api::cuMemHostRegister_v2(void* start, size_t size, unsigned int flags)
     }
     if (driver->space.find(address).reservation != nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult unsafe = driver->captures.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
-    return driver->host.add_registered(address, size, context.id, flags)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    return driver->host.add_registered(address, size, context.id, flags);
   });
 }
 CUresult api::cuMemHostRegister(void* start, size_t size, unsigned int flags) {

@@ -1,15 +1,34 @@
 #include "sim/driver/host_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <iterator>
 
 namespace gpumem::sim {
+namespace {
+
+// Takes the pages that hold these bytes, as a driver does that pins them. False: there are none. A kernel
+// before 5.14 has no such advice: the pages come when they are touched.
+bool populate(std::uint64_t start, std::uint64_t size, int advice) {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = start / page * page;
+  return ::madvise(reinterpret_cast<void*>(first),  // NOLINT(performance-no-int-to-ptr)
+                   start + size - first, advice) == 0 ||
+         errno == EINVAL;
+}
+
+}  // namespace
 
 void* HostMemory::allocate(std::uint64_t size, std::uint64_t context, unsigned flags) {
   void* const start = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) return nullptr;
   const auto address = reinterpret_cast<std::uint64_t>(start);
+  if (!populate(address, size, MADV_POPULATE_WRITE)) {
+    ::munmap(start, size);
+    return nullptr;
+  }
   blocks_[address] = {address, size, context, flags, false, ++last_id_};
   return start;
 }
@@ -21,11 +40,14 @@ bool HostMemory::free(std::uint64_t start) {
   return true;
 }
 
-bool HostMemory::add_registered(std::uint64_t start, std::uint64_t size, std::uint64_t context,
-                                unsigned flags) {
-  if (overlaps(start, size)) return false;
+CUresult HostMemory::add_registered(std::uint64_t start, std::uint64_t size, std::uint64_t context,
+                                    unsigned flags) {
+  if (overlaps(start, size)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  const int advice = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0 ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+  const bool has_pages = (flags & CU_MEMHOSTREGISTER_IOMEMORY) == 0;
+  if (has_pages && !populate(start, size, advice)) return CUDA_ERROR_INVALID_VALUE;
   blocks_[start] = {start, size, context, flags, true, ++last_id_};
-  return true;
+  return CUDA_SUCCESS;
 }
 
 bool HostMemory::remove_registered(std::uint64_t start) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <cuda.h>
+
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -6,7 +8,8 @@
 namespace gpumem::sim {
 
 /// Host memory that devices reach, of one process: allocated for that, or registered. It costs no device
-/// memory. Threads: the caller holds the driver's lock.
+/// memory. Its pages are there from then on, as if they were pinned. Threads: the caller holds the driver's
+/// lock.
 class HostMemory {
  public:
   struct Block {
@@ -21,8 +24,9 @@ class HostMemory {
   void* allocate(std::uint64_t size, std::uint64_t context, unsigned flags);
   /// False if no block was allocated at `start`.
   bool free(std::uint64_t start);
-  /// False if it overlaps a block that is known.
-  bool add_registered(std::uint64_t start, std::uint64_t size, std::uint64_t context, unsigned flags);
+  /// Errors  CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED (it overlaps a block that is known),
+  ///         CUDA_ERROR_INVALID_VALUE (the program has no memory there).
+  CUresult add_registered(std::uint64_t start, std::uint64_t size, std::uint64_t context, unsigned flags);
   bool remove_registered(std::uint64_t start);
 
   /// The block that holds all the bytes, or nullptr.

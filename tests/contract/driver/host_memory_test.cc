@@ -1,5 +1,9 @@
 // Pinned host memory: allocated, or registered where it is; in several processes too.
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
 
 #include <cstring>
 
@@ -86,6 +90,22 @@ TEST_IN_CONTEXT(HostMemory, IsRegisteredWhereItIsAndOnce) {
   EXPECT_OK(calls().cuMemHostUnregister(host));
   EXPECT_EQ(calls().cuMemHostUnregister(host), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   EXPECT_EQ(::munmap(host, kSize), 0);
+}
+
+TEST_IN_CONTEXT(HostMemory, RegisteredHasAllItsPages) {
+  void* const host = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(host, MAP_FAILED);
+  const auto pages = [host] {
+    std::vector<unsigned char> there(kSize / static_cast<std::size_t>(::getpagesize()));
+    EXPECT_EQ(::mincore(host, kSize, there.data()), 0);
+    return std::ranges::count_if(there, [](unsigned char one) { return (one & 1) != 0; });
+  };
+  EXPECT_EQ(pages(), 0);
+  ASSERT_OK(calls().cuMemHostRegister(host, kSize, 0));
+  EXPECT_EQ(pages(), static_cast<std::ptrdiff_t>(kSize) / ::getpagesize());
+  EXPECT_OK(calls().cuMemHostUnregister(host));
+  EXPECT_EQ(::munmap(host, kSize), 0);
+  EXPECT_REFUSED(calls().cuMemHostRegister(host, kSize, 0)) << "nothing is mapped there";
 }
 
 TEST_IN_CONTEXT(HostMemory, RegistrationEndsAtItsStartAlone) {
