@@ -9,8 +9,8 @@
 
 namespace gpumem {
 
-/// Decides whether the host store is memory of the driver, on which NUMA nodes, or files. What the broker
-/// before has lent stays what it is: `before`  its journal, null if there is none, and `kept`  the
+/// Decides whether the host store is memory of the driver, on which NUMA nodes, or files. Memory that the
+/// broker before has lent keeps its kind: `before`  its journal, null if there is none, and `kept`  the
 /// descriptors. The driver is tried on each node by a program of its own, since it has crashed processes
 /// there. The log says what fails, and what to do.   Blocks: for some seconds at most on each node.
 void choose_host_memory(Machine& machine, const host::Config& config, const std::filesystem::path& driver,

@@ -7,7 +7,7 @@
 #include "daemon/configuration.h"
 #include "daemon/daemon.h"
 
-// What is read again while the broker runs: its configuration, and the accounts that it names.
+// The configuration, and the accounts that it names, read again while the broker runs.
 
 namespace gpumem {
 namespace {

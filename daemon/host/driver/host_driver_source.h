@@ -31,7 +31,7 @@ class HostDriverSource final : public ExtentSource {
 
   const cuda::Driver& driver_;
   const std::vector<int> nodes_;
-  std::map<LeaseId, std::vector<ProcessHandle>> unproved_;  ///< who may have memory that was returned
+  std::map<LeaseId, std::vector<ProcessHandle>> unproved_;  ///< processes that may have returned memory
 };
 
 }  // namespace gpumem::host
