@@ -78,7 +78,7 @@ std::vector<HeldExtent> Extents::take_out(const core::Job::Step& step, core::Dev
   for (const ExtentId id : step.destroy) {
     const auto held = held_.find(id);
     GPUMEM_CHECK(held != held_.end(), "only what is held is destroyed");
-    if (is_host_[device] && step.proof) {
+    if (kinds_[device] == Kind::kHostFiles && step.proof) {
       held->second.lease = step.proof->lease;
       held->second.is_returned = true;
       returned_files_.emplace(step.proof->lease, id);
@@ -94,7 +94,7 @@ std::vector<HeldExtent> Extents::take_out(const core::Job::Step& step, core::Dev
   return taken;
 }
 
-// It is proved free, and has no bytes any more.
+// The file is proved free, and has no bytes any more.
 void Extents::drop_file(LeaseId lease, core::DeviceIndex device) {
   const auto file = returned_files_.extract(lease);
   if (file.empty()) return;
