@@ -241,12 +241,18 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
 std::vector<std::pair<Bytes, SessionId>> Reclaimer::declarers(TenantId tenant, DeviceIndex device,
                                                               Belief belief) const {
   std::vector<std::pair<Bytes, SessionId>> all;
-  for (const SessionId id : state_.declaring[device]) {
+  const auto look_at = [&](SessionId id) {
     const Session& session = state_.session(id);
-    if (state_.charged_besides(session, device) == tenant &&
+    const Bytes bytes = session.declared(device);
+    if (!bytes.is_zero() && state_.charged_besides(session, device) == tenant &&
         is_victim(session, device, ReclaimCause::kDebt, belief))
-      all.emplace_back(session.declared(device), id);
-  }
+      all.emplace_back(bytes, id);
+  };
+  // On the host store a session is charged where it is; its user may have hundreds of jobs.
+  if (state_.policy.devices[device].is_host())
+    std::ranges::for_each(state_.tenants.at(tenant).sessions, look_at);
+  else
+    std::ranges::for_each(state_.declaring[device], look_at);
   largest_first(all);
   return all;
 }
