@@ -218,7 +218,9 @@ TEST_F(StoreTest, OfReturnedHostMemoryIsKeptUntilNobodyHasIt) {
     FrameLane lane(broker_->folder());
     lane.greet();
     const auto slice = lane.ask(lane::OpenSlice{kHost, 0, {}, 0}).as<lane::SliceOpened>().slice;
-    auto answer = lane.grow(slice, mebibytes(16));
+    ASSERT_TRUE(lane.ask(lane.growth(slice, mebibytes(16), kPatience)).is(lane::Kind::kWaiting))
+        << "it is made on demand";
+    auto answer = lane.receive();
     lane.send(lane::Accept{answer.as<lane::Granted>().grant});
     files = std::move(answer.descriptors);
   }
