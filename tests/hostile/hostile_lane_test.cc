@@ -144,7 +144,8 @@ TEST_F(HostileLane, ThatReadsNoAnswersIsNotReadEither) {
   }
   EXPECT_TRUE(
       eventually([&] { return broker_.log().find("it does not read its lane") != std::string::npos; }));
-  EXPECT_LT(resident_bytes(broker_.pid()), before + (std::uint64_t{16} << 20));
+  // All answers have 140 MiB. A sanitizer keeps for a while what is freed.
+  EXPECT_LT(resident_bytes(broker_.pid()), before + (std::uint64_t{48} << 20));
 }
 
 }  // namespace
