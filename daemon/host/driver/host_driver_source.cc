@@ -18,7 +18,7 @@ std::vector<int> HostDriverSource::nodes_by_free_memory() const {
   for (const int node : nodes_) nodes.emplace_back(free_of_node(kNumaNodes, node), node);
   std::ranges::stable_sort(nodes, std::greater(), [](const auto& one) { return one.first; });
   std::vector<int> numbers;
-  for (const auto& [free, node] : nodes) numbers.push_back(node);
+  std::ranges::transform(nodes, std::back_inserter(numbers), [](const auto& one) { return one.second; });
   return numbers;
 }
 

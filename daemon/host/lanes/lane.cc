@@ -22,7 +22,7 @@ constexpr auto kReadingPatience = std::chrono::seconds(10);
 // A client is sent offers only for what it asked; this many unread messages means that it does not read.
 constexpr std::size_t kMostUnread = 1024;
 // With more bytes than this to send, no frame of the client is read: each may bring more.
-constexpr std::size_t kMuchToSend = 8 * 1024;
+constexpr std::size_t kMuchToSend = std::size_t{8} << 10;
 // Bytes in the kernel, which counts about 2 KiB for a packet of half that.
 constexpr int kMuchUnread = 64 * 1024;
 
