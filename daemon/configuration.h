@@ -38,8 +38,8 @@ Options parse_options(int argc, char** argv);
 /// Errors  as host::load_config.
 Result<host::Config> read_config(const Options& options);
 
-/// The group whose members may read the metrics by the Unix socket. A configured group that is missing opens it
-/// to nobody else.
+/// The group whose members may read the metrics by the Unix socket. A configured group that is missing opens
+/// it to nobody else.
 unsigned metrics_gid(const host::Config& config);
 
 /// The folder of the sockets of the broker with these options. Errors  of the configuration.
