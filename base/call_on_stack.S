@@ -2,14 +2,15 @@
    below `top`, a multiple of 16. swapcontext(3) would make system calls. The unwinder finds the caller by the frame
    pointer, so an exception passes. */
 
-#if defined(__x86_64__)
-
 	.text
 	.globl	gpumem_call_on_stack
 	.hidden	gpumem_call_on_stack
 	.type	gpumem_call_on_stack, %function
 gpumem_call_on_stack:
 	.cfi_startproc
+
+#if defined(__x86_64__)
+
 	endbr64
 	pushq	%rbp
 	.cfi_def_cfa_offset 16
@@ -22,18 +23,9 @@ gpumem_call_on_stack:
 	movq	%rbp, %rsp
 	popq	%rbp
 	.cfi_def_cfa %rsp, 8
-	ret
-	.cfi_endproc
-	.size	gpumem_call_on_stack, . - gpumem_call_on_stack
 
 #elif defined(__aarch64__)
 
-	.text
-	.globl	gpumem_call_on_stack
-	.hidden	gpumem_call_on_stack
-	.type	gpumem_call_on_stack, %function
-gpumem_call_on_stack:
-	.cfi_startproc
 	stp	x29, x30, [sp, #-16]!
 	.cfi_def_cfa_offset 16
 	.cfi_offset x29, -16
@@ -46,12 +38,13 @@ gpumem_call_on_stack:
 	mov	sp, x29
 	ldp	x29, x30, [sp], #16
 	.cfi_def_cfa sp, 0
-	ret
-	.cfi_endproc
-	.size	gpumem_call_on_stack, . - gpumem_call_on_stack
 
 #else
 #error the change of stacks is written for x86-64 and aarch64
 #endif
+
+	ret
+	.cfi_endproc
+	.size	gpumem_call_on_stack, . - gpumem_call_on_stack
 
 	.section .note.GNU-stack, "", %progbits

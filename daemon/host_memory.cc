@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/small_file.h"
 #include "cuda/memory.h"
+#include "daemon/host/driver/host_file.h"
 #include "daemon/host/system/numa_nodes.h"
 #include "daemon/run_program.h"
 
@@ -25,7 +26,6 @@ namespace {
 
 // Starting the driver takes seconds on a machine of many GPUs.
 constexpr std::chrono::seconds kLongestTry{30};
-constexpr const char* kFile = "/memfd:gpumem-host";
 
 // The last line of what it has said.
 std::string last_words(int output) {
@@ -60,7 +60,9 @@ std::optional<bool> lent_files(const host::Journal::Content* before,
     if (descriptor == kept.end() || before->devices.at(lease.device) != kHostStore) continue;
     std::error_code ignored;
     const auto link = "/proc/self/fd/" + std::to_string(descriptor->second.fd.get());
-    return std::filesystem::read_symlink(link, ignored).string().starts_with(kFile);
+    return std::filesystem::read_symlink(link, ignored)
+        .string()
+        .starts_with(std::string("/memfd:") + host::kHostFileName);
   }
   return std::nullopt;
 }

@@ -149,20 +149,19 @@ void Arena::write_used(Slot& slot, const Need& need, const CachedBlocks* own) {
 // ---- From a need to a span ----
 
 Result<Span*, GrowError> Arena::find_span(const Need& need) {
-  Span* span = take_for(need);
-  if (span == nullptr) {
+  const auto ask_again = [&] {
     poll();
-    span = take_for(need);
-  }
+    return take_for(need);
+  };
+  Span* span = take_for(need);
+  if (span == nullptr) span = ask_again();
   if (span == nullptr) {  // later, because the next frees then need new marks
     caches_.flush(need.cache);
-    poll();
-    span = take_for(need);
+    span = ask_again();
   }
   if (span == nullptr) span = take_from_other_streams(need);
   if (span == nullptr && caches_.flush_large()) {  // of other threads
-    poll();
-    span = take_for(need);
+    span = ask_again();
     if (span == nullptr) span = take_from_other_streams(need);
   }
   if (span == nullptr) {

@@ -290,9 +290,10 @@ Bytes plan_overcommitted(const Ledger& ledger, const Arbiter& arbiter, DeviceInd
 std::vector<std::pair<Bytes, TenantId>> declarers(const Ledger& ledger, DeviceIndex device, TenantId debtor,
                                                   const ReclaimFacts& facts) {
   std::vector<std::pair<Bytes, TenantId>> found;
-  const auto begin = ledger.has_members(debtor) ? facts.declared.begin() : facts.declared.lower_bound(debtor);
-  const auto end = ledger.has_members(debtor) ? facts.declared.end() : facts.declared.upper_bound(debtor);
-  for (auto at = begin; at != end; ++at) {
+  const auto& declared = facts.declared;
+  auto [at, end] =
+      ledger.has_members(debtor) ? std::pair(declared.begin(), declared.end()) : declared.equal_range(debtor);
+  for (; at != end; ++at) {
     const auto& [leaf, bytes] = *at;
     const TenantId tenant = ledger.whole(leaf);
     const Bytes beyond = ledger.used(tenant, device).minus(ledger.quota(tenant, device).guarantee);

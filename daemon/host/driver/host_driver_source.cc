@@ -44,7 +44,7 @@ bool HostDriverSource::destroy(std::vector<HeldExtent> extents, const Proof& pro
     extent.descriptor.reset();
   }
   extents.clear();
-  if (!proof) return true;  // it was never lent
+  if (!proof) return true;  // the extents were never lent
   auto earlier = unproved_.extract(proof->lease);
   if (!earlier.empty()) std::ranges::move(earlier.mapped(), std::back_inserter(holders));
   std::erase_if(holders, [](const ProcessHandle& one) { return has_ended(one->get()); });

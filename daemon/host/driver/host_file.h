@@ -12,6 +12,9 @@
 
 namespace gpumem::host {
 
+/// The name of each file of the store: /proc shows it as `/memfd:gpumem-host`.
+inline constexpr const char* kHostFileName = "gpumem-host";
+
 /// A descriptor to send to a client.
 struct SentDescriptor {
   bool is_held = false;  ///< the broker holds the memory

@@ -24,8 +24,8 @@ constexpr unsigned kNotExecutable = MFD_NOEXEC_SEAL;
 
 int make_file() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int file = ::memfd_create("gpumem-host", kFlags | kNotExecutable);
-  return file >= 0 || errno != EINVAL ? file : ::memfd_create("gpumem-host", kFlags);
+  const int file = ::memfd_create(kHostFileName, kFlags | kNotExecutable);
+  return file >= 0 || errno != EINVAL ? file : ::memfd_create(kHostFileName, kFlags);
 }
 
 Bytes touched(int file) {

@@ -39,7 +39,9 @@ inline Flow flow_of(const core::Peer& peer, bool is_admin) {
 /// A flow that had neither work nor debt has its first turn before all others, as in RFC 8290. Then it has
 /// its place in the round until the round has come to it. A turn is interrupted for such flows after a
 /// stretch. So a flow that rarely has work waits for a stretch and one piece of work. Every flow waits for
-/// one turn of each other flow at most: a quantum and one piece. Threads  one.
+/// one turn of each other flow at most: a quantum and one piece.
+///
+/// Threads  one.
 class Turns {
  public:
   using Work = std::function<void()>;
