@@ -118,8 +118,7 @@ TEST_F(NeverReads, ItsLaneAndIsHungUpOnInTheEnd) {
   ClientProcess one(broker_.folder());
   EXPECT_TRUE(succeeded(one.ask({{"do", "raw_connect"}})));
   const Json answer = one.ask({{"do", "raw_flood"}, {"most", 10'000}});
-  EXPECT_GT(answer["asked"], 1024 / 2)
-      << "an honest client may be slow; a request that waits has two answers";
+  EXPECT_GT(answer["asked"], 200) << "an honest client may be slow: what the sockets hold is taken";
   EXPECT_LT(answer["asked"], 10'000);
   EXPECT_TRUE(
       eventually([&] { return broker_.log().find("it does not read its lane") != std::string::npos; }));
