@@ -86,17 +86,17 @@ Result<Packet> receive_packet(int socket, std::size_t most_bytes, std::size_t mo
   return packet;
 }
 
-Result<std::string> receive_bytes(int socket, std::size_t most_bytes) {
-  std::string bytes(most_bytes, '\0');
+// Empty sockets are so usual that no words are made for them.
+Result<std::string_view> receive_bytes(int socket, std::span<char> buffer) {
   ssize_t received = 0;
   do {
-    received = ::recv(socket, bytes.data(), bytes.size(), MSG_TRUNC);
+    received = ::recv(socket, buffer.data(), buffer.size(), MSG_TRUNC);
   } while (received < 0 && errno == EINTR);
+  if (received < 0 && errno == EAGAIN) return Error{Code::kDeadlineExceeded, {}};
   if (received < 0) return errno_error(errno, "cannot receive");
-  if (static_cast<std::size_t>(received) > most_bytes)
-    return Error{Code::kInvalidArgument, "message longer than " + std::to_string(most_bytes) + " bytes"};
-  bytes.resize(static_cast<std::size_t>(received));
-  return bytes;
+  const auto bytes = static_cast<std::size_t>(received);
+  if (bytes <= buffer.size()) return std::string_view(buffer.data(), bytes);
+  return Error{Code::kInvalidArgument, "message longer than " + std::to_string(buffer.size()) + " bytes"};
 }
 
 }  // namespace gpumem

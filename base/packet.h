@@ -27,10 +27,10 @@ Result<void> send_packet(int socket, std::string_view bytes, std::span<const int
 ///         kInvalidArgument (longer, or more descriptors, than allowed; nothing is kept of it).
 Result<Packet> receive_packet(int socket, std::size_t most_bytes, std::size_t most_descriptors);
 
-/// Receives the bytes of one message of at most `most_bytes` that brings no descriptors. An empty message
-/// means that the peer has closed. On a socket that can bring descriptors the caller looks first: the kernel
-/// closes those of a message that is received without room for them, here and now.
-/// Errors  as receive_packet.
-Result<std::string> receive_bytes(int socket, std::size_t most_bytes);
+/// Receives the bytes of one message that brings no descriptors into `buffer`, and gives their part of it. An
+/// empty message means that the peer has closed. On a socket that can bring descriptors the caller looks
+/// first: the kernel closes those of a message that is received without room for them, here and now.
+/// Errors  as receive_packet, with the buffer's size for the most bytes.
+Result<std::string_view> receive_bytes(int socket, std::span<char> buffer);
 
 }  // namespace gpumem

@@ -38,7 +38,8 @@ void read(std::string_view journal) {
   while (!journal.empty()) {
     const auto change = host::decode(journal);
     if (!change) break;
-    const std::string written = host::encode(*change);
+    std::string written;
+    host::encode(*change, written);
     std::string_view again = written;
     const auto same = host::decode(again);
     require(same && *same == *change && again.empty(), "what was written is read");

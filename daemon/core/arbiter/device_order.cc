@@ -57,6 +57,11 @@ DeviceOrder::Node* DeviceOrder::find(TenantId tenant) {
 }
 
 DeviceOrder::Node& DeviceOrder::find_or_add(TenantId tenant) {
+  if (!spare_.empty() && !nodes_.contains(tenant)) {
+    spare_.key() = tenant;
+    spare_.mapped().reserved = {};
+    nodes_.insert(std::move(spare_));
+  }
   Node& node = nodes_[tenant];
   node.tenant = tenant;
   return node;
@@ -90,7 +95,7 @@ void DeviceOrder::refresh_way_up(TenantId tenant) {
     rank(*node, at);
     if (!node->empty()) continue;
     if (Node* above = find(at); above != nullptr) above->parts.erase(node->tenant);
-    nodes_.erase(node->tenant);
+    spare_ = nodes_.extract(node->tenant);
   }
 }
 

@@ -111,6 +111,8 @@ class DeviceOrder {
   Claims& claims_;
   const RequestId& last_overdue_;
   std::map<TenantId, Node> nodes_;  ///< the top comes first and is always there
+  /// The last node that left: it was empty, and the next request mostly needs one.
+  std::map<TenantId, Node>::node_type spare_;
   std::map<TenantId, RequestId> held_back_;
   std::map<RequestId, TenantId> full_;
   std::uint64_t revision_ = 0;

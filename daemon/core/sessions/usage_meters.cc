@@ -43,10 +43,12 @@ Bytes UsageMeters::charged(const CommandJob& job) const {
 }
 
 void UsageMeters::take_waiting(TenantId leaf, DeviceIndex device, TimePoint now) {
+  const Bytes wanted = state_.arbiter.wanted_by(leaf, device);
+  if (wanted.is_zero() && !waiting_.contains({leaf, device})) return;  // granted by the event that asked
   Waiting& waiting = waiting_[{leaf, device}];
   const TenantId before = waiting.owner;
   count(waiting, device, false);
-  waiting.bytes = state_.arbiter.wanted_by(leaf, device);
+  waiting.bytes = wanted;
   if (state_.tenants.contains(leaf)) waiting.owner = state_.tenants.owner_of(leaf);
   count(waiting, device, true);
   for (const TenantId changed : {before, waiting.owner}) {

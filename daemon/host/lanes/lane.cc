@@ -108,10 +108,11 @@ void Lane::await_message() {
 
 bool Lane::take_frame() {
   if (ended_) return false;
-  auto bytes = next_message();
+  std::array<char, lane::kMostBytes> buffer;
+  auto bytes = next_message(buffer);
   // Of a client that closes with offers unread the kernel reports a reset, once, before its last words.
   if (!bytes && bytes.error().code == Code::kUnavailable && !std::exchange(reset_, true))
-    bytes = next_message();
+    bytes = next_message(buffer);
   if (!bytes) {
     if (bytes.error().code == Code::kDeadlineExceeded)
       await_message();
@@ -131,14 +132,14 @@ bool Lane::take_frame() {
   return !ended_ && !is_paused_;
 }
 
-Result<std::string> Lane::next_message() {
+Result<std::string_view> Lane::next_message(std::span<char> buffer) {
   if (disposal_.foreign_descriptors()) {
     std::array<std::byte, 1> start{};
     const Readable next = look_at(socket_.native_handle(), start);
     if (next.bytes < 0) return errno_error(errno, "cannot receive");
     if (next.descriptors) return Error{Code::kInvalidArgument, "its message brings descriptors"};
   }
-  return receive_bytes(socket_.native_handle(), lane::kMostBytes);
+  return receive_bytes(socket_.native_handle(), buffer);
 }
 
 void Lane::welcome(SessionId session, std::string_view frame, std::span<const int> descriptors) {

@@ -116,7 +116,7 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
   Result<void> try_to_send(std::string_view packet, const core::SentExtents& extents);
   void await_room(const Error& obstacle);
-  Result<std::string> next_message();
+  Result<std::string_view> next_message(std::span<char> buffer);
   void flush();
   void close_in_turn(const std::string& why);
   bool lives_on() const;

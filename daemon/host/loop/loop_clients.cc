@@ -179,7 +179,7 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
   const bool greets = opens(frame->header.kind);
   if (greets == lane->session().operator bool()) return lane->close("it greeted twice, or not first");
   if (frame->header.kind == lane::Kind::kGoodbye) return lane->note_goodbye();
-  run([&](core::Broker& broker, core::TimePoint at) {
+  const auto take = [&](core::Broker& broker, core::TimePoint at) {
     if (greets) {
       const bool is_new = frame->header.kind == lane::Kind::kHello;
       if (auto welcomed = is_new ? greet(lane, *frame) : resume(lane, *frame); !welcomed)
@@ -187,7 +187,8 @@ void Loop::frame(const std::shared_ptr<Lane>& lane, std::string_view packet) {
     } else if (auto taken = receiver_->receive(lane->session(), packet, broker, at); !taken) {
       lane->close(taken.error().message);
     }
-  });
+  };
+  run(std::ref(take));  // by reference, since its captures do not fit into a function without an allocation
 }
 
 Result<void> Loop::greet(const std::shared_ptr<Lane>& lane, const lane::Incoming& frame) {

@@ -1,7 +1,7 @@
 #pragma once
 #include <optional>
+#include <set>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,24 +18,23 @@ class PendingAnswers {
 
   void add(RequestId request, SessionId session, Answer answer) {
     by_request_.emplace(request, Pending{session, std::move(answer)});
-    by_session_[session].insert(request);
+    by_session_.emplace(session, request);
   }
   /// Takes out the answer to `request`; nothing if nobody waits for it (any more).
   std::optional<Answer> take(RequestId request) {
     auto pending = by_request_.extract(request);
     if (pending.empty()) return std::nullopt;
-    const auto session = by_session_.find(pending.mapped().session);
-    session->second.erase(request);
-    if (session->second.empty()) by_session_.erase(session);
+    by_session_.erase({pending.mapped().session, request});
     return std::move(pending.mapped().answer);
   }
   /// Takes out those of `session`. Costs what these are, not what there is.
   std::vector<Answer> take_all_of(SessionId session) {
     std::vector<Answer> answers;
-    const auto own = by_session_.extract(session);
-    if (own.empty()) return answers;
-    for (const RequestId request : own.mapped())
-      answers.push_back(std::move(by_request_.extract(request).mapped().answer));
+    auto own = by_session_.lower_bound({session, {}});
+    while (own != by_session_.end() && own->first == session) {
+      answers.push_back(std::move(by_request_.extract(own->second).mapped().answer));
+      own = by_session_.erase(own);
+    }
     return answers;
   }
   std::size_t size() const { return by_request_.size(); }
@@ -46,7 +45,7 @@ class PendingAnswers {
     Answer answer;
   };
   std::unordered_map<RequestId, Pending> by_request_;
-  std::unordered_map<SessionId, std::unordered_set<RequestId>> by_session_;
+  std::set<std::pair<SessionId, RequestId>> by_session_;
 };
 
 using PendingGrowths = PendingAnswers<core::Executor::GrowAnswer>;

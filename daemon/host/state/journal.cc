@@ -191,7 +191,7 @@ Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<
 // A partly written change is truncated again, because nothing behind it could be read.
 Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   buffer_.clear();
-  for (const core::Checkpoint::Change& change : changes) buffer_ += encode(change);
+  for (const core::Checkpoint::Change& change : changes) encode(change, buffer_);
   const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
   if (written) {
     size_ += buffer_.size();
@@ -211,7 +211,7 @@ Result<Journal::Prepared> Journal::prepare(const std::filesystem::path& folder,
   UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
   std::string bytes = header_of(devices);
-  for (const core::Checkpoint::Change& change : checkpoint.changes()) bytes += encode(change);
+  for (const core::Checkpoint::Change& change : checkpoint.changes()) encode(change, bytes);
   const auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
   crash_at(CrashPoint::kJournalPrepared);
   if (written) return Prepared{std::move(file), bytes.size()};

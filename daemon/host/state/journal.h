@@ -110,8 +110,8 @@ class JournalWriter {
   std::optional<core::TimePoint> not_shortened_;  ///< since it could not be shortened; likewise
 };
 
-/// One change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.
-std::string encode(const core::Checkpoint::Change& change);
+/// Appends one change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.
+void encode(const core::Checkpoint::Change& change, std::string& onto);
 
 /// The record at the beginning of `bytes`, which loses it.
 /// Errors  kUnavailable: not all of it is there; kInvalidArgument: it is damaged;

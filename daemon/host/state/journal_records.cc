@@ -39,6 +39,7 @@ std::uint32_t checksum_of(std::string_view bytes) {
 
 class Encoder {
  public:
+  explicit Encoder(std::string& onto) : bytes_(onto) {}
   void operator()(std::uint64_t& word) { append(&word, sizeof word); }
   void operator()(std::uint32_t& word) { wide(word); }
   void operator()(std::int64_t& word) { append(&word, sizeof word); }
@@ -77,12 +78,11 @@ class Encoder {
     wide(sum.high());
     wide(sum.low());
   }
-  std::string take() { return std::move(bytes_); }
 
  private:
   void wide(std::uint64_t word) { append(&word, sizeof word); }
   void append(const void* from, std::size_t size) { bytes_.append(static_cast<const char*>(from), size); }
-  std::string bytes_;
+  std::string& bytes_;
 };
 
 // After the first word that is not there, or is impossible, it reads zeros.
@@ -248,16 +248,16 @@ std::optional<Change> make(std::uint64_t kind, std::index_sequence<Kinds...>) {
 
 }  // namespace
 
-std::string encode(const Change& change) {
-  Encoder encoder;
+void encode(const Change& change, std::string& onto) {
+  const std::size_t start = onto.size();
+  onto.resize(start + sizeof(RecordHeader));
+  Encoder encoder(onto);
   std::uint64_t kind = change.index();
   encoder(kind);
   std::visit([&](auto one) { code(encoder, one); }, change);
-  const std::string words = encoder.take();
+  const std::string_view words = std::string_view(onto).substr(start + sizeof(RecordHeader));
   const RecordHeader header{static_cast<std::uint32_t>(words.size()), checksum_of(words)};
-  std::string record(sizeof header, '\0');
-  std::memcpy(record.data(), &header, sizeof header);
-  return record + words;
+  std::memcpy(onto.data() + start, &header, sizeof header);
 }
 
 Result<Change> decode(std::string_view& bytes) {

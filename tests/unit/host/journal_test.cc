@@ -215,6 +215,12 @@ TEST_F(JournalKept, OfAnotherVersionIsRefused) {
   EXPECT_THAT(content.error().message, HasSubstr("version 2"));
 }
 
+std::string a_record() {
+  std::string record;
+  encode(Checkpoint::SessionGone{SessionId{3}}, record);
+  return record;
+}
+
 /// A whole record without words.
 std::string record_of_kind(std::uint64_t kind) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
@@ -226,7 +232,7 @@ std::string record_of_kind(std::uint64_t kind) {
 
 TEST_F(JournalKept, WithARecordOfAnUnknownKindIsRefusedWhole) {
   ASSERT_TRUE(begin(made_of(some_changes())));
-  write_file(file(), read_file(file()) + record_of_kind(99) + encode(Checkpoint::SessionGone{SessionId{3}}));
+  write_file(file(), read_file(file()) + record_of_kind(99) + a_record());
   const auto content = Journal::read(folder_.path());
   ASSERT_FALSE(content);
   EXPECT_EQ(content.error().code, Code::kFailedPrecondition);
@@ -404,7 +410,7 @@ TEST_F(JournalKept, IsForItsOwnerAlone) {
 }
 
 TEST(JournalRecord, ThatIsTruncatedIsNotThereYet) {
-  std::string record = encode(Checkpoint::SessionGone{SessionId{3}});
+  std::string record = a_record();
   std::string_view bytes = record;
   EXPECT_TRUE(decode(bytes));
   EXPECT_TRUE(bytes.empty());

@@ -35,7 +35,10 @@ struct UnreadDescriptorsTest : testing::Test {
     EXPECT_TRUE(send_packet(ends.own.get(), "x"));
     unread.sent(uid, ends.own.get(), count, sender);
   }
-  static void read(const Ends& ends) { EXPECT_TRUE(receive_bytes(ends.client.get(), 1)); }
+  static void read(const Ends& ends) {
+    std::array<char, 1> buffer{};
+    EXPECT_TRUE(receive_bytes(ends.client.get(), buffer));
+  }
   // As of no socket that was sent any.
   bool has_room(std::uint32_t uid, std::size_t count) { return unread.has_room(uid, -1, count); }
   // The class looks now and then, not at every question.
