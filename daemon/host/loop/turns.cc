@@ -12,8 +12,11 @@ core::Duration Turns::quantum_of(const Flow& flow) {
 
 void Turns::add(const Flow& flow, Work work) {
   auto [known, is_new] = by_flow_.try_emplace(flow);
-  if (is_new) known->second = new_.insert(new_.end(), Queue{.flow = flow});
-  known->second->works.push_back(std::move(work));
+  if (is_new) known->second = ring_.insert(ring_.end(), Queue{.flow = flow, .credit = quantum_of(flow)});
+  Queue& queue = *known->second;
+  if (queue.works.empty() && !queue.in_turn && queue.credit > core::Duration::zero())
+    before_.splice(before_.end(), ring_, known->second);
+  queue.works.push_back(std::move(work));
   ++pieces_;
 }
 
@@ -21,26 +24,31 @@ bool Turns::run_stretch() {
   if (pieces_ == 0) return false;
   Ring& list = next();
   Queue& queue = list.front();
+  queue.in_turn = true;
   run(queue);
-  if (queue.works.empty()) queue.credit = std::min(queue.credit, core::Duration::zero());
-  queue.in_turn = !queue.works.empty() && queue.credit > core::Duration::zero();
-  if (!queue.in_turn) ring_.splice(ring_.end(), list, list.begin());
+  const bool goes_on = !queue.works.empty() && queue.credit > core::Duration::zero();
+  const bool is_before = &list == &before_;
+  queue.in_turn = goes_on && !is_before;
+  if (is_before && goes_on)
+    before_.splice(before_.end(), before_, before_.begin());
+  else if (!goes_on)
+    ring_.splice(ring_.end(), list, list.begin());
   return true;
 }
 
 Turns::Ring& Turns::next() {
+  if (!before_.empty()) return before_;
   for (;;) {
-    Ring& list = new_.empty() ? ring_ : new_;
-    Queue& queue = list.front();
-    if (queue.in_turn) return list;
-    queue.credit += quantum_of(queue.flow);
+    Queue& queue = ring_.front();
+    if (queue.in_turn) return ring_;
+    queue.credit = std::min(queue.credit + quantum_of(queue.flow), quantum_of(queue.flow));
     const bool owes = queue.credit <= core::Duration::zero();
-    if (!owes && !queue.works.empty()) return list;
+    if (!owes && !queue.works.empty()) return ring_;
     if (owes) {
-      ring_.splice(ring_.end(), list, list.begin());
+      ring_.splice(ring_.end(), ring_, ring_.begin());
     } else {
       by_flow_.erase(queue.flow);
-      list.pop_front();
+      ring_.pop_front();
     }
   }
 }

@@ -36,10 +36,11 @@ inline Flow flow_of(const core::Peer& peer, bool is_admin) {
 /// time. A flow that has used more than its quantum carries the debt into its next rounds, which pass at once
 /// where nobody else has work. Within a flow work is done in the order in which it came.
 ///
-/// A flow that had neither work nor debt has its first turn before all others, as in RFC 8290. Then it has
-/// its place in the round until the round has come to it. A turn is interrupted for such flows after a
-/// stretch. So a flow that rarely has work waits for a stretch and one piece of work. Every flow waits for
-/// one turn of each other flow at most: a quantum and one piece.
+/// A flow whose work comes while it has credit left is served before the round, as new flows are in RFC 8290.
+/// Only the round gives credit, a quantum at most. Flows before the round take turns by stretches, and a turn
+/// of the round is interrupted for them after a stretch. So a flow that uses less than its share waits for a
+/// stretch and one piece of each flow that does the same. Every other flow waits for one quantum and one
+/// piece of each flow.
 ///
 /// Threads  one.
 class Turns {
@@ -62,22 +63,22 @@ class Turns {
  private:
   struct Queue {
     Flow flow;
-    core::Duration credit{};  ///< negative: debt
-    bool in_turn = false;     ///< its turn has begun and is not over
+    core::Duration credit;  ///< negative: debt
+    bool in_turn = false;   ///< it runs, or its turn of the round was interrupted
     std::deque<Work> works{};
   };
   using Ring = std::list<Queue>;
 
   static core::Duration quantum_of(const Flow& flow);
-  /// The list whose first flow has the turn, which has work and credit. Passes the debts of flows before it.
-  /// There must be work.
+  /// The list whose first flow has the turn, which has work and credit. Gives credit to the flows that the
+  /// round passes. There must be work.
   Ring& next();
   void run(Queue& queue);
 
   const Clock clock_;
   std::size_t pieces_ = 0;
-  Ring new_;   ///< flows before their first turn, in their order
-  Ring ring_;  ///< flows after it, the next turn first; one without work stays until its turn
+  Ring before_;  ///< flows that are served before the round: each has work and credit
+  Ring ring_;    ///< the others, the next turn first; one without work stays until its turn
   std::map<Flow, Ring::iterator> by_flow_;
 };
 

@@ -42,12 +42,15 @@ struct TurnsTest : testing::Test {
     while (turns.run_stretch()) continue;
   }
   /// How long `flow` waits until a piece of its work is done that comes now.
-  Duration wait_of(const Flow& flow) {
+  Duration wait_of(const Flow& flow, Duration cost = {}) {
     const core::TimePoint asked = now;
     bool served = false;
-    turns.add(flow, [&] { served = true; });
+    turns.add(flow, [&] {
+      now += cost;
+      served = true;
+    });
     while (!served) turns.run_stretch();
-    return now - asked;
+    return now - asked - cost;
   }
 
   core::TimePoint now{};
@@ -73,19 +76,21 @@ TEST_F(TurnsTest, TurnEndsAfterTheWorkThatPassesTheQuantum) {
   add(kAnn, microseconds(400), 5);
   add(kBob, microseconds(400), 5);
   run_until_done();
-  EXPECT_EQ(done, (std::vector{kAnn, kAnn, kAnn, kBob, kBob, kBob, kAnn, kAnn, kBob, kBob}));
+  // Before the round by stretches, until the first quantum is used up; then in turns.
+  EXPECT_EQ(done, (std::vector{kAnn, kBob, kAnn, kBob, kAnn, kBob, kAnn, kAnn, kBob, kBob}));
 }
 
-TEST_F(TurnsTest, FlowThatRarelyHasWorkWaitsForAStretchAndNotForTurns) {
+TEST_F(TurnsTest, FlowThatUsesLessThanItsShareWaitsForAStretchAndNotForTurns) {
   for (const Flow& flow : {kOwnFlow, kConnectionsFlow, kRoot, kBob, kEve})
     keep_asking(flow, microseconds(100));
-  for (int i = 0; i < 20; ++i) {
-    while (used[kEve] < (i + 1) * Turns::kQuantum) turns.run_stretch();  // a round
-    EXPECT_LE(wait_of(kAnn), Turns::kStretch + microseconds(100));
+  while (used[kEve] < 2 * Turns::kQuantum) turns.run_stretch();
+  for (int i = 0; i < 2'000; ++i) {  // a round has about 11 ms
+    for (int k = 0; k < 4; ++k) turns.run_stretch();
+    EXPECT_LE(wait_of(kAnn, microseconds(20)), Turns::kStretch + microseconds(100));
   }
 }
 
-TEST_F(TurnsTest, FlowThatHasHadItsFirstTurnWaitsForItsPlaceInTheRound) {
+TEST_F(TurnsTest, FlowThatUsesMoreThanItsShareWaitsForItsPlaceInTheRound) {
   for (const Flow& flow : {kBob, kEve}) keep_asking(flow, microseconds(100));
   for (int i = 0; i < 2'000; ++i) {  // Ann asks a moment after each answer
     wait_of(kAnn);
