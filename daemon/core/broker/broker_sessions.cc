@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/printable.h"
 #include "daemon/core/broker/broker.h"
 #include "daemon/core/words/refusals.h"
 
