@@ -15,35 +15,31 @@ void Turns::add(const Flow& flow, Work work) {
   if (is_new) known->second = ring_.insert(ring_.end(), Queue{.flow = flow, .credit = quantum_of(flow)});
   Queue& queue = *known->second;
   if (queue.works.empty() && !queue.in_turn && queue.credit > core::Duration::zero())
-    before_.splice(before_.end(), ring_, known->second);
+    before_.push_back(&queue);
   queue.works.push_back(std::move(work));
   ++pieces_;
 }
 
 bool Turns::run_stretch() {
   if (pieces_ == 0) return false;
-  Ring& list = next();
-  Queue& queue = list.front();
-  queue.in_turn = true;
-  run(queue);
-  const bool goes_on = !queue.works.empty() && queue.credit > core::Duration::zero();
-  const bool is_before = &list == &before_;
-  queue.in_turn = goes_on && !is_before;
-  if (is_before && goes_on)
-    before_.splice(before_.end(), before_, before_.begin());
-  else if (!goes_on)
-    ring_.splice(ring_.end(), list, list.begin());
+  if (!before_.empty()) {
+    Queue& queue = *before_.front();
+    before_.pop_front();
+    if (run(queue)) before_.push_back(&queue);
+    queue.in_turn = false;
+    return true;
+  }
+  if (!run(next_of_round())) ring_.splice(ring_.end(), ring_, ring_.begin());
   return true;
 }
 
-Turns::Ring& Turns::next() {
-  if (!before_.empty()) return before_;
+Turns::Queue& Turns::next_of_round() {
   for (;;) {
     Queue& queue = ring_.front();
-    if (queue.in_turn) return ring_;
+    if (queue.in_turn) return queue;
     queue.credit = std::min(queue.credit + quantum_of(queue.flow), quantum_of(queue.flow));
     const bool owes = queue.credit <= core::Duration::zero();
-    if (!owes && !queue.works.empty()) return ring_;
+    if (!owes && !queue.works.empty()) return queue;
     if (owes) {
       ring_.splice(ring_.end(), ring_, ring_.begin());
     } else {
@@ -53,7 +49,8 @@ Turns::Ring& Turns::next() {
   }
 }
 
-void Turns::run(Queue& queue) {
+bool Turns::run(Queue& queue) {
+  queue.in_turn = true;
   const core::TimePoint begin = clock_();
   core::TimePoint before = begin;
   do {
@@ -65,6 +62,8 @@ void Turns::run(Queue& queue) {
     queue.credit -= after - before;
     before = after;
   } while (!queue.works.empty() && queue.credit > core::Duration::zero() && before - begin < kStretch);
+  queue.in_turn = !queue.works.empty() && queue.credit > core::Duration::zero();
+  return queue.in_turn;
 }
 
 }  // namespace gpumem::host

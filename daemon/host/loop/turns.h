@@ -36,11 +36,11 @@ inline Flow flow_of(const core::Peer& peer, bool is_admin) {
 /// time. A flow that has used more than its quantum carries the debt into its next rounds, which pass at once
 /// where nobody else has work. Within a flow work is done in the order in which it came.
 ///
-/// A flow whose work comes while it has credit left is served before the round, as new flows are in RFC 8290.
-/// Only the round gives credit, a quantum at most. Flows before the round take turns by stretches, and a turn
-/// of the round is interrupted for them after a stretch. So a flow that uses less than its share waits for a
-/// stretch and one piece of each flow that does the same. Every other flow waits for one quantum and one
-/// piece of each flow.
+/// A flow whose work comes while it has credit left is served before the round, as new flows are in RFC 8290,
+/// and keeps its place in the round. Only the round gives credit, a quantum at most. Flows before the round
+/// take turns by stretches, and a turn of the round is interrupted for them after a stretch. So a flow that
+/// uses less than its share waits for a stretch and one piece of each flow that does the same. Every other
+/// flow waits for two quanta and one piece of each flow at most.
 ///
 /// Threads  one.
 class Turns {
@@ -64,21 +64,22 @@ class Turns {
   struct Queue {
     Flow flow;
     core::Duration credit;  ///< negative: debt
-    bool in_turn = false;   ///< it runs, or its turn of the round was interrupted
+    bool in_turn = false;   ///< it runs, or its turn was interrupted
     std::deque<Work> works{};
   };
   using Ring = std::list<Queue>;
 
   static core::Duration quantum_of(const Flow& flow);
-  /// The list whose first flow has the turn, which has work and credit. Gives credit to the flows that the
-  /// round passes. There must be work.
-  Ring& next();
-  void run(Queue& queue);
+  /// The first flow of the round that has work and credit. Gives credit to those that the round passes. There
+  /// must be work.
+  Queue& next_of_round();
+  /// Has its work done for a stretch. False: its work or its credit has ended.
+  bool run(Queue& queue);
 
   const Clock clock_;
   std::size_t pieces_ = 0;
-  Ring before_;  ///< flows that are served before the round: each has work and credit
-  Ring ring_;    ///< the others, the next turn first; one without work stays until its turn
+  std::deque<Queue*> before_;  ///< flows that are served before the round: each has work and credit
+  Ring ring_;                  ///< the next turn first; a flow without work stays until its turn
   std::map<Flow, Ring::iterator> by_flow_;
 };
 
