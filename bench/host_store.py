@@ -12,15 +12,17 @@ Starts a broker on a simulated device. In turns, each in a fresh process:
 
 Prints the median ratios. Then times pairs of allocation and free of a buffer that the process has had before, against malloc and
 free, all called through ctypes. With `--kind driver` the second line is the only one, because that memory is always pinned. The
-machine needs three times `--mib` of free memory.
+machine needs 1.5 times `--mib` of free memory: each turn frees its memory before the next one.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 
 from running_broker import running_broker
 
@@ -47,7 +49,9 @@ import sys
 import gpumem
 with gpumem.Session.connect() as session, session.open_slice(device="host") as slice:
     slice.grow(int(sys.argv[1]) << 20)
-    slice.publish("data", keep=True)
+    slice.publish("data")
+    print("published", flush=True)
+    sys.stdin.read()
 """
 PINNED = """
 import ctypes, os, sys, time
@@ -96,17 +100,38 @@ def median_pair(build: pathlib.Path, rounds: int) -> tuple[float, float]:
     return statistics.median(row[0] for row in rows), statistics.median(row[0] / row[1] for row in rows)
 
 
+def environment(build: pathlib.Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "client/python/src"), "GPUMEM_LIBRARY": str(build / "client/libgpumem.so.0")}
+
+
 def run(build: pathlib.Path, script: str, *words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "client/python/src"),
-                   "GPUMEM_LIBRARY": str(build / "client/libgpumem.so.0")}
-    return subprocess.run([sys.executable, "-c", script, *words], env=environment, check=True, capture_output=True,
+    return subprocess.run([sys.executable, "-c", script, *words], env=environment(build), check=True, capture_output=True,
                           text=True).stdout
 
 
-def median_ratio(build: pathlib.Path, script: str, options: argparse.Namespace) -> float:
-    """Of the time with memory of the store, by the time with the process's own, in turns."""
-    times = [[float(run(build, script, str(options.mib), kind)) for kind in ("store", "own")] for _ in range(options.rounds)]
-    return statistics.median(store / own for store, own in times)
+@contextlib.contextmanager
+def published(build: pathlib.Path, mib: int) -> Iterator[None]:
+    """The region is there until exit. Then its memory is free again."""
+    publisher = subprocess.Popen([sys.executable, "-c", PUBLISH, str(mib)], env=environment(build), stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+    try:
+        if publisher.stdout.readline() != "published\n":
+            sys.exit("the region is not published")
+        yield
+    finally:
+        publisher.communicate()
+
+
+def median_ratio(build: pathlib.Path, script: str, options: argparse.Namespace,
+                 before_store: Callable[[], contextlib.AbstractContextManager[None]]) -> float:
+    """Of the time with memory of the store, by the time with the process's own, in turns. `before_store`  is entered for each
+    turn with memory of the store."""
+    ratios = []
+    for _ in range(options.rounds):
+        own = float(run(build, script, str(options.mib), "own"))
+        with before_store():
+            ratios.append(float(run(build, script, str(options.mib), "store")) / own)
+    return statistics.median(ratios)
 
 
 def main() -> int:
@@ -120,17 +145,16 @@ def main() -> int:
     build = options.build.resolve()
     with tempfile.TemporaryDirectory(prefix="gpumem-bench-") as folder:
         config = pathlib.Path(folder, "gpumemd.toml")
-        config.write_text(f'[host]\nsize = "{4 * options.mib}MiB"\nkind = "{options.kind}"\n')
+        config.write_text(f'[host]\nsize = "{2 * options.mib}MiB"\nkind = "{options.kind}"\n')
         runtime = pathlib.Path(folder, "run")
         os.environ["GPUMEM_RUNTIME_DIR"] = str(runtime)
         with running_broker(build, runtime, "--simulate", "1x1GiB", "--config", config):
             if options.kind == "memfd":
-                first = median_ratio(build, FIRST, options)
+                first = median_ratio(build, FIRST, options, contextlib.nullcontext)
                 print(f"first buffer of {options.mib} MiB: {first:.2f} of the time that one thread takes to fault in as much")
                 pair, to_malloc = median_pair(build, options.rounds)
                 print(f"pair of allocation and free: {pair * 1e6:.2f} us, {to_malloc:.2f} times malloc and free")
-            run(build, PUBLISH, str(options.mib))
-            second = median_ratio(build, PINNED, options)
+            second = median_ratio(build, PINNED, options, lambda: published(build, options.mib))
             print(f"{options.mib} MiB pinned for a second process: {second:.3f} of the time that it takes to pin as much by itself")
     return 1 if options.strict and second > MOST_OF_PINNING[options.kind] else 0
 
