@@ -4,12 +4,12 @@
 namespace gpumem::test {
 namespace {
 
-inline constexpr const char* kWatched =
+inline const std::string kWatched =
     "[broker]\nreserve = \"all-but 128MiB\"\nsocket_group = 10000\npast_broker_allowance = \"16MiB\"\n"
     "reconcile_seconds = 0\n";
 
 struct Explain : BrokerTest {
-  Explain() : BrokerTest({.config = kWatched}) {}
+  explicit Explain(const std::string& more = {}) : BrokerTest({.config = kWatched + more}) {}
 
   std::unique_ptr<Child> holder(Bytes bytes) const {
     return std::make_unique<Child>(
@@ -48,7 +48,7 @@ struct Explain : BrokerTest {
   static void expect_sums(const Json& line) {
     std::int64_t sum = 0;
     for (const Json& part : line["parts"]) {
-      sum += part["bytes"].get<std::int64_t>();
+      if (!part["bytes"].is_null()) sum += part["bytes"].get<std::int64_t>();
       expect_sums(part);
     }
     if (line["parts"].empty()) return;
@@ -111,6 +111,40 @@ TEST_F(Explain, ANumberIsADeviceThatIsLentElseAProcess) {
   EXPECT_EQ(answer({"explain", "0", "--json"})["devices"][0]["sum"]["bytes"], mebibytes(256).count);
   EXPECT_EQ(answer({"explain", "1", "--json"})["pid"], 1) << "there is no second device";
   EXPECT_EQ(answer({"explain", "pid:1", "--json"})["pid"], 1);
+}
+
+struct ExplainHost : Explain {
+  ExplainHost() : Explain("[host]\nsize = \"256MiB\"\n") {}
+};
+
+TEST_F(ExplainHost, TheStoreIsASumOfBooksAndOfTheMachinesMemory) {
+  ClientProcess one(broker_.folder());
+  EXPECT_TRUE(succeeded(one.connect()));
+  EXPECT_TRUE(succeeded(one.ask({{"do", "open_allocator"}, {"device", "host"}, {"pageable", true}})));
+  EXPECT_TRUE(succeeded(one.ask({{"do", "allocate"}, {"bytes", mebibytes(16).count}})));
+  EXPECT_TRUE(succeeded(one.ask({{"do", "charge"}, {"device", "host"}, {"bytes", mebibytes(4).count}})));
+  const std::string pid = std::to_string(one.pid());
+  Json device;
+  EXPECT_TRUE(eventually([&] {
+    device = answer({"explain", "host", "--json"})["devices"].at(0);
+    return device["settled"] == true;
+  })) << device;
+  const Json& sum = device["sum"];
+  expect_sums(sum);
+  EXPECT_EQ(sum["bytes"], broker_.device(1).total()) << "the memory of the machine";
+  EXPECT_GE(find(sum, "lent")["bytes"], mebibytes(16).count);
+  EXPECT_EQ(find(find(sum, "lent"), "process")["subject"], pid);
+  EXPECT_EQ(find(sum, "pool")["bytes"], broker_.device(1).created());
+  EXPECT_EQ(find(sum, "declared")["bytes"], mebibytes(4).count);
+  EXPECT_EQ(find(find(sum, "declared"), "process")["subject"], pid);
+  EXPECT_EQ(find(sum, "past_broker")["bytes"], nullptr) << "no driver tells of it";
+  EXPECT_EQ(find(sum, "unexplained")["bytes"], 0);
+  const Json program = answer({"explain", pid, "--json"})["devices"].at(0);
+  EXPECT_EQ(program["device"], "host");
+  EXPECT_EQ(find(program["sum"], "lent")["bytes"], find(sum, "lent")["bytes"]);
+  EXPECT_EQ(find(program["sum"], "declared")["bytes"], mebibytes(4).count);
+  EXPECT_EQ(gpumem({"explain", pid}).output.find("nvidia-smi say"), std::string::npos) << "it has no GPU's";
+  EXPECT_EQ(answer({"explain", "--json"})["devices"].size(), 2U) << "the store is one of all";
 }
 
 TEST_F(Explain, IsForEverybodyWhoMayConnect) {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/device_name.h"
+#include "base/number.h"
 #include "base/printable.h"
 #include "client/cli/views/names.h"
 #include "client/cli/views/views.h"
@@ -141,7 +143,8 @@ Line pool_line(const Ledger& ledger, const std::string& device, std::uint64_t ex
 }
 
 std::string process_name(const v1::SeenProcess& process) {
-  if (process.pid() == 0) return "a process that has ended";
+  if (process.pid() == 0)
+    return process.command().empty() ? "a process that has ended" : escape_non_ascii(process.command());
   return std::to_string(process.pid()) + " " + escape_non_ascii(process.command());
 }
 
@@ -162,6 +165,8 @@ Line seen_line(const char* key, const char* name, const v1::Accounting& look, st
   return all;
 }
 
+bool is_host(const v1::Reconciliation& look) { return look.device() == kHostStore; }
+
 Line used_line(const Ledger& ledger, const v1::Reconciliation& look) {
   const v1::Accounting& seen = look.accounting();
   const bool was_seen = look.has_accounting();
@@ -173,8 +178,9 @@ Line used_line(const Ledger& ledger, const v1::Reconciliation& look) {
       line_of("declared", "declared by sessions", was_seen ? std::optional(seen.declared()) : std::nullopt);
   declared.parts = seen_line("declared", "", seen, seen.declared(), &v1::SeenProcess::declared).parts;
   used.add(std::move(declared));
-  used.add(
-      seen_line("past_broker", "past the broker", seen, seen.past_broker(), &v1::SeenProcess::past_broker));
+  used.add(is_host(look) ? line_of("past_broker", "past the broker", std::nullopt)
+                         : seen_line("past_broker", "past the broker", seen, seen.past_broker(),
+                                     &v1::SeenProcess::past_broker));
   const auto known = static_cast<std::uint64_t>(sum_of(used.parts));
   used.add(
       line_of("unexplained", "unexplained", was_seen ? std::optional(look.used() - known) : std::nullopt));
@@ -188,8 +194,9 @@ Line total_line(const Ledger& ledger, const v1::Reconciliation& look) {
   };
   Line total = line_of("total", "total", told(seen.total()));
   total.add(line_of("free", "free", told(seen.free())));
-  total.add(
-      line_of("driver_reserved", "reserved by the driver", told(seen.total() - seen.free() - look.used())));
+  const auto rest = told(seen.total() - seen.free() - look.used());
+  total.add(is_host(look) ? line_of("others", "other memory of the machine", rest)
+                          : line_of("driver_reserved", "reserved by the driver", rest));
   total.add(used_line(ledger, look));
   return total;
 }
@@ -220,6 +227,31 @@ std::uint64_t estimated_in(const v1::Accounting& look) {
   return sum;
 }
 
+// Of /proc/meminfo, in bytes.
+std::optional<std::uint64_t> figure_in(std::string_view meminfo, const std::string& name) {
+  const std::size_t at = meminfo.find(name + ":");
+  if (at == meminfo.npos) return std::nullopt;
+  std::string_view text = meminfo.substr(at + name.size() + 1);
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  const auto kibibytes = whole_number<std::uint64_t>(text.substr(0, text.find(' ')));
+  return kibibytes ? std::optional(*kibibytes << 10) : std::nullopt;
+}
+
+// The sessions of one process are one entry.
+void add_declared(v1::Accounting& sum, const v1::SessionInfo& session, std::uint64_t bytes) {
+  const auto same = std::ranges::find_if(*sum.mutable_processes(), [&](const v1::SeenProcess& one) {
+    return one.pid() != 0 && one.pid() == session.pid();
+  });
+  if (same != sum.mutable_processes()->end()) return same->set_declared(same->declared() + bytes);
+  v1::SeenProcess& one = *sum.add_processes();
+  one.set_pid(session.pid());
+  one.set_uid(session.uid());
+  one.set_command(session.pid() != 0 ? session.command()
+                                     : "session " + std::to_string(session.id()) + " (pid not told)");
+  one.set_tenant(session.tenant());
+  one.set_declared(bytes);
+}
+
 }  // namespace
 
 Line line_of(const char* key, std::string name, std::optional<std::uint64_t> bytes) {
@@ -231,6 +263,28 @@ const Line& Line::part(const std::string& of_key) const {
   const auto found = std::ranges::find_if(parts, [&](const Line& one) { return one.key == of_key; });
   GPUMEM_CHECK(found != parts.end(), "the line has this part");
   return *found;
+}
+
+std::optional<v1::Reconciliation> look_at_host(const Ledger& ledger, std::string_view meminfo) {
+  const v1::DeviceStatus status = device_in(ledger, std::string(kHostStore));
+  if (status.uuid().empty()) return std::nullopt;
+  v1::Reconciliation look;
+  look.set_device(status.uuid());
+  look.set_extents(status.created());
+  look.set_used(status.created() + status.outside());
+  v1::Accounting& sum = *look.mutable_accounting();
+  sum.set_declared(status.outside());
+  sum.set_tells_processes(true);
+  const auto total = figure_in(meminfo, "MemTotal"), free = figure_in(meminfo, "MemAvailable");
+  if (total && free) {
+    sum.set_total(*total);
+    sum.set_free(*free);
+  }
+  for (const v1::SessionInfo& session : ledger.sessions.sessions())
+    for (const v1::SharedMemory& shared : session.shared())
+      if (shared.device() == look.device() && shared.declared() != 0)
+        add_declared(sum, session, shared.declared());
+  return look;
 }
 
 Account account_of(const Ledger& before, const v1::Reconciliation& look, const Ledger& after) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpumem/v1/broker.pb.h"
@@ -33,7 +34,8 @@ struct Line {
 /// A line of `bytes` as the wire has them; more than half of all numbers are negative amounts.
 Line line_of(const char* key, std::string name, std::optional<std::uint64_t> bytes);
 
-/// The sum of one device: `total` = free + driver_reserved + used, and `used` in all its parts.
+/// The sum of one device: `total` = free + driver_reserved + used, and `used` in all its parts. Of the host
+/// store: `total` = free + others + used.
 struct Account {
   std::string device;  ///< UUID
   std::string seen;    ///< when the broker looked at the driver, RFC 3339; empty: never
@@ -44,6 +46,11 @@ struct Account {
   std::uint64_t reserved_by_jobs = 0;  ///< of the idle part of the pool
   std::uint64_t estimated = 0;         ///< of `contexts`: charged, because the driver does not tell
 };
+
+/// The look at the host store, which has no driver: the broker's books, and the memory of the machine.
+/// Nothing: the broker has no store.
+/// `meminfo`  the text of /proc/meminfo; without its figures total and free are not told.
+std::optional<v1::Reconciliation> look_at_host(const Ledger& ledger, std::string_view meminfo);
 
 /// The sum of the device that `look` is of, with the ledgers before and after that look. All amounts are
 /// `after`'s and the look's; Line::moved compares it with `before`.

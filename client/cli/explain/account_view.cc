@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/device_name.h"
 #include "client/cli/explain/explain.h"
 #include "client/cli/views/text.h"
 
@@ -38,6 +39,21 @@ std::string unexplained_note(const Account& account) {
   return "";
 }
 
+std::string quarantined_note(const Account& account) {
+  if (account.device != kHostStore)
+    return "Quarantined: given back, but the driver has not got it back yet. The broker waits until each "
+           "process that has mapped it unmaps it or ends.";
+  return "Quarantined: given back, but not free yet. The broker waits until no process has the memory open "
+         "or "
+         "mapped. Memory of kind \"driver\" becomes free when the processes that had it have ended.";
+}
+
+std::string others_note(const Account& account) {
+  if (account.device != kHostStore || account.sum.part("others").bytes.value_or(0) >= 0) return "";
+  return "Other memory is negative: the store has lent memory that no program has touched yet. The machine "
+         "counts it as free.";
+}
+
 std::vector<std::string> notes_of(const Account& account, int looks) {
   std::vector<std::string> notes;
   const Line& used = account.sum.part("used");
@@ -47,9 +63,7 @@ std::vector<std::string> notes_of(const Account& account, int looks) {
   if (account.reserved_by_jobs != 0)
     notes.push_back("Of the idle part, " + size_text(account.reserved_by_jobs) + " are reserved by jobs.");
   if (used.part("pool").part("quarantined").bytes.value_or(0) != 0)
-    notes.push_back(
-        "Quarantined: given back, but the driver has not got it back yet. The broker waits until each "
-        "process that has mapped it unmaps it or ends.");
+    notes.push_back(quarantined_note(account));
   if (account.estimated != 0)
     notes.push_back("Of the contexts, " + size_text(account.estimated) +
                     " are estimates: the driver does not tell.");
@@ -57,7 +71,8 @@ std::vector<std::string> notes_of(const Account& account, int looks) {
     notes.push_back(
         "Not told: the driver does not tell the memory of processes. Contexts and memory past the broker are "
         "in unexplained.");
-  if (const std::string note = unexplained_note(account); !note.empty()) notes.push_back(note);
+  for (std::string note : {unexplained_note(account), others_note(account)})
+    if (!note.empty()) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include "base/device_name.h"
 #include "base/number.h"
+#include "base/small_file.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"
@@ -53,6 +53,8 @@ Result<Figures> read_figures(const Monitor& monitor, const std::string& device) 
     if (!look) return look.error();
     auto after = read_ledger(monitor);
     if (!after) return after.error();
+    if (auto host = look_at_host(*after, read_small_file("/proc/meminfo").value_or("")))
+      *look->add_devices() = std::move(*host);
     figures = {std::move(*before), std::move(*look), std::move(*after), figures.looks + 1, {}};
     for (const v1::Reconciliation& one : figures.look.devices())
       if (device.empty() || one.device() == device)
@@ -155,9 +157,6 @@ Result<Named> named_by_text(const Monitor& monitor, const std::string& text) {
   const auto status = monitor.status();
   if (!status) return status.error();
   if (const auto number = number_in(text)) return named_by_number(monitor, *status, *number);
-  if (text == kHostStore)
-    return Error{Code::kInvalidArgument,
-                 "explain accounts for GPUs; see `gpumem tenants` and `gpumem ps` for the host store"};
   auto device = find_device(*status, text);
   return device ? Result<Named>(std::move(*device)) : device.error();
 }
@@ -179,10 +178,10 @@ void add_explain_command(CLI::App& app, const std::string& runtime_dir, int& sta
   CLI::App* command = app.add_subcommand("explain", "Account for every byte of a device, a process or a job");
   auto options = std::make_shared<Options>();
   command
-      ->add_option(
-          "DEVICE|PID|JOB", options->subject,
-          "gpu0, a UUID or the beginning of one; pid:N; job:N; a number that is only one of these; default: "
-          "all devices")
+      ->add_option("DEVICE|PID|JOB", options->subject,
+                   "gpu0, a UUID or the beginning of one, host; pid:N; job:N; a number that is only one of "
+                   "these; default: "
+                   "all devices")
       ->check(refuse_unprintable);
   add_table_flags(*command, options->flags);
   command->callback([&runtime_dir, &status, options] {

@@ -114,7 +114,8 @@ DeviceUse use_of(const Subject& subject, const std::vector<Member>& members, con
   use.sum.add(line_of("quarantined", "quarantined", sums.quarantined));
   use.sum.add(line_of("context", "context", use.context));
   use.sum.add(line_of("declared", "declared", told(seen.declared)));
-  use.sum.add(line_of("past_broker", "past the broker", told(seen.past_broker)));
+  use.sum.add(line_of("past_broker", "past the broker",
+                      use.device == kHostStore ? std::nullopt : told(seen.past_broker)));
   return use;
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/device_name.h"
 #include "base/printable.h"
 #include "client/cli/explain/explain.h"
 #include "client/cli/views/text.h"
@@ -139,7 +140,8 @@ std::string program_text(const Program& program, const Layout& layout) {
       wrapped(
           "torch.cuda.memory_reserved, TensorFlow's get_memory_info, JAX's memory_stats: not told by this "
           "program");
-  const DeviceUse* use = program.uses.empty() ? nullptr : &program.uses.front();
+  const bool has_gpu = !program.uses.empty() && program.uses.front().device != kHostStore;  // the last
+  const DeviceUse* use = has_gpu ? &program.uses.front() : nullptr;
   if (use != nullptr) text += "\n" + wrapped(why_other_amounts(program, *use, layout));
   text += "\n" + wrapped(why_virtual(program, use));
   if (use != nullptr) text += "\n" + wrapped(why_nvidia_smi(program, *use, layout));
