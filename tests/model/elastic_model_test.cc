@@ -177,15 +177,20 @@ class ElasticWorld {
       stolen_ += machine.driver.steal(0, Bytes{below(2000) << 20});
     }
   }
-  Bytes used_of(const Client& client) const {
+  TenantView tenant_of(const Client& client) const {
     for (const TenantView& view : machine.broker.tenants())
-      if (view.name == (client.uid == 1 ? "ann" : "bob")) return view.charges.total() + view.outside;
+      if (view.name == (client.uid == 1 ? "ann" : "bob")) return view;
     return {};
+  }
+  Bytes used_of(const Client& client) const {
+    const TenantView view = tenant_of(client);
+    return view.charges.total() + view.outside;
   }
   Bytes limit_of(const Client& client) const {
     return machine.broker.policy().tenants[client.uid - 1].quotas[0].limit;
   }
-  // An increase is allowed as a whole or not at all: if it is within the limit.
+  // An increase is allowed as a whole or not at all: if it is within the limit. A request that waits may get
+  // what a decrease leaves, at once.
   void pin_some() {
     Client& client = some_client();
     const Bytes bytes{one_in(3) ? below(client.pinned.count + 1) : client.pinned.count + (below(1500) << 20)};
@@ -198,11 +203,12 @@ class ElasticWorld {
       });
     };
     const auto before = denials();
-    const Bytes used = used_of(client);
+    const Bytes outside = tenant_of(client).outside;
     const auto charged =
         machine.broker.charge(client.session, {device_name(), bytes, true, probes}, machine.now);
     ASSERT_EQ(charged.has_value(), fits) << (charged ? "" : charged.error().message);
-    EXPECT_EQ(used_of(client), fits ? used + bytes - client.pinned : used);
+    EXPECT_EQ(tenant_of(client).outside, fits ? outside + bytes - client.pinned : outside);
+    EXPECT_LE(used_of(client), limit_of(client));
     machine.collect();
     if (fits) client.pinned = bytes;
     EXPECT_EQ(denials() - before, !fits && !probes ? 1 : 0) << "a probe is no denial";
