@@ -171,6 +171,34 @@ TEST_F(OuterClientOfOldKernel, LosesItsSessionWithTheBrokerAndStaysCharged) {
   EXPECT_TRUE(eventually([&] { return whole(); }));
 }
 
+struct OuterClientOfHostDriver : OuterClient {
+  OuterClientOfHostDriver()
+      : OuterClient({}, std::string(kSomeSpare) + "[host]\nsize = \"128MiB\"\nkind = \"driver\"\n") {}
+  void SetUp() override {
+    if (!has_pidfs()) GTEST_SKIP() << "the kernel has no numbers for the processes of other PID namespaces";
+    OuterClient::SetUp();
+  }
+  Bytes charged() const {
+    const v1::DeviceStatus store = broker_->device(1);
+    return {store.offered() + store.active() + store.returning() + store.quarantined()};
+  }
+};
+
+// Memory of the driver is free when its process has ended. A broker that was restarted cannot find the
+// process by a number, and gets a handle of it when the process resumes its session.
+TEST_F(OuterClientOfHostDriver, IsSeenToEndOnceItHasComeBack) {
+  ClientProcess client(run());
+  EXPECT_TRUE(succeeded(client.connect()));
+  EXPECT_TRUE(succeeded(client.open("a", {}, "host")));
+  EXPECT_TRUE(succeeded(client.grow("a", mebibytes(16))));
+  restart();
+  EXPECT_TRUE(succeeded(client.grow("a", mebibytes(32))));
+  EXPECT_TRUE(succeeded(client.shrink("a", {})));
+  EXPECT_TRUE(eventually([&] { return broker_->device(1).quarantined() == mebibytes(32).count; }));
+  client.kill();
+  EXPECT_TRUE(eventually([&] { return charged().is_zero(); })) << charged().count;
+}
+
 // The victim is stopped while others claim its session: one beside it, and one in a container with the same
 // user and, in there, the same pid. The broker has no pid for any of them.
 struct ClaimedByOthers : OuterClient, testing::WithParamInterface<const char*> {

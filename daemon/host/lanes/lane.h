@@ -67,6 +67,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   core::TimePoint readable_since() const { return readable_since_; }
   const core::Peer& peer() const { return peer_; }
   bool is_admin() const { return admin_; }
+  /// As ProcessWatch::handle().
+  std::shared_ptr<const UniqueFd> handle() { return process_.handle(); }
   /// Whether the process may still use what it has mapped.
   bool process_may_live() const { return process_.is_watching(); }
   /// The peer in words.

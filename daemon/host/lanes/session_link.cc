@@ -1,5 +1,9 @@
 #include "daemon/host/lanes/session_link.h"
 
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <cerrno>
 
 #include "base/crash_point.h"
@@ -28,6 +32,19 @@ Result<void> AwaitedLink::watch() {
   auto process = open_process(client_.pid, client_.started);
   if (!process) return process.error();
   return process_.watch(*process);
+}
+
+// An event that nobody signals shows no end.
+ProcessHandle AwaitedLink::handle() {
+  if (process_.is_watching()) return process_.handle();
+  if (!stand_in_) stand_in_ = std::make_shared<const UniqueFd>(::eventfd(0, EFD_CLOEXEC));
+  return stand_in_;
+}
+
+// Workers look at the number meanwhile. The kernel replaces its descriptor at once.
+void AwaitedLink::resumed_by(const ProcessHandle& process) {
+  if (!stand_in_ || !stand_in_->valid() || !process || !process->valid()) return;
+  static_cast<void>(::dup3(process->get(), stand_in_->get(), O_CLOEXEC));
 }
 
 void AwaitedLink::await_end(std::function<void()> ended) {

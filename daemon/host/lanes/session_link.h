@@ -91,8 +91,11 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
   /// Calls `ended` once the process has ended, unless forget() comes first.
   void await_end(std::function<void()> ended);
   bool is_watching() const { return process_.is_watching(); }
-  /// As ProcessWatch::handle().
-  ProcessHandle handle() { return process_.handle(); }
+  /// As ProcessWatch::handle(). The handle of a process that cannot be watched stands for it, too: it shows
+  /// no end before resumed_by().
+  ProcessHandle handle();
+  /// The process has come back, and this is a handle of it.
+  void resumed_by(const ProcessHandle& process);
   const core::Peer& peer() const { return client_; }
 
   std::string who() const override { return in_words(client_); }
@@ -109,6 +112,7 @@ class AwaitedLink final : public SessionLink, public std::enable_shared_from_thi
  private:
   core::Peer client_;
   ProcessWatch process_;
+  ProcessHandle stand_in_;  ///< for the handle of a process that cannot be watched
 };
 
 /// A session of a stream of gRPC, whose holder tells its client; and the watch over the client's process.

@@ -112,8 +112,9 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   const SessionId session{part->session};
   const auto client = clients_.find(session);
   if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
-  const auto* before = dynamic_cast<const AwaitedLink*>(client->second.link.get());
+  auto* const before = dynamic_cast<AwaitedLink*>(client->second.link.get());
   if (before == nullptr || !is_same_process(before->peer(), lane->peer())) return not_awaited();
+  before->resumed_by(lane->handle());
   auto inventory = inventories_.add(lane.get(), *part, broker_.most_in_inventory(session));
   if (!inventory) return inventory.error();
   if (!*inventory) return {};
