@@ -150,6 +150,23 @@ TEST_F(LimitedHostStore, ATenantHasItsHostLimitAndNoMore) {
   EXPECT_EQ(one->leave(), 0);
 }
 
+// The kernel lets the broker make no file as large as a part of the growth.
+TEST(HostStoreOfASandbox, TheLogSaysWhatTheSystemRefuses) {
+  const TemporaryFolder folder;
+  const std::filesystem::path script = folder / "gpumemd";
+  write_file(script,
+             "#!/bin/sh\ntrap '' XFSZ\nulimit -f 163840\nexec " + gpumemd_program().string() + " \"$@\"\n");
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  BrokerProcess broker({.simulate = "1x64MiB", .config = "[host]\nsize = \"512MiB\"\n", .program = script});
+  ClientProcess client(broker.folder());
+  EXPECT_TRUE(succeeded(client.connect()));
+  EXPECT_TRUE(succeeded(client.open("a", {}, "host")));
+  static_cast<void>(client.grow("a", mebibytes(256)));
+  EXPECT_NE(broker.log().find("cannot size a file of memory: File too large"), std::string::npos)
+      << broker.log();
+  EXPECT_EQ(client.leave(), 0);
+}
+
 TEST_F(BrokerTest, WithoutAHostStoreTheErrorSaysWhatToAdd) {
   auto session = Session::connect({.runtime_folder = broker_.folder(), .timeout = client_timeout_});
   ASSERT_TRUE(session);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/missing_memory.h"
 #include "client/cli/check/check.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
@@ -53,10 +54,12 @@ Finding missing_of(const v1::DeviceStatus& device, const std::string& name,
   const std::string users = users_of(device, seen);
   return {"missing", State::kWarn,
           name + ": " + to_string(Bytes{device.missing()}.minus({device.contexts()})) + " of the pool of " +
-              to_string(Bytes{device.pool()}) + " are missing, because others use the device" +
+              to_string(Bytes{device.pool()}) + " are missing, " + missing_because(device.uuid()) +
               (users.empty() ? "" : ": " + users) + ". The pool grows when they free memory",
-          "end programs that take memory past the broker, or start them by gpumem run; see gpumem reconcile "
-          "--now"};
+          device.uuid() == kHostStore
+              ? "end programs that use much memory of the machine, or mend what the broker's log names"
+              : "end programs that take memory past the broker, or start them by gpumem run; see gpumem "
+                "reconcile --now"};
 }
 
 // Guarantees beyond the memory that is there lack it even if all borrowers give theirs back.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "base/missing_memory.h"
 #include "base/number.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
@@ -52,7 +53,7 @@ std::string shortage_words(const v1::Denial& denial) {
   words += and_so(denial.charged_to_others(), "charged to other tenants");
   words += and_so(denial.tenant_charged(), "charged to this one");
   words += and_so(denial.missing() - std::min(denial.missing(), denial.contexts()),
-                  "missing, because others use the device");
+                  "missing, " + missing_because(denial.device()));
   words += and_so(denial.contexts(), "given to the driver for contexts");
   words += and_so(denial.returning(), "on their way back");
   return words + and_so(denial.asked_back(), "asked back of borrowers");

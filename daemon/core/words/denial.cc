@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/device_name.h"
+#include "base/missing_memory.h"
 
 namespace gpumem::core {
 namespace {
@@ -53,7 +54,7 @@ std::string shortage_in_words(const Denial& denial) {
     words += ", of which " + to_string(denial.kept_for_others) + " are kept for other tenants' guarantees";
   }
   if (const Bytes others = denial.missing.minus(denial.contexts); !others.is_zero())
-    words += "; " + to_string(others) + " are missing at present, because others use the device";
+    words += "; " + to_string(others) + " are missing at present, " + missing_because(denial.device);
   if (!denial.contexts.is_zero())
     words += "; " + to_string(denial.contexts) + " were given to the driver for contexts of programs";
   if (!denial.returning.is_zero()) words += "; " + to_string(denial.returning) + " are on their way back";

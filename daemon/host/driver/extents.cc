@@ -218,6 +218,15 @@ std::optional<cuda::FabricHandle> Extents::fabric_handle(ExtentId id) const {
   return held->second.fabric;
 }
 
+// A GPU's driver often lacks memory. A file of memory is refused for another reason.
+void Extents::note_failure(const DriverResult& result) {
+  spdlog::debug("device {}: {} extents could not be created, the last because {}", result.result.device,
+                result.result.failed.size(), result.last_error);
+  if (kinds_[result.result.device] == Kind::kGpu || result.last_error == last_refusal_) return;
+  last_refusal_ = result.last_error;
+  spdlog::warn("the host store gets no memory: {}", last_refusal_);
+}
+
 void Extents::take_in(DriverResult result) {
   crash_at(CrashPoint::kExtentKnown);
   for (HeldExtent& extent : result.created) held_.emplace(extent.extent.id, std::move(extent));
@@ -228,10 +237,7 @@ void Extents::take_in(DriverResult result) {
         "open "
         "files (LimitNOFILE=)");
   }
-  if (!result.last_error.empty()) {
-    spdlog::debug("device {}: {} extents could not be created, the last because {}", result.result.device,
-                  result.result.failed.size(), result.last_error);
-  }
+  if (!result.last_error.empty()) note_failure(result);
   done_(result.result);
 }
 

@@ -80,6 +80,7 @@ class Extents {
   DriverJob with_extents(core::Job job);
   std::vector<HeldExtent> take_out(const core::Job::Step& step, core::DeviceIndex device);
   void take_in(DriverResult result);
+  void note_failure(const DriverResult& result);
   void drop_file(LeaseId lease, core::DeviceIndex device);
   void keep_next();
   void keep(const Recent& one);
@@ -103,6 +104,7 @@ class Extents {
   StorePlaces places_{kMostStored};
   std::unordered_map<ExtentId, core::DeviceIndex> stored_;
   bool has_warned_ = false;                             ///< of too few descriptors
+  std::string last_refusal_;                            ///< of the host store's memory, as last logged
   std::vector<std::unique_ptr<DeviceWorker>> workers_;  // last: they end before what they post to goes
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/crash_point.h"
 #include "base/log.h"
+#include "base/missing_memory.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {
@@ -443,8 +444,8 @@ void Loop::note_missing() {
     lacks_memory_[i] = lacks;
     if (lacks)
       warnings_.warn(devices[i].uuid + ": " + to_string(missing) + " of the pool of " +
-                     to_string(devices[i].pool) +
-                     " are missing, because others use the device; the pool grows when they free memory");
+                     to_string(devices[i].pool) + " are missing, " + missing_because(devices[i].uuid) +
+                     "; the pool grows when they free memory");
     else
       spdlog::info("{}: the pool of {} is whole", devices[i].uuid, to_string(devices[i].pool));
   }
