@@ -34,8 +34,12 @@ SCENE(PinsMemory) {
   ASSERT_CU(calls::cuMemHostRegister_v2(own, 8 * kMiB, 0));
   void* more = nullptr;
   EXPECT_EQ(calls::cuMemHostAlloc(&more, 8 * kMiB, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  void* const of_the_bus = std::aligned_alloc(4096, 8 * kMiB);
+  ASSERT_CU(calls::cuMemHostRegister_v2(of_the_bus, 8 * kMiB, CU_MEMHOSTREGISTER_IOMEMORY));
   EXPECT_EQ(free_memory(), kPool) << "no device is charged";
   tell_and_await();
+  EXPECT_CU(calls::cuMemHostUnregister(of_the_bus));
+  std::free(of_the_bus);
   EXPECT_CU(calls::cuMemFreeHost(one));
   EXPECT_NE(calls::cuMemFreeHost(one), CUDA_SUCCESS) << "twice";
   EXPECT_CU(calls::cuMemFreeHost(two));
