@@ -22,10 +22,18 @@ std::string Promises::check(const Happened& happened, const State& state) {
     const bool in_debt = std::ranges::any_of(accounts, [&](const auto& entry) {
       return entry.first.second == device && entry.second.used() > entry.second.quota.limit;
     });
-    if (in_debt)
-      indebted_.try_emplace(device, state.now);
-    else
-      indebted_.erase(device);
+    const bool is_wanted = in_debt || std::ranges::any_of(state.open, [&](const auto& entry) {
+                             return std::ranges::any_of(
+                                 entry.second.least, [&](const auto& part) { return part.first == device; });
+                           });
+    const auto note = [&](std::map<DeviceIndex, TimePoint>& since, bool is_so) {
+      if (is_so)
+        since.try_emplace(device, state.now);
+      else
+        since.erase(device);
+    };
+    note(indebted_, in_debt);
+    note(wanted_, is_wanted);
   }
   std::string fault = check_books(accounts, jobs, state);
   const auto also = [&](std::string more) {
@@ -197,14 +205,10 @@ void Promises::seen(std::int64_t pid, DeviceIndex device, Bytes own) {
   looks = own > broker_.policy().past_broker.allowance ? looks + 1 : 0;
 }
 
-bool Promises::waits_long(DeviceIndex device, Duration time, const State& state) const {
-  const auto indebted = indebted_.find(device);
-  if (indebted != indebted_.end() && indebted->second + time <= state.now) return true;
-  return std::ranges::any_of(state.open, [&](const auto& entry) {
-    const auto& least = entry.second.least;
-    return entry.second.asked + time <= state.now &&
-           std::ranges::any_of(least, [&](const auto& part) { return part.first == device; });
-  });
+// A request that is met may be followed by another one that needs the same memory.
+bool Promises::waits_long(DeviceIndex device, Duration time, TimePoint now) const {
+  const auto wanted = wanted_.find(device);
+  return wanted != wanted_.end() && wanted->second + time <= now;
 }
 
 bool Promises::may_be_ended(SessionId session, const SessionFacts& facts, DeviceIndex device,
@@ -231,7 +235,7 @@ bool Promises::may_be_ended(SessionId session, const SessionFacts& facts, Device
   if (told && told->since + reclaim.deadline <= state.now && told->due <= state.now) return true;
   const bool holds_some =
       shares || !books_.charges_of(session)[device].is_zero() || facts.outside.contains(device);
-  return !facts.has_lane && holds_some && waits_long(device, reclaim.deadline, state);
+  return !facts.has_lane && holds_some && waits_long(device, reclaim.deadline, state.now);
 }
 
 std::string Promises::check_kill(TimePoint terminated, TimePoint now) const {

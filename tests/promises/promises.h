@@ -84,7 +84,8 @@ class Promises {
   bool may_be_ended(SessionId session, const SessionFacts& facts, DeviceIndex device,
                     const Accounts& accounts, const State& state) const;
   bool is_past_broker(std::int64_t pid) const;
-  bool waits_long(DeviceIndex device, Duration time, const State& state) const;
+  /// Whether memory of the device has been wanted for so long without a break.
+  bool waits_long(DeviceIndex device, Duration time, TimePoint now) const;
   std::string check_kill(TimePoint terminated, TimePoint now) const;
 
   const WatchedBroker& broker_;
@@ -95,6 +96,7 @@ class Promises {
   std::map<std::pair<std::int64_t, DeviceIndex>, int> excess_;  ///< regular looks in a row that found some
   std::map<std::int64_t, TimePoint> terminated_;                ///< by pid
   std::map<DeviceIndex, TimePoint> indebted_;                   ///< since when somebody is
+  std::map<DeviceIndex, TimePoint> wanted_;                     ///< since when, by requests or for a debt
   std::set<std::pair<std::string, DeviceIndex>> crowded_;  ///< tenants below which charges came with regions
   std::set<CommandJobId> crowded_jobs_;                    ///< jobs to which charges came with regions
 };

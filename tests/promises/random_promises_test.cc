@@ -140,6 +140,13 @@ TEST(Promises, HoldInAWorldWhereALiarTookAnothersProof) {
   run_world(20310020, kEventsOfAWorld, {.shares = true, .jobs = true, .contexts = true}, seen);
 }
 
+// A session without a lane was ended for a request that had come after the one that it was first asked for.
+TEST(Promises, HoldInAWorldWhereOneClaimFollowsAnother) {
+  Seen seen;
+  run_world(33000024, kEventsOfAWorld,
+            {.shares = true, .jobs = true, .elastic = true, .host = true, .read_late = true}, seen);
+}
+
 TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), {}); }
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) {
