@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/subordinate_ids.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/config/accounts.h"
@@ -16,7 +17,6 @@
 #include "daemon/host/sockets/peer.h"
 #include "daemon/host/state/runtime_folder.h"
 #include "daemon/host/state/service_manager.h"
-#include "daemon/host/system/subordinate_ids.h"
 #include "daemon/lane/session_calls.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/server.h"
@@ -81,7 +81,7 @@ class Daemon {
   host::Accounts accounts_;
   host::KnownAccounts known_accounts_;
   host::Administrators administrators_;
-  host::SubordinateIds subordinates_{options_.subuid_file};
+  SubordinateIds subordinates_{options_.subuid_file};
   host::ApiConnections connections_{host::DescriptorBudget::of_process()};
   // Each posts to those before it.
   std::unique_ptr<lane::SessionCalls> lane_calls_;  ///< outlives the loop, whose thread calls it

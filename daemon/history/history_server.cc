@@ -1,14 +1,19 @@
 #include "daemon/history/history_server.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "base/thread_guards.h"
+
 namespace gpumem::history {
 namespace {
+
+constexpr int kNice = 10;  // as the server's thread
 
 std::optional<Peer> peer_of(int socket) {
   ucred credentials{};
@@ -22,28 +27,6 @@ std::optional<Peer> peer_of(int socket) {
   return Peer{credentials.uid, std::move(groups)};
 }
 
-struct OpenConnections {
-  std::size_t all = 0;
-  std::map<std::uint32_t, std::size_t> of_user;
-};
-
-// The peer of `socket`, which is counted until it is released. Nothing: it is unknown, or one too many.
-std::shared_ptr<const Peer> admitted(int socket, const std::shared_ptr<OpenConnections>& open) {
-  auto peer = peer_of(socket);
-  if (!peer) return nullptr;
-  const auto user = open->of_user.find(peer->uid);
-  const std::size_t most =
-      peer->uid == 0 ? kMostConnections : kMostConnections - kMostOfUser;  // root finds a place
-  if (open->all >= most || (user != open->of_user.end() && user->second >= kMostOfUser)) return nullptr;
-  ++open->all;
-  ++open->of_user[peer->uid];
-  return {new Peer(std::move(*peer)), [open](const Peer* gone) {
-            --open->all;
-            if (--open->of_user[gone->uid] == 0) open->of_user.erase(gone->uid);
-            delete gone;
-          }};
-}
-
 http::Answer as_json(const Answer& answer) {
   return {.status = answer.status,
           .body = std::make_shared<const std::string>(
@@ -54,24 +37,84 @@ http::Answer as_json(const Answer& answer) {
 
 }  // namespace
 
-http::HttpServer::Options serving(
-    UniqueFd socket,
-    std::function<Answer(const Peer& peer, const std::string& method, const std::string& target)> answer) {
+void UserTurns::add(std::uint32_t user, Work work) {
+  const MutexLock lock(mutex_);
+  auto& works = works_[user];
+  if (works.empty()) order_.push_back(user);
+  works.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+UserTurns::Work UserTurns::next(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    const MutexLock lock(mutex_);
+    changed_.notify_all();
+  });
+  const MutexLock lock(mutex_);
+  while (order_.empty() && !stop.stop_requested()) changed_.wait(mutex_);
+  if (stop.stop_requested()) return nullptr;
+  const auto user = works_.find(order_.front());
+  order_.pop_front();
+  Work work = std::move(user->second.front());
+  user->second.pop_front();
+  if (user->second.empty())
+    works_.erase(user);
+  else
+    order_.push_back(user->first);
+  return work;
+}
+
+HistoryServer::HistoryServer(UniqueFd socket, AccountOf account_of, Answering answer)
+    : account_of_(std::move(account_of)), answer_(std::move(answer)), server_(serving(std::move(socket))) {}
+
+http::HttpServer::Options HistoryServer::serving(UniqueFd socket) {
   http::HttpServer::Options options;
   options.sockets.push_back(std::move(socket));
   options.limits.request = std::chrono::seconds(5);
   options.most_connections = kMostConnections;
-  options.admit = [answer = std::move(answer),
-                   open = std::make_shared<OpenConnections>()](int connection) -> http::HttpServer::Handle {
-    auto peer = admitted(connection, open);
-    if (!peer) return nullptr;  // a client asks again
-    return [answer, peer = std::move(peer)](const http::Request& request,
-                                            const http::HttpServer::Respond& respond) {
-      const auto method = request.method_string(), target = request.target();
-      respond(as_json(answer(*peer, {method.data(), method.size()}, {target.data(), target.size()})));
-    };
-  };
+  options.admit = [this](int connection) { return admit(connection); };
   return options;
+}
+
+void HistoryServer::start() {
+  server_.start();
+  const SignalsBlocked blocked;
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);  // on Linux: of this thread
+    while (const auto work = questions_.next(stop)) work();
+  });
+}
+
+void HistoryServer::stop() {
+  thread_ = {};
+  server_.stop();
+}
+
+// The connection is counted as long as its handle lives. Nothing: it is unknown whose it is, or one too many;
+// a client asks again.
+http::HttpServer::Handle HistoryServer::admit(int connection) {
+  auto peer = peer_of(connection);
+  if (!peer) return nullptr;
+  const std::uint32_t account = account_of_(peer->uid);
+  const MutexLock lock(mutex_);
+  const auto own = open_.of_account.find(account);
+  const std::size_t most =
+      account == 0 ? kMostConnections : kMostConnections - kMostOfUser;  // root finds a place
+  if (open_.all >= most || (own != open_.of_account.end() && own->second >= kMostOfUser)) return nullptr;
+  ++open_.all;
+  ++open_.of_account[account];
+  const std::shared_ptr<const Peer> counted(new Peer(std::move(*peer)), [this, account](const Peer* gone) {
+    delete gone;
+    const MutexLock released(mutex_);
+    --open_.all;
+    if (--open_.of_account[account] == 0) open_.of_account.erase(account);
+  });
+  return [this, account, counted](const http::Request& request, const http::HttpServer::Respond& respond) {
+    const auto method = request.method_string(), target = request.target();
+    questions_.add(account, [this, peer = *counted, method = std::string(method.data(), method.size()),
+                             target = std::string(target.data(), target.size()),
+                             respond] { respond(as_json(answer_(peer, method, target))); });
+  };
 }
 
 }  // namespace gpumem::history

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/program.h"
+#include "base/subordinate_ids.h"
 #include "base/thread_guards.h"
 #include "base/unix_socket.h"
 #include "daemon/history/broker_reader.h"
@@ -27,6 +28,7 @@ struct Options {
   std::filesystem::path state_folder = "/var/lib/gpumem-history";
   std::filesystem::path socket = "/run/gpumem-history/history.sock";
   std::uint64_t size_mib = 512;
+  std::filesystem::path subuid_file = "/etc/subuid";  ///< tests have their own
   LogOptions log;
 };
 
@@ -42,6 +44,7 @@ Options parse_command_line(int argc, char** argv) {
   app.add_option("--size", options.size_mib, "Size of the history in MiB; day totals are never dropped")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20))
       ->capture_default_str();
+  app.add_option("--subuid-file", options.subuid_file)->group("");
   add_log_options(app, options.log);
   app.footer("It runs until SIGTERM or SIGINT. Exit status: 0 stopped, 1 cannot run, 2 wrong usage.");
   parse_or_exit(app, argc, argv);
@@ -76,8 +79,11 @@ class SaidOnce {
 /// Looks at the broker once a second, on a thread of its own.
 class Reading {
  public:
-  Reading(BrokerReader& broker, Recorder& recorder)
-      : broker_(broker), recorder_(recorder), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+  Reading(BrokerReader& broker, Recorder& recorder, SubordinateIds& subordinates)
+      : broker_(broker),
+        recorder_(recorder),
+        subordinates_(subordinates),
+        thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
  private:
   void work(const std::stop_token& stop) {
@@ -94,6 +100,7 @@ class Reading {
   }
 
   void look() {
+    subordinates_.read();
     auto sample = broker_.look();
     if (!sample) return said_.failed(sample.error());
     said_.succeeded();
@@ -105,6 +112,7 @@ class Reading {
 
   BrokerReader& broker_;
   Recorder& recorder_;
+  SubordinateIds& subordinates_;
   SaidOnce said_;
   std::jthread thread_;
 };
@@ -123,14 +131,21 @@ Result<void> serve(const Options& options) {
                            .problem = [&] { return recorder.problem(); },
                            .now = [] { return now_of_machine().time; },
                            .damaged = [&] { recorder.doubt(); }});
-  http::HttpServer server(serving(
-      std::move(*socket), [&](const Peer& peer, const std::string& method, const std::string& target) {
+  SubordinateIds subordinates(options.subuid_file);
+  subordinates.read();
+  HistoryServer server(
+      std::move(*socket),
+      [&](std::uint32_t uid) {
+        const auto owner = subordinates.owner_of(uid);
+        return owner ? owner->uid : uid;
+      },
+      [&](const Peer& peer, const std::string& method, const std::string& target) {
         return requests.answer(peer, method, target);
-      }));
+      });
   std::optional<Reading> reading;
   {
     const SignalsBlocked blocked;
-    reading.emplace(broker, recorder);
+    reading.emplace(broker, recorder, subordinates);
   }
   spdlog::info("keeping what tenants use in {}", file.string());
   server.start();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/owner.h"
 #include "gpumem/bytes.h"
 
 namespace gpumem::core {
@@ -68,12 +69,7 @@ struct Quota {
   }
 };
 
-/// The user that answers for a process of its containers.
-struct Owner {
-  std::uint32_t uid = 0;
-  std::vector<std::uint32_t> gids;
-  bool operator==(const Owner&) const = default;
-};
+using gpumem::Owner;
 
 /// The process at the other end of a connection, as the kernel tells.
 struct Peer {

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/subordinate_ids.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/host/system/displays.h"
 #include "daemon/host/system/process.h"
-#include "daemon/host/system/subordinate_ids.h"
 
 namespace gpumem::host {
 

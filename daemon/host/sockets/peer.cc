@@ -9,8 +9,8 @@
 #include <cerrno>
 
 #include "base/printable.h"
+#include "base/subordinate_ids.h"
 #include "daemon/host/system/process.h"
-#include "daemon/host/system/subordinate_ids.h"
 
 namespace gpumem::host {
 namespace {

@@ -17,6 +17,10 @@
 #include "daemon/core/words/types.h"
 #include "gpumem/result.h"
 
+namespace gpumem {
+class SubordinateIds;
+}
+
 namespace gpumem::host {
 
 /// SIGTERM or SIGKILL.
@@ -74,8 +78,6 @@ Result<Process> find_process(std::int64_t pid, const PodReader& pods = {});
 
 /// The name that a process gives itself, for people: unprintable characters become `?`. Empty: unknown.
 std::string command_of(std::int64_t pid);
-
-class SubordinateIds;
 
 /// Features of newer kernels that the broker uses. Tests switch a feature off to run the fallback.
 struct KernelFeatures {

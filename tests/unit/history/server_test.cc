@@ -1,6 +1,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "base/unix_socket.h"
 #include "daemon/history/history_server.h"
 #include "tests/support/http_client.h"
@@ -11,9 +13,28 @@ namespace {
 
 constexpr const char* kQuestion = "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
 
+TEST(UserTurnsTest, TakeOnePieceOfEachUserAfterTheOther) {
+  UserTurns turns;
+  std::string done;
+  const auto add = [&](std::uint32_t user, char piece) {
+    turns.add(user, [&done, piece] { done += piece; });
+  };
+  std::stop_source stop;
+  const auto take = [&] { turns.next(stop.get_token())(); };
+  for (const char piece : {'a', 'b', 'c'}) add(1, piece);
+  take();
+  for (const char piece : {'x', 'y'}) add(2, piece);
+  for (int i = 0; i < 2; ++i) take();
+  add(3, '!');
+  for (int i = 0; i < 3; ++i) take();
+  EXPECT_EQ(done, "abxcy!");
+  stop.request_stop();
+  EXPECT_EQ(turns.next(stop.get_token()), nullptr);
+}
+
 /// A server of a socket of its own, whose answers tell who asked for what.
 struct HistoryServerTest : testing::Test {
-  HistoryServerTest() : server(serving(listening(), answer)) { server.start(); }
+  HistoryServerTest() { server.start(); }
   UniqueFd listening() const {
     UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     EXPECT_EQ(bind_unix(socket.get(), folder / "s"), 0);
@@ -31,8 +52,13 @@ struct HistoryServerTest : testing::Test {
     return test::read_to_end(socket.get());
   }
 
+  std::atomic<int> connections = 0;
+  int connections_of_one = 1000;  ///< so many in a row are of one account
   test::TemporaryFolder folder;
-  http::HttpServer server;
+  HistoryServer server{
+      listening(),
+      [this](std::uint32_t) { return 1000 + static_cast<std::uint32_t>(connections++ / connections_of_one); },
+      answer};
 };
 
 TEST_F(HistoryServerTest, AsksTheKernelWhoCalls) {
@@ -50,6 +76,14 @@ TEST_F(HistoryServerTest, RefusesWhatIsNoRequestOrTooMuch) {
   for (std::size_t i = 0; i < kMostOfUser; ++i) silent.push_back(connect());
   EXPECT_EQ(said(connect(), kQuestion), "") << "one user has only so many connections";
   EXPECT_NE(said(silent.back(), kQuestion), "") << "those that it has are served";
+}
+
+TEST_F(HistoryServerTest, CountsTheUsersOfOnePersonAsThatPerson) {
+  connections_of_one = kMostOfUser + 1;
+  std::vector<UniqueFd> silent;
+  for (std::size_t i = 0; i < kMostOfUser; ++i) silent.push_back(connect());
+  EXPECT_EQ(said(connect(), kQuestion), "") << "the users are one account";
+  EXPECT_NE(said(connect(), kQuestion), "") << "another account has places of its own";
 }
 
 }  // namespace

@@ -1,16 +1,16 @@
-#include "daemon/host/system/subordinate_ids.h"
+#include "base/subordinate_ids.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
 
-namespace gpumem::host {
+namespace gpumem {
 namespace {
 
-std::optional<core::Owner> find_owner(const std::string& name) {
-  if (name == "root") return core::Owner{0, {0}};
-  if (name == "ann" || name == "1000") return core::Owner{1000, {1000, 27}};
-  if (name == "bob") return core::Owner{1001, {1001}};
+std::optional<Owner> find_owner(const std::string& name) {
+  if (name == "root") return Owner{0, {0}};
+  if (name == "ann" || name == "1000") return Owner{1000, {1000, 27}};
+  if (name == "bob") return Owner{1001, {1001}};
   return std::nullopt;
 }
 
@@ -70,4 +70,4 @@ TEST(SubordinateIds, AreReadAgainWhenTheFileHasChanged) {
 }
 
 }  // namespace
-}  // namespace gpumem::host
+}  // namespace gpumem

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "daemon/core/words/types.h"
+#include "base/owner.h"
 
-namespace gpumem::host {
+namespace gpumem {
 
 /// The ranges of user ids that users have for their containers, as subuid(5) has them. A range of root counts
 /// as nobody's, and so does one that overlaps another user's. Users of a directory service whose ids are
@@ -18,7 +18,7 @@ namespace gpumem::host {
 /// Threads  any.
 class SubordinateIds {
  public:
-  using FindOwner = std::function<std::optional<core::Owner>(const std::string& name)>;
+  using FindOwner = std::function<std::optional<Owner>(const std::string& name)>;
 
   /// `find_owner`  of an owner's name or number; default: as this machine has them (getpwnam(3),
   /// getgrouplist(3)).
@@ -28,13 +28,13 @@ class SubordinateIds {
   /// ranges as they are, and the log says so.   Blocks.
   void read();
   /// Nothing: `uid` is nobody's subordinate id.
-  std::optional<core::Owner> owner_of(std::uint32_t uid) const;
+  std::optional<Owner> owner_of(std::uint32_t uid) const;
 
  private:
   struct Range {
     std::uint64_t first;
     std::uint64_t end;
-    std::shared_ptr<const core::Owner> owner;
+    std::shared_ptr<const Owner> owner;
   };
   using Ranges = std::vector<Range>;  ///< in order, none overlapping
   static FindOwner of_machine();
@@ -48,4 +48,4 @@ class SubordinateIds {
   std::shared_ptr<const Ranges> ranges_ GPUMEM_GUARDED_BY(mutex_) = std::make_shared<const Ranges>();
 };
 
-}  // namespace gpumem::host
+}  // namespace gpumem

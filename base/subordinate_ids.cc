@@ -1,4 +1,4 @@
-#include "daemon/host/system/subordinate_ids.h"
+#include "base/subordinate_ids.h"
 
 #include <grp.h>
 #include <pwd.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 
-namespace gpumem::host {
+namespace gpumem {
 namespace {
 
 std::vector<std::uint32_t> groups_of(const passwd& account) {
@@ -49,11 +49,11 @@ SubordinateIds::SubordinateIds(std::filesystem::path file, FindOwner find_owner)
     : file_(std::move(file)), find_owner_(std::move(find_owner)) {}
 
 SubordinateIds::FindOwner SubordinateIds::of_machine() {
-  return [](const std::string& name) -> std::optional<core::Owner> {
+  return [](const std::string& name) -> std::optional<Owner> {
     const auto number = whole_number<std::uint32_t>(name);
     const passwd* const account = number ? ::getpwuid(*number) : ::getpwnam(name.c_str());
-    if (account == nullptr) return number ? std::optional(core::Owner{*number, {}}) : std::nullopt;
-    return core::Owner{account->pw_uid, groups_of(*account)};
+    if (account == nullptr) return number ? std::optional(Owner{*number, {}}) : std::nullopt;
+    return Owner{account->pw_uid, groups_of(*account)};
   };
 }
 
@@ -72,11 +72,11 @@ void SubordinateIds::read() {
 // Lines that are no ranges are left out, as newuidmap(1) leaves them out.
 SubordinateIds::Ranges SubordinateIds::parse(const std::string& text) const {
   constexpr std::uint64_t kNumbers = std::uint64_t{std::numeric_limits<std::uint32_t>::max()};
-  std::map<std::string, std::shared_ptr<const core::Owner>> owners;
+  std::map<std::string, std::shared_ptr<const Owner>> owners;
   const auto owner_named = [&](const std::string& name) {
     const auto [known, is_new] = owners.try_emplace(name);
     if (const auto found = is_new ? find_owner_(name) : std::nullopt)
-      known->second = std::make_shared<const core::Owner>(*found);
+      known->second = std::make_shared<const Owner>(*found);
     return known->second;
   };
   Ranges all;
@@ -94,7 +94,7 @@ SubordinateIds::Ranges SubordinateIds::parse(const std::string& text) const {
   return without_shared(std::move(all));
 }
 
-std::optional<core::Owner> SubordinateIds::owner_of(std::uint32_t uid) const {
+std::optional<Owner> SubordinateIds::owner_of(std::uint32_t uid) const {
   const auto ranges = [&] {
     const MutexLock lock(mutex_);
     return ranges_;
@@ -107,4 +107,4 @@ std::optional<core::Owner> SubordinateIds::owner_of(std::uint32_t uid) const {
   return uid < range.end && uid != range.owner->uid ? std::optional(*range.owner) : std::nullopt;
 }
 
-}  // namespace gpumem::host
+}  // namespace gpumem
