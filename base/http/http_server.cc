@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -64,12 +65,13 @@ Answer plain_answer(unsigned status, const std::string& more) {
 // limit is passed. Threads  the loop's.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
+  enum class Stage { kAwaitsRequest, kAwaitsAnswer, kSends };
   struct Options {
     HttpLimits limits;
     // Gives the answer to what it is called with, later, on the loop's thread.
     HttpServer::Handle handle;
-    // A request has been read: the connection is in use.
-    std::function<void()> used;
+    // The connection is at another stage.
+    std::function<void(Stage)> moved_on;
     // Its answer is a stream.
     std::function<void()> streams;
     // The connection has ended, whichever side closed it. Called once, never from within a call of the
@@ -100,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void read(std::chrono::milliseconds patience) {
+    options_.moved_on(Stage::kAwaitsRequest);
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(options_.limits.header));
     parser_->body_limit(0);
@@ -111,7 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void take_request(beast::error_code error) {
     if (!error && parser_->is_done()) {  // the request has no body
-      options_.used();
+      options_.moved_on(Stage::kAwaitsAnswer);
       is_head_ = parser_->get().method() == http::verb::head;
       const bool keep = parser_->get().keep_alive();
       return options_.handle(parser_->get(), [self = shared_from_this(), keep](Answer answer) {
@@ -130,6 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(Answer answer, bool keep) {
     answer_ = std::move(answer);
     if (answer_.stream) return begin_stream();
+    options_.moved_on(Stage::kSends);
     keep = keep && !answer_.is_last;
     response_ = {};
     set_head(response_, answer_, keep);
@@ -231,13 +235,17 @@ class HttpServer::Listener {
  private:
   struct Place {
     std::shared_ptr<Connection> connection;
+    Connection::Stage stage = Connection::Stage::kAwaitsRequest;
     bool is_other = false;
   };
   using Places = std::list<Place>;
 
-  // Accepts some at a time, then lets these be served.
+  // Accepts some at a time, then lets these be served; one where another makes room for it, which is read
+  // before it makes room for the next.
   void accept() {
     for (std::size_t i = 0; i < kMostConnections; ++i) {
+      const bool is_full = connections_.size() >= most_connections_;
+      if (is_full && find_oldest() == connections_.end()) return pause();
       UniqueFd connection(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (connection.valid()) {
         if (auto handle = admit_(connection.get())) take(std::move(connection), std::move(handle));
@@ -246,6 +254,7 @@ class HttpServer::Listener {
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         break;
       }
+      if (is_full) break;
     }
     await();
   }
@@ -266,7 +275,7 @@ class HttpServer::Listener {
                  .handle = [this, handle = std::move(handle)](
                                const Request& request,
                                Respond respond) { ask(handle, request, std::move(respond)); },
-                 .used = [this, place] { move_to_back(place); },
+                 .moved_on = [this, place](Connection::Stage stage) { move_on(place, stage); },
                  .streams = [this, place] { move_to_others(place); },
                  .closed = [this, place] { (place->is_other ? others_ : connections_).erase(place); }});
     if (!place->connection->take(std::move(socket), domain_))
@@ -274,18 +283,29 @@ class HttpServer::Listener {
     place->connection->start();
   }
 
-  void move_to_back(Places::iterator place) {
-    if (!place->is_other) connections_.splice(connections_.end(), connections_, place);
+  void move_on(Places::iterator place, Connection::Stage stage) {
+    place->stage = stage;
+    if (stage == Connection::Stage::kAwaitsAnswer && !place->is_other)
+      connections_.splice(connections_.end(), connections_, place);
   }
 
   void move_to_others(Places::iterator place) {
     if (!std::exchange(place->is_other, true)) others_.splice(others_.end(), connections_, place);
   }
 
+  // The one to make room, which is none that awaits its answer: else nobody would get an answer that takes
+  // longer than many others to connect. A connection without a request goes before one that reads an answer.
+  Places::iterator find_oldest() {
+    using Stage = Connection::Stage;
+    const auto waits = std::ranges::find(connections_, Stage::kAwaitsRequest, &Place::stage);
+    if (waits != connections_.end()) return waits;
+    return std::ranges::find(connections_, Stage::kSends, &Place::stage);
+  }
+
   // The connection calls closed() once its operations have failed.
   void make_room() {
     made_room_();
-    const auto oldest = connections_.begin();
+    const auto oldest = find_oldest();
     move_to_others(oldest);
     oldest->connection->cut();
   }
@@ -304,7 +324,7 @@ class HttpServer::Listener {
   const std::function<void()> made_room_;
   asio::posix::stream_descriptor socket_;
   asio::steady_timer pause_;
-  Places connections_;  ///< the one whose latest request is longest ago first
+  Places connections_;  ///< the one whose latest request, or begin, is longest ago first
   Places others_;       ///< streams, and those that were cut to make room and are not over yet
 };
 

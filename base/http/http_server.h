@@ -65,10 +65,11 @@ struct HttpLimits {
 
 /// Serves HTTP/1.1 on listening sockets, on a thread of its own. Each socket has most_connections places:
 /// when one more comes, the connection with the oldest latest request is closed, so idle connections cannot
-/// lock others out. Streams have no place there: whoever begins them bounds their number. The bytes that a
-/// client sends or leaves unread are bounded, and cost this thread alone. A request with a body is refused.
-/// Descriptors that arrive on a Unix socket, where the kernel does not refuse them, are dropped as they are
-/// read.
+/// lock others out. Those without a request go first, then those that read an answer; one that awaits its
+/// answer stays, and while all do, nothing is accepted. Streams have no place there: whoever begins them
+/// bounds their number. The bytes that a client sends or leaves unread are bounded, and cost this thread
+/// alone. A request with a body is refused. Descriptors that arrive on a Unix socket, where the kernel does
+/// not refuse them, are dropped as they are read.
 class HttpServer {
  public:
   static constexpr std::size_t kMostConnections = 16;

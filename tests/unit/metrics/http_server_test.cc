@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
+#include <thread>
 
+#include "base/mutex.h"
 #include "base/unix_socket.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/metrics/scrapes.h"
@@ -119,6 +122,69 @@ TEST_F(HttpServerTest, ServesAScraperThoughAThousandConnectionsAreHeldOpen) {
   EXPECT_EQ(status(scrape()), "HTTP/1.1 200 OK");
   for (std::size_t i = 0; i < 1000 - HttpServer::kMostConnections; ++i)
     ASSERT_TRUE(test::is_closed_soon(held[i].get())) << i;
+}
+
+/// A server whose text takes a while.
+struct WithSlowText : HttpServerTest {
+  WithSlowText() {
+    server.reset();
+    std::filesystem::remove(path());
+    Scrapes scrapes;
+    scrapes.sockets.push_back(listen());
+    scrapes.text = [this](const Exposition::Then& then) {
+      const MutexLock lock(mutex);
+      asked.push_back(then);
+    };
+    HttpServer::Options options = serving(std::move(scrapes));
+    options.limits = kPatient;
+    server = std::make_unique<HttpServer>(std::move(options));
+    server->start();
+  }
+  std::size_t waiting() {
+    const MutexLock lock(mutex);
+    return asked.size();
+  }
+  void answer_all() {
+    const MutexLock lock(mutex);
+    for (const Exposition::Then& then : std::exchange(asked, {}))
+      then(std::make_shared<const std::string>(text));
+  }
+
+  Mutex mutex;
+  std::vector<Exposition::Then> asked;
+};
+
+TEST_F(WithSlowText, ServesAScraperThoughOthersConnectBeforeItsAnswerIsThere) {
+  const UniqueFd scraper = connect();
+  ASSERT_TRUE(send_all(scraper.get(), test::kLastScrape));
+  ASSERT_TRUE(test::eventually([&] { return waiting() == 1; }));
+  std::vector<UniqueFd> others;
+  for (std::size_t i = 1; i < HttpServer::kMostConnections; ++i) {
+    others.push_back(connect());
+    send_all(others.back().get(), test::kScrape);
+    ASSERT_TRUE(test::eventually([&] { return waiting() == i + 1; }));
+  }
+  for (std::size_t i = 0; i < 2 * HttpServer::kMostConnections; ++i) {
+    others.push_back(connect());
+    if (i % 2 == 0) send_all(others.back().get(), test::kScrape);
+  }
+  EXPECT_EQ(waiting(), HttpServer::kMostConnections);
+  answer_all();
+  EXPECT_EQ(status(read_to_end(scraper.get())), "HTTP/1.1 200 OK");
+  const UniqueFd next = connect();
+  ASSERT_TRUE(send_all(next.get(), test::kLastScrape));
+  std::string answer;
+  std::atomic<bool> is_read = false;
+  std::thread reader([&] {
+    answer = read_to_end(next.get());
+    is_read = true;
+  });
+  while (!is_read) {
+    answer_all();
+    std::this_thread::yield();
+  }
+  reader.join();
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK") << "it waits until there is room";
 }
 
 TEST_F(HttpServerTest, ClosesTheConnectionThatWasIdleLongestToMakeRoom) {
