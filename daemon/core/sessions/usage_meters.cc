@@ -99,6 +99,7 @@ void UsageMeters::leave(Accounts::value_type& account) {
   account.second.gone = ++last_gone_;
   gone_.emplace(last_gone_, account.first);
   if (gone_.size() <= kMostGone) return;
+  state_.outbox.record(Checkpoint::AccountGone{gone_.begin()->second});
   accounts_.erase(gone_.begin()->second);
   gone_.erase(gone_.begin());
 }

@@ -1,8 +1,20 @@
 #include "daemon/core/words/checkpoint.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace gpumem::core {
+namespace {
+
+template <class Ids, class Entries>
+void erase_those_of(SessionId session, const Ids& ids, Entries& entries) {
+  for (const auto& id : ids) {
+    const auto entry = entries.find(id);
+    if (entry != entries.end() && entry->second.session == session) entries.erase(entry);
+  }
+}
+
+}  // namespace
 
 void Checkpoint::apply(const Change& change) {
   std::visit([this](const auto& one) { put(one); }, change);
@@ -27,6 +39,7 @@ void Checkpoint::put(const CommandJobGone& one) {
 
 void Checkpoint::put(const Slice& one) {
   slices.insert_or_assign(one.id, one);
+  by_session_.entries[one.session].slices.insert(one.id);
   last.slice = std::max(last.slice, one.id);
 }
 
@@ -43,15 +56,21 @@ void Checkpoint::put(const LeaseGone& one) {
 
 void Checkpoint::put(const Import& one) {
   imports.insert_or_assign(one.id, one);
+  by_session_.entries[one.session].imports.insert(one.id);
   for (const LeaseId lease : one.leases) suspects.erase({lease, one.session});
   last.import = std::max(last.import, one.id);
 }
 
 void Checkpoint::put(const Suspect& one) {
-  for (const LeaseId lease : one.leases)
-    if (leases.contains(lease)) suspects.emplace(lease, one.session);
-  if (one.leases.empty())
-    std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.session; });
+  for (const LeaseId lease : one.leases) {
+    if (!leases.contains(lease)) continue;
+    suspects.emplace(lease, one.session);
+    by_session_.entries[one.session].suspects.insert(lease);
+  }
+  if (!one.leases.empty()) return;
+  BySession::Entries its = take_entries_of(one.session);
+  for (const LeaseId lease : std::exchange(its.suspects, {})) suspects.erase({lease, one.session});
+  by_session_.entries.emplace(one.session, std::move(its));
 }
 
 void Checkpoint::put(const Declaration& one) {
@@ -95,10 +114,17 @@ void Checkpoint::put(const Answer& one) {
 }
 
 void Checkpoint::put(const Handle& one) {
-  if (one.uses == 0)
+  if (one.uses == 0) {
     handles.erase(one.name);
-  else
-    handles.insert_or_assign(one.name, one);
+    return;
+  }
+  handles.insert_or_assign(one.name, one);
+  by_session_.entries[one.session].handles.insert(one.name);
+}
+
+void Checkpoint::put(const AccountGone& one) {
+  accounts.erase(accounts.lower_bound({one.tenant, 0}),
+                 accounts.upper_bound({one.tenant, std::numeric_limits<DeviceIndex>::max()}));
 }
 
 void Checkpoint::put(const Spent& one) {
@@ -106,16 +132,30 @@ void Checkpoint::put(const Spent& one) {
     spent.insert_or_assign({one.session, one.job}, one);
 }
 
-// With a session goes what it had, its leases excepted: those tell themselves when they are free.
+// The index is made when it is first needed, since a broker fills a checkpoint by the tables.
+Checkpoint::BySession::Entries Checkpoint::take_entries_of(SessionId session) {
+  auto& entries = by_session_.entries;
+  if (!std::exchange(by_session_.is_made, true)) {
+    for (const auto& [id, one] : slices) entries[one.session].slices.insert(id);
+    for (const auto& [id, one] : imports) entries[one.session].imports.insert(id);
+    for (const auto& [name, one] : handles) entries[one.session].handles.insert(name);
+    for (const auto& [lease, suspect] : suspects) entries[suspect].suspects.insert(lease);
+  }
+  auto its = entries.extract(session);
+  return its.empty() ? BySession::Entries{} : std::move(its.mapped());
+}
+
+// With a session goes what it had, its leases excepted: those tell themselves when they are free. The time is
+// by what it had, however much there is of others: sessions may come and go as often as the journal has room.
 void Checkpoint::put(const SessionGone& one) {
-  const auto is_its = [&](const auto& entry) { return entry.second.session == one.id; };
+  const BySession::Entries its = take_entries_of(one.id);
   sessions.erase(one.id);
   answers.erase(one.id);
   spent.erase({one.id, {}});
-  std::erase_if(slices, is_its);
-  std::erase_if(imports, is_its);
-  std::erase_if(handles, is_its);
-  std::erase_if(suspects, [&](const auto& suspect) { return suspect.second == one.id; });
+  erase_those_of(one.id, its.slices, slices);
+  erase_those_of(one.id, its.imports, imports);
+  erase_those_of(one.id, its.handles, handles);
+  for (const LeaseId lease : its.suspects) suspects.erase({lease, one.id});
   waiting.erase(waiting.lower_bound({one.id, {}}), waiting.lower_bound({{one.id.value + 1}, {}}));
   declarations.erase(declarations.lower_bound({one.id, 0}),
                      declarations.lower_bound({{one.id.value + 1}, 0}));

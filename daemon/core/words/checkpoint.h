@@ -163,6 +163,11 @@ struct Checkpoint {
     bool operator==(const Account&) const = default;
   };
   using Accounts = std::map<std::pair<std::string, DeviceIndex>, Account>;
+  /// Of all devices.
+  struct AccountGone {
+    std::string tenant;
+    bool operator==(const AccountGone&) const = default;
+  };
   /// The charge of a session or a job up to a moment. Requests of a job are in CommandJob.
   struct Spent {
     SessionId session;  ///< none: of `job`
@@ -187,7 +192,7 @@ struct Checkpoint {
   /// One step from a checkpoint to the next: what is new or other than before, or gone.
   using Change = std::variant<Session, SessionGone, Slice, SliceGone, Lease, LeaseGone, Import, ImportGone,
                               Declaration, Numbers, Handle, Region, RegionGone, Waiting, WaitingGone, Suspect,
-                              Answer, RegionSealed, CommandJob, CommandJobGone, Account, Spent>;
+                              Answer, RegionSealed, CommandJob, CommandJobGone, Account, Spent, AccountGone>;
 
   std::map<SessionId, Session> sessions;
   std::map<CommandJobId, CommandJob> jobs;
@@ -213,6 +218,21 @@ struct Checkpoint {
   bool operator==(const Checkpoint&) const = default;
 
  private:
+  /// What goes with a session. It may name entries that are gone. It is no part of the value.
+  struct BySession {
+    struct Entries {
+      std::set<SliceId> slices;
+      std::set<ImportId> imports;
+      std::set<HandleBytes> handles;
+      std::set<LeaseId> suspects;
+    };
+    std::map<SessionId, Entries> entries;
+    bool is_made = false;
+    bool operator==(const BySession&) const { return true; }
+  };
+  /// Takes what goes with `session` out of the index.
+  BySession::Entries take_entries_of(SessionId session);
+
   void put(const Session& one);
   void put(const CommandJob& one);
   void put(const CommandJobGone& one);
@@ -233,8 +253,11 @@ struct Checkpoint {
   void put(const RegionSealed& one);
   void put(const Answer& one);
   void put(const Account& one) { accounts.insert_or_assign({one.tenant, one.device}, one); }
+  void put(const AccountGone& one);
   void put(const Spent& one);
   void put(const WaitingGone& one) { waiting.erase({one.session, one.id}); }
+
+  BySession by_session_;
 };
 
 /// The client's own list of its memory, to resume a session of an earlier broker. Each list ascends.

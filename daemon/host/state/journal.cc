@@ -124,6 +124,21 @@ Result<Journal::Content> parse(std::string_view bytes, std::vector<std::string> 
   return content;
 }
 
+Error damaged(const std::string& why) { return {Code::kFailedPrecondition, why}; }
+
+/// `size` bytes of `file` from `begin` on. Errors  kFailedPrecondition: they are not there; those of reading.
+Result<std::string> read_at(int file, std::size_t begin, std::size_t size) {
+  std::string text(size, '\0');
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t read = ::pread(file, text.data() + done, size - done, static_cast<off_t>(begin + done));
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) return errno_error(errno, "cannot read the journal");
+    if (read == 0) return damaged("its end is missing");
+    done += static_cast<std::size_t>(read);
+  }
+  return text;
+}
+
 // A journal that a broker cannot live with must not end every next one.
 Result<void> count_attempts(const std::filesystem::path& file, const std::string& bytes, int change) {
   FileHeader header{};
@@ -156,6 +171,22 @@ Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder
 Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
 
 constexpr auto kPauseBetweenTries = std::chrono::seconds(1);
+
+constexpr std::size_t kCopiedAtOnce = std::size_t{1} << 16;
+
+// What the first `size` bytes of a journal say. Errors  kFailedPrecondition: they are damaged; those of
+// reading.
+Result<Journal::Content> content_of(int file, std::size_t size) {
+  const auto text = read_at(file, 0, size);
+  if (!text) return text.error();
+  std::string_view bytes = *text;
+  auto devices = take_header(bytes);
+  if (!devices || !*devices) return damaged("its header is wrong");
+  auto content = parse(bytes, std::move(**devices));
+  if (!content) return damaged(content.error().message);
+  if (!content->damage.empty()) return damaged(content->damage);
+  return content;
+}
 
 }  // namespace
 
@@ -195,7 +226,7 @@ Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
   const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
   if (written) {
     size_ += buffer_.size();
-    if (is_shortening()) since_ += buffer_;
+    if (is_shortening()) shortening_->size = size_;
     crash_at(CrashPoint::kJournalWritten);
     return {};
   }
@@ -208,13 +239,13 @@ Result<Journal::Prepared> Journal::prepare(const std::filesystem::path& folder,
                                            const std::vector<std::string>& devices,
                                            const core::Checkpoint& checkpoint) {
   const std::filesystem::path prepared = folder / kPreparedJournal;
-  UniqueFd file(::open(prepared.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd file(::open(prepared.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
   std::string bytes = header_of(devices);
   for (const core::Checkpoint::Change& change : checkpoint.changes()) encode(change, bytes);
   const auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
   crash_at(CrashPoint::kJournalPrepared);
-  if (written) return Prepared{std::move(file), bytes.size()};
+  if (written) return Prepared{std::move(file), bytes.size(), bytes.size(), 0};
   ::unlink(prepared.c_str());
   return written.error().in(prepared.string());
 }
@@ -228,43 +259,65 @@ Result<void> Journal::replace(Prepared prepared) {
   }
   crash_at(CrashPoint::kJournalRenamed);
   file_ = std::move(prepared.file);
-  size_ = checkpoint_size_ = prepared.size;
+  size_ = prepared.size;
+  checkpoint_size_ = prepared.checkpoint_size;
   return {};
 }
 
 Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
-  prepared_ = {};  // the thread writes the same file
+  shortening_.reset();  // the thread writes the same file
   auto prepared = prepare(folder_, devices_, checkpoint);
   return prepared ? replace(std::move(*prepared)) : prepared.error();
 }
 
-void Journal::begin_to_shorten(core::Checkpoint checkpoint) {
-  since_.clear();
+// The file says all that the broker would, since it is the checkpoint that the next broker starts from. To
+// copy the broker's tables would hold up the thread that decides.
+Result<Journal::Prepared> Journal::shorten(const std::filesystem::path& folder, int file,
+                                           const std::atomic<std::size_t>& size) {
+  const std::size_t begin = size;
+  auto content = content_of(file, begin);
+  if (!content) return content.error();
+  auto prepared = prepare(folder, content->devices, content->checkpoint);
+  if (!prepared) return prepared;
+  prepared->contained = begin;
+  while (size - prepared->contained > kCopiedAtOnce)
+    if (auto written = catch_up(file, size, *prepared); !written) return written.error();
+  return prepared;
+}
+
+Result<void> Journal::catch_up(int file, std::size_t size, Prepared& prepared) {
+  while (prepared.contained < size) {
+    auto text = read_at(file, prepared.contained, std::min(kCopiedAtOnce, size - prepared.contained));
+    if (!text) return text.error();
+    if (auto written = write_all(prepared.file.get(), *text); !written) return written.error();
+    prepared.contained += text->size();
+    prepared.size += text->size();
+  }
+  return {};
+}
+
+void Journal::begin_to_shorten() {
+  shortening_.reset(new Shortening{size_});
   const SignalsBlocked blocked;
   try {
-    prepared_ = std::async(std::launch::async,
-                           [folder = folder_, devices = devices_, checkpoint = std::move(checkpoint)] {
-                             return prepare(folder, devices, checkpoint);
-                           });
+    shortening_->prepared =
+        std::async(std::launch::async, [folder = folder_, file = file_.get(), &size = shortening_->size] {
+          return shorten(folder, file, size);
+        });
   } catch (const std::system_error& error) {  // as many threads as there may be
     std::promise<Result<Prepared>> none;
     none.set_value(Error{Code::kResourceExhausted, std::string("cannot start a thread: ") + error.what()});
-    prepared_ = none.get_future();
+    shortening_->prepared = none.get_future();
   }
 }
 
 Result<bool> Journal::finish_shortening() {
-  if (prepared_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
-  auto prepared = prepared_.get();
-  if (!prepared) return prepared.error();
-  const std::size_t checkpoint_size = prepared->size;
-  if (auto written = write_all(prepared->file.get(), since_); !written) {
-    ::unlink((folder_ / kPreparedJournal).c_str());
-    return written.error().in((folder_ / kPreparedJournal).string());
-  }
-  prepared->size += since_.size();
-  if (auto replaced = replace(std::move(*prepared)); !replaced) return replaced.error();
-  checkpoint_size_ = checkpoint_size;
+  if (shortening_->prepared.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  auto prepared = std::exchange(shortening_, nullptr)->prepared.get();
+  auto done = prepared ? catch_up(file_.get(), size_, *prepared) : Result<void>(prepared.error());
+  if (!done) ::unlink((folder_ / kPreparedJournal).c_str());
+  if (done) done = replace(std::move(*prepared));
+  if (!done) return done.error();
   return true;
 }
 
@@ -291,15 +344,19 @@ bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
   return true;
 }
 
-// The state is copied here, and written on a thread.
 void JournalWriter::shorten(core::Broker& broker, core::TimePoint now) {
   if (!journal_->is_shortening()) {
     const bool pauses = not_shortened_ && now < *not_shortened_ + kPauseBetweenTries;
-    if (journal_->is_long() && !pauses) journal_->begin_to_shorten(broker.checkpoint());
+    if (journal_->is_long() && !pauses) journal_->begin_to_shorten();
     return;
   }
-  const auto shortened = journal_->finish_shortening();
+  auto shortened = journal_->finish_shortening();
   if (shortened && !*shortened) return;
+  if (!shortened && shortened.error().code == Code::kFailedPrecondition) {
+    spdlog::error("the journal has been damaged, and is written anew: {}", shortened.error().message);
+    const auto rewritten = journal_->rewrite(broker.checkpoint());
+    shortened = rewritten ? Result<bool>(true) : rewritten.error();
+  }
   if (!shortened && !not_shortened_)
     spdlog::warn("the journal cannot be shortened, which is tried again every second: {}",
                  shortened.error().message);

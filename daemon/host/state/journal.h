@@ -1,7 +1,9 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,11 +51,13 @@ class Journal {
   /// The checkpoint in place of everything that is there. Errors  as begin(); the file stays what it was.
   /// Blocks  until it is written, and until a thread of begin_to_shorten() has ended, whose work is lost.
   Result<void> rewrite(const core::Checkpoint& checkpoint);
-  /// As rewrite(), on a thread; add() goes on meanwhile. Nothing changes before finish_shortening().
-  void begin_to_shorten(core::Checkpoint checkpoint);
-  bool is_shortening() const { return prepared_.valid(); }
+  /// As rewrite(), on a thread, which takes the checkpoint from the file; add() goes on meanwhile. Nothing
+  /// changes before finish_shortening().
+  void begin_to_shorten();
+  bool is_shortening() const { return shortening_ != nullptr; }
   /// Puts the file of begin_to_shorten() in its place, with the changes since. False: it is not ready yet.
-  /// Errors  as rewrite(). Does not block for the disk.
+  /// Errors  as rewrite(); kFailedPrecondition: the present file is damaged.
+  /// Blocks  to copy the latest changes, 64 KiB and those since the thread has ended.
   Result<bool> finish_shortening();
 
  private:
@@ -72,14 +76,22 @@ class Journal {
   struct Prepared {
     UniqueFd file;
     std::size_t size = 0;
+    std::size_t checkpoint_size = 0;
+    std::size_t contained = 0;  ///< so much of the present file is in it
+  };
+  struct Shortening {
+    std::atomic<std::size_t> size;  ///< as size_
+    std::future<Result<Prepared>> prepared{};
   };
   static Result<Prepared> prepare(const std::filesystem::path& folder,
                                   const std::vector<std::string>& devices,
                                   const core::Checkpoint& checkpoint);
+  static Result<Prepared> shorten(const std::filesystem::path& folder, int file,
+                                  const std::atomic<std::size_t>& size);
+  static Result<void> catch_up(int file, std::size_t size, Prepared& prepared);
   Result<void> replace(Prepared prepared);
 
-  std::string since_;                       ///< records that were added since begin_to_shorten()
-  std::future<Result<Prepared>> prepared_;  ///< of begin_to_shorten()
+  std::unique_ptr<Shortening> shortening_;  ///< its end awaits the thread, which reads file_
 };
 
 /// Writes the core's changes to the journal before anybody else learns of them. While that fails, the core

@@ -15,14 +15,14 @@ using Change = Checkpoint::Change;
 
 // The place of a kind among the alternatives of Change is its number in the journal.
 static_assert(
-    std::is_same_v<
-        Change, std::variant<
-                    Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice, Checkpoint::SliceGone,
-                    Checkpoint::Lease, Checkpoint::LeaseGone, Checkpoint::Import, Checkpoint::ImportGone,
-                    Checkpoint::Declaration, Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
-                    Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone, Checkpoint::Suspect,
-                    Checkpoint::Answer, Checkpoint::RegionSealed, Checkpoint::CommandJob,
-                    Checkpoint::CommandJobGone, Checkpoint::Account, Checkpoint::Spent>>);
+    std::is_same_v<Change, std::variant<Checkpoint::Session, Checkpoint::SessionGone, Checkpoint::Slice,
+                                        Checkpoint::SliceGone, Checkpoint::Lease, Checkpoint::LeaseGone,
+                                        Checkpoint::Import, Checkpoint::ImportGone, Checkpoint::Declaration,
+                                        Checkpoint::Numbers, Checkpoint::Handle, Checkpoint::Region,
+                                        Checkpoint::RegionGone, Checkpoint::Waiting, Checkpoint::WaitingGone,
+                                        Checkpoint::Suspect, Checkpoint::Answer, Checkpoint::RegionSealed,
+                                        Checkpoint::CommandJob, Checkpoint::CommandJobGone,
+                                        Checkpoint::Account, Checkpoint::Spent, Checkpoint::AccountGone>>);
 
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
@@ -224,6 +224,10 @@ void code(Coder& coder, Checkpoint::Account& one) {
   code_all(coder, one.tenant, one.device, one.began, one.until);
   for (core::ByteTime& sum : one.sums) coder(sum);
   for (Bytes& level : one.levels) coder(level);
+}
+template <class Coder>
+void code(Coder& coder, Checkpoint::AccountGone& one) {
+  coder(one.tenant);
 }
 template <class Coder>
 void code(Coder& coder, Checkpoint::Spent& one) {

@@ -182,6 +182,28 @@ TEST_F(UsageTest, KeepsTheAccountOfATenantThatIsGone) {
   EXPECT_DOUBLE_EQ(used("uid:77", Use::kLent), 40) << "it has come again";
 }
 
+TEST_F(UsageTest, ForgetsTheAccountsOfManyThatAreGoneAndSaysSo) {
+  Policy policy = small_policy();
+  policy.others = {{{}, mebibytes(64)}};
+  Broker broker(policy);
+  broker.outbox().keep_changes();
+  Checkpoint written;
+  std::vector<Checkpoint::Change> changes;
+  for (std::uint32_t uid = 1; uid <= UsageMeters::kMostGone + 10; ++uid) {
+    const auto session = broker.open_session(peer_of(uid), "", machine.now);
+    ASSERT_TRUE(session);
+    const auto slice = broker.open_slice(*session, {"GPU-0", {}, ""});
+    ASSERT_TRUE(slice);
+    broker.grow(RequestId{uid}, *session, Grow{{{slice->id, mebibytes(2)}}, 1h}, machine.now);
+    broker.session_ended(*session, SessionEnd::kExited, machine.now);
+    broker.outbox().take_changes(changes);
+    for (const Checkpoint::Change& change : changes) written.apply(change);
+  }
+  EXPECT_GE(written.accounts.size(), UsageMeters::kMostGone);
+  EXPECT_LT(written.accounts.size(), UsageMeters::kMostGone + 10) << "the first ones are forgotten";
+  EXPECT_EQ(written, broker.checkpoint());
+}
+
 // A day with brokers that are killed at any moment. The account is compared with the charges after each
 // event.
 TEST_F(UsageTest, LosesNoMoreThanASecondOfAChangeByADayWithTwentyKilledBrokers) {

@@ -8,8 +8,8 @@
 #include <boost/crc.hpp>
 #include <csignal>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/unit/core/policies.h"
+#include "tests/unit/host/journal_fixture.h"
 
 namespace gpumem::host {
 namespace {
@@ -21,8 +21,6 @@ using core::RegionId;
 using test::read_file;
 using test::write_file;
 using testing::HasSubstr;
-
-const std::vector<std::string> kDevices{"GPU-a", "GPU-b"};
 
 // One of each kind, which do not take each other back.
 std::vector<Checkpoint::Change> some_changes() {
@@ -103,7 +101,9 @@ std::vector<Checkpoint::Change> some_changes() {
           Checkpoint::Answer{SessionId{3}, 8, 6},
           Checkpoint::Answer{SessionId{5}, 7, 5},
           Checkpoint::Account{"ann", 1, since, since + std::chrono::seconds(2), {core::ByteTime(1, 2)}},
-          Checkpoint::Account{"", 0, since, since, {}}};
+          Checkpoint::Account{"", 0, since, since, {}},
+          Checkpoint::Account{"bob", 1, since, since, {}},
+          Checkpoint::AccountGone{"bob"}};
 }
 
 Checkpoint made_of(std::span<const Checkpoint::Change> changes) {
@@ -111,32 +111,6 @@ Checkpoint made_of(std::span<const Checkpoint::Change> changes) {
   for (const Checkpoint::Change& change : changes) checkpoint.apply(change);
   return checkpoint;
 }
-
-struct JournalKept : testing::Test {
-  Result<Journal> begin(const Checkpoint& checkpoint = {}) {
-    return Journal::begin(folder_.path(), kDevices, checkpoint);
-  }
-  Journal::Content read() const {
-    auto content = Journal::read(folder_.path());
-    EXPECT_TRUE(content) << content.error().message;
-    EXPECT_TRUE(*content);
-    return content && *content ? **content : Journal::Content{};
-  }
-  /// Where each of them ends in the file, behind the end of what it began with.
-  std::vector<std::size_t> write_one_by_one(std::span<const Checkpoint::Change> changes) {
-    auto journal = begin();
-    EXPECT_TRUE(journal);
-    std::vector<std::size_t> ends{read_file(file()).size()};
-    for (const auto& change : changes) {
-      EXPECT_TRUE(journal->add({&change, 1}));
-      ends.push_back(read_file(file()).size());
-    }
-    return ends;
-  }
-  std::filesystem::path file() const { return folder_ / "journal"; }
-
-  test::TemporaryFolder folder_;
-};
 
 TEST_F(JournalKept, HasItsCheckpointAndTheChangesSince) {
   const auto changes = some_changes();
@@ -323,13 +297,24 @@ TEST_F(JournalKept, IsShortenedWhileChangesAreAdded) {
   const auto changes = some_changes();
   auto journal = begin();
   ASSERT_TRUE(journal->add(std::span(changes).first(3)));
-  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  journal->begin_to_shorten();
   ASSERT_TRUE(journal->add(std::span(changes).subspan(3, 4)));
+  const std::string label(1000, 'x');
+  for (std::uint64_t i = 0; i < 1000; ++i) {  // some MiB
+    const Checkpoint::Change opened = Checkpoint::Session{SessionId{100 + i}, {}, label, "", {}, true};
+    ASSERT_TRUE(journal->add({&opened, 1}));
+    const Checkpoint::Change gone = Checkpoint::SessionGone{SessionId{100 + i}};
+    ASSERT_TRUE(journal->add({&gone, 1}));
+  }
+  const Checkpoint before = read().checkpoint;
   auto done = journal->finish_shortening();
   while (done && !*done) done = journal->finish_shortening();
   ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(read().checkpoint, before);
   ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
-  EXPECT_EQ(read().checkpoint, made_of(changes));
+  Checkpoint all = made_of(changes);
+  all.apply(Checkpoint::Numbers{SessionId{1099}, {}, {}, {}, {}, {}, {}});
+  EXPECT_EQ(read().checkpoint, all);
   EXPECT_EQ(read().damage, "");
 }
 
@@ -339,7 +324,7 @@ TEST_F(JournalKept, LosesNothingIfTheThreadThatShortensItFails) {
   ASSERT_TRUE(journal->add(std::span(changes).first(3)));
   const std::filesystem::path obstacle = folder_ / "journal.new";
   std::filesystem::create_directory(obstacle);
-  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  journal->begin_to_shorten();
   ASSERT_TRUE(journal->add(std::span(changes).subspan(3, 4)));
   auto done = journal->finish_shortening();
   while (done && !*done) done = journal->finish_shortening();
@@ -348,7 +333,7 @@ TEST_F(JournalKept, LosesNothingIfTheThreadThatShortensItFails) {
   EXPECT_FALSE(journal->is_shortening());
   EXPECT_EQ(read().checkpoint, made_of(std::span(changes).first(7)));
   std::filesystem::remove(obstacle);
-  journal->begin_to_shorten(made_of(std::span(changes).first(7)));
+  journal->begin_to_shorten();
   ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
   for (done = false; done && !*done;) done = journal->finish_shortening();
   ASSERT_TRUE(done) << done.error().message;
@@ -358,50 +343,11 @@ TEST_F(JournalKept, LosesNothingIfTheThreadThatShortensItFails) {
 TEST_F(JournalKept, IsRewrittenWhileAThreadShortensIt) {
   const auto changes = some_changes();
   auto journal = begin();
-  journal->begin_to_shorten(made_of(std::span(changes).first(3)));
+  journal->begin_to_shorten();
   ASSERT_TRUE(journal->rewrite(made_of(std::span(changes).first(7))));
   EXPECT_FALSE(journal->is_shortening()) << "its work is lost";
   ASSERT_TRUE(journal->add(std::span(changes).subspan(7)));
   EXPECT_EQ(read().checkpoint, made_of(changes));
-}
-
-struct JournalWritten : JournalKept {
-  /// Has a session come and go, and its changes written, so often that the journal is long; or until
-  /// `is_enough`.
-  template <class IsEnough>
-  void write_changes(core::TimePoint now, IsEnough is_enough) {
-    core::Peer peer;
-    peer.pid = 42;
-    peer.uid = 1;
-    for (int i = 0; i < 20'000 && !is_enough(); ++i) {
-      const auto session = broker_.open_session(peer, std::string(100, 'x'), now);
-      ASSERT_TRUE(session);
-      ASSERT_TRUE(writer_.write(broker_, now));
-      broker_.session_ended(*session, core::SessionEnd::kExited, now);
-      ASSERT_TRUE(writer_.write(broker_, now));
-      std::vector<core::Effect> ignored;
-      broker_.outbox().take_effects(ignored);
-    }
-  }
-  std::uintmax_t size() const { return std::filesystem::file_size(file()); }
-
-  static constexpr std::uintmax_t kLong = std::uintmax_t{1} << 20;
-  core::Broker broker_{core::small_policy()};
-  JournalWriter writer_;
-};
-
-TEST_F(JournalWritten, ThatCannotBeShortenedIsTriedAgainAfterAPauseAndGoesOn) {
-  const core::TimePoint now{std::chrono::hours(1)};
-  ASSERT_TRUE(writer_.begin(folder_.path(), kDevices, broker_));
-  const std::filesystem::path obstacle = folder_ / "journal.new";
-  std::filesystem::create_directory(obstacle);
-  write_changes(now, [&] { return size() > kLong + kLong / 8; });
-  std::filesystem::remove(obstacle);
-  const std::uintmax_t before = size();
-  write_changes(now + std::chrono::milliseconds(900), [&] { return size() > before + 10'000; });
-  EXPECT_GT(size(), before) << "during the pause it grows on";
-  write_changes(now + std::chrono::seconds(2), [&] { return size() < kLong / 2; });
-  EXPECT_LT(size(), kLong / 2);
 }
 
 TEST_F(JournalKept, IsForItsOwnerAlone) {
