@@ -76,8 +76,7 @@ Result<TcpPort> listen_on_tcp(const std::string& text) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address->address), address->size) != 0)
     return errno_error(errno, "cannot bind " + text);
-  constexpr int kBacklog = 128;
-  if (::listen(socket.get(), kBacklog) != 0) return errno_error(errno, "cannot listen on " + text);
+  if (::listen(socket.get(), SOMAXCONN) != 0) return errno_error(errno, "cannot listen on " + text);
   std::string listens = where(socket.get(), text);
   return TcpPort{std::move(socket), std::move(listens)};
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -19,10 +20,14 @@ std::optional<Peer> peer_of(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return std::nullopt;
-  std::vector<gid_t> groups(65'536);  // as many as the kernel allows a process
-  length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length) != 0) length = 0;
-  groups.resize(length / sizeof(gid_t));
+  std::vector<gid_t> groups(64);
+  const auto read_groups = [&] {
+    length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const bool is_read = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length) == 0;
+    groups.resize(is_read || errno == ERANGE ? length / sizeof(gid_t) : 0);  // as many as there are
+    return is_read;
+  };
+  if (!read_groups() && !groups.empty() && !read_groups()) groups.clear();
   groups.insert(groups.begin(), credentials.gid);
   return Peer{credentials.uid, std::move(groups)};
 }

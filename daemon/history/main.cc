@@ -20,7 +20,6 @@ namespace gpumem::history {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr int kBacklog = 128;
 
 /// The command line of gpumem-history.
 struct Options {
@@ -56,7 +55,7 @@ Result<UniqueFd> listen(const std::filesystem::path& path) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ::unlink(path.c_str());
   if (!socket.valid() || bind_unix(socket.get(), path) != 0 || ::chmod(path.c_str(), 0660) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0)
+      ::listen(socket.get(), SOMAXCONN) != 0)
     return errno_error(errno, "cannot listen on " + path.string());
   return socket;
 }

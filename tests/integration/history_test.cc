@@ -1,5 +1,6 @@
 // gpumem-history beside a broker: what it keeps, over its own end too, and for whom.
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <span>
 #include <sstream>
 
+#include "base/unix_socket.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {
@@ -201,6 +203,21 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
   EXPECT_EQ(rows(kBob).count("lab"), 1U) << "what Ann uses is in the total";
   EXPECT_EQ(rows(kCat).size(), 0U) << "a member before the first day";
   EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 2);
+}
+
+// Others may connect faster than it accepts.
+TEST_F(History, KeepsManyConnectionsThatWait) {
+  const auto history = start();
+  ASSERT_TRUE(eventually([&] { return rows().contains(""); }));
+  history->signal(SIGSTOP);
+  std::vector<UniqueFd> waiting;
+  for (int i = 0; i < 500; ++i) {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ASSERT_EQ(connect_unix(waiting.back().get(), socket()), 0) << i;
+  }
+  waiting.clear();
+  history->signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return rows().contains(""); }));
 }
 
 TEST_F(History, NeedsTheRightToReadAndHasNoOther) {

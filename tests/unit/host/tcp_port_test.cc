@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <vector>
 
 namespace gpumem::http {
 namespace {
@@ -41,6 +45,20 @@ TEST(TcpPort, NeedsAPort) {
   for (const char* text :
        {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1 "})
     EXPECT_THAT(parse_tcp_address(text).error().message, HasSubstr("has no port")) << text;
+}
+
+// Others may connect faster than a server accepts.
+TEST(TcpPort, KeepsManyConnectionsThatWait) {
+  const auto port = listen_on_tcp("127.0.0.1:0");
+  ASSERT_TRUE(port) << port.error().message;
+  const auto address = parse_tcp_address(port->where);
+  std::vector<UniqueFd> waiting;
+  for (int i = 0; i < 500; ++i) {
+    waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(waiting.back().get(), reinterpret_cast<const sockaddr*>(&address->address), address->size);
+    pollfd connected{waiting.back().get(), POLLOUT, 0};
+    ASSERT_EQ(::poll(&connected, 1, 500), 1) << i;
+  }
 }
 
 TEST(TcpPort, SaysWhichOneTheKernelChose) {
