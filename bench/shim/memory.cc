@@ -68,6 +68,51 @@ void alloc_free(benchmark::State& state, ShimWorld& world, const std::string& co
   report(state, pair, "us", 1);
 }
 
+/// Allocation and freeing in the order of a stream of one's own, of one library.
+struct OrderedMemory {
+  explicit OrderedMemory(const Library& library)
+      : allocate(library.find<decltype(::cuMemAllocAsync)>("cuMemAllocAsync")),
+        free(library.find<decltype(::cuMemFreeAsync)>("cuMemFreeAsync")),
+        destroy(library.find<decltype(::cuStreamDestroy_v2)>("cuStreamDestroy_v2")) {
+    require(library.find<decltype(::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING) ==
+                CUDA_SUCCESS,
+            "cuStreamCreate");
+  }
+  ~OrderedMemory() { (void)destroy(stream); }
+  OrderedMemory(const OrderedMemory&) = delete;
+  OrderedMemory& operator=(const OrderedMemory&) = delete;
+
+  void both(std::size_t bytes) const {
+    CUdeviceptr at = 0;
+    require(allocate(&at, bytes, stream) == CUDA_SUCCESS, "cuMemAllocAsync");
+    require(free(at, stream) == CUDA_SUCCESS, "cuMemFreeAsync");
+  }
+
+  decltype(::cuMemAllocAsync)* const allocate;
+  decltype(::cuMemFreeAsync)* const free;
+  decltype(::cuStreamDestroy_v2)* const destroy;
+  CUstream stream = nullptr;
+};
+
+/// As alloc_free, in the order of a stream.
+void alloc_free_async(benchmark::State& state, ShimWorld& world, const std::string& costs,
+                      std::size_t bytes) {
+  constexpr int kPairs = 100;
+  prepare(world, costs);
+  const OrderedMemory direct(world.driver), through(world.shim);
+  const auto pairs = [bytes](const OrderedMemory& memory) {
+    for (int i = 0; i < kPairs; ++i) memory.both(bytes);
+  };
+  pairs(direct);
+  pairs(through);
+  Pair pair;
+  for (auto _ : state) {
+    pair.direct.add(timed([&] { pairs(direct); }) / kPairs);
+    pair.through.add(timed([&] { pairs(through); }) / kPairs);
+  }
+  report(state, pair, "us", 1);
+}
+
 constexpr std::size_t kGranularity = 2UL << 20;
 
 /// Addresses, an extent, its mapping and its access by the driver's own calls: what a growth is made of.
@@ -198,6 +243,10 @@ void register_memory(ShimWorld& world) {
     for (const auto& [name, bytes] : kSizes) {
       const std::string what = "/" + costs + "/" + name;
       benchmark::RegisterBenchmark(("alloc_free" + what).c_str(), alloc_free, std::ref(world), costs, bytes)
+          ->UseRealTime()
+          ->Unit(benchmark::kMicrosecond);
+      benchmark::RegisterBenchmark(("alloc_free_async" + what).c_str(), alloc_free_async, std::ref(world),
+                                   costs, bytes)
           ->UseRealTime()
           ->Unit(benchmark::kMicrosecond);
       benchmark::RegisterBenchmark(("growth" + what).c_str(), growth, std::ref(world), costs, bytes)

@@ -273,7 +273,7 @@ bool Arena::cache(const Found& found, StreamIndex stream, ThreadCache& own) {
     streams_.let_go(stream);
   }
   if (!batch_.empty()) streams_.freed(stream);
-  if (!is_legacy && !mark_cached(*blocks)) return false;
+  if (!streams_.is_marked_late(stream) && !mark_cached(*blocks)) return false;
   if (!blocks->push(*found.span, *found.block.slot, found.block.address, found.bytes.count, true))
     return false;
   streams_.hold(stream);
@@ -291,17 +291,14 @@ bool Arena::mark_cached(CachedBlocks& blocks) {
   return true;
 }
 
-// Of a named stream, the mark that was handed over before is behind the block, and those of the heap are.
+// Of a stream that is not marked late, the mark that was handed over before is behind the block, and those of
+// the heap are.
 void Arena::free_cached(StreamIndex stream, const Block& block) {
-  Span& span = *map_.find(block.address);
-  if (stream == kNoStream || stream == streams_.legacy()) {
-    const StreamIndex legacy = streams_.legacy();
-    free_block(span, block, legacy, streams_.epoch(legacy));
-    streams_.freed(legacy);
-  } else {
-    free_block(span, block, stream, streams_.last_free(stream));
-    streams_.let_go(stream);
-  }
+  const StreamIndex of = stream == kNoStream ? streams_.legacy() : stream;
+  const bool is_late = streams_.is_marked_late(of);
+  free_block(*map_.find(block.address), block, of, is_late ? streams_.epoch(of) : streams_.last_free(of));
+  if (is_late) streams_.freed(of);
+  streams_.let_go(of);
 }
 
 void Arena::dismiss(StreamIndex stream, const std::array<StreamPort::Mark, 2>& marks) {
@@ -313,6 +310,11 @@ Result<void> Arena::release_stream(StreamHandle stream) {
   const StreamIndex known = Streams::is_default(stream) ? kNoStream : streams_.known(stream);
   if (known != kNoStream) caches_.dismiss(known);
   return streams_.forget(stream);
+}
+
+void Arena::mark_streams() {
+  caches_.dismiss(kNoStream);
+  (void)streams_.awaited();
 }
 
 Result<void> Arena::record(const Found& found, StreamIndex stream) {

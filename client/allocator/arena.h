@@ -71,6 +71,8 @@ class Arena : private CacheSink {
   Result<void> record(const Found& found, StreamIndex stream);
   /// As Streams::forget. No thread's cache has its blocks afterwards.
   Result<void> release_stream(StreamHandle stream);
+  /// Sets the marks of all streams that are marked late. No thread's cache has their blocks afterwards.
+  void mark_streams();
   /// The block `span`, which is as long as that takes, has `to` bytes from now on. If it had more, `stream`
   /// frees the end, and its room.
   void resize(Span& span, std::uint64_t to, StreamIndex stream);

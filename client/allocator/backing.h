@@ -92,6 +92,9 @@ class StreamPort {
 
   virtual ~StreamPort() = default;
 
+  /// Whether the program's streams with an id are announced before they end (Engine::release_stream), so that
+  /// their handles can be used by any call until then. A stream whose context has ended need not be.
+  virtual bool announces_ends() const { return false; }
   /// The stream that `stream` names now, in the calling thread. The thread may have any context, or none.
   virtual Result<Id> meet(StreamHandle stream) = 0;
   /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so

@@ -35,10 +35,12 @@ class CacheSink {
 /// default stream, else from its slab or the heap.
 /// Work of the stream may still use a cached block. Another stream must wait for a mark behind that work. The
 /// legacy default stream does not end, so it is marked when another stream needs the block. Other streams may
-/// end after any free. So each free sets the mark at once, and the mark leaves the cache with the blocks.
+/// end after any free. So each free sets the mark at once, and the mark leaves the cache with the blocks. If
+/// the ends of streams are announced (StreamPort::announces_ends), these are marked as the legacy one is.
 /// The bin of kNoClass has at most one block, of more than kClassMost, and only while the thread allocates
 /// blocks of its size one after the other. It serves requests for as many bytes as it had before.
-/// Invariant  `newest` of a named stream is behind the work of all blocks here, except blocks that the heap
+/// Invariant  `newest` of a stream that is not marked late is behind the work of all blocks here, except
+/// blocks that the heap
 ///            gave the cache (refill): these have the heap's marks.
 /// Threads    the owner between ThreadCache::enter() and leave(), and who has stopped it, unless said
 ///            otherwise.

@@ -178,6 +178,12 @@ Result<void> Engine::release_stream(StreamHandle stream) {
   return arena_.release_stream(stream);
 }
 
+void Engine::mark_streams() {
+  if (!usable()) return;
+  const MutexLock lock(lock_);
+  if (!closed_.load()) arena_.mark_streams();
+}
+
 // ---- Blocks that become longer or shorter in place, and blocks that are shared ----
 
 Result<void, GrowError> Engine::extend(Address address, Bytes bytes, Bytes to, StreamHandle stream) {

@@ -97,6 +97,8 @@ class Engine {
   Result<void, GrowError> extend(Address address, Bytes bytes, Bytes to, StreamHandle stream);
   Result<void> record_stream(Address address, StreamHandle stream);
   Result<void> release_stream(StreamHandle stream);
+  /// As Arena::mark_streams. In a call of the program, which may use the streams further.
+  void mark_streams();
   Result<Bytes> trim(Bytes bytes);
   /// Trims only memory that no work uses any more. Does not wait for streams.
   Result<Bytes> trim_unused(Bytes bytes);

@@ -26,9 +26,10 @@ Result<StreamIndex> Streams::index_of(StreamHandle handle) {
   if (!key) return key.error();
   if (const auto found = known_.find(*key); found != known_.end()) {
     Entry& entry = entries_[found->second];
-    if (entry.unmarked) (void)mark(entry, true);
+    if (entry.unmarked && !is_marked_late(found->second)) (void)mark(entry, true);
     return found->second;
   }
+  end_namesakes(handle, std::get<StreamPort::Id>(*key));
   if (retired_.empty() && entries_.size() >= next_sweep_) {
     make_place_();
     next_sweep_ = std::min(std::max(kFirstSweep, 2 * (entries_.size() - retired_.size())), kMaxStreams);
@@ -118,6 +119,8 @@ void Streams::hand_over(StreamIndex stream, StreamPort::Mark mark) {
 
 StreamIndex Streams::known(StreamHandle handle) const {
   if (is_legacy(handle)) return legacy_;
+  const auto first = known_.lower_bound(Key{handle, {}, 0});
+  if (first == known_.end() || std::get<StreamHandle>(first->first) != handle) return kNoStream;
   const auto key = key_of(handle);
   const auto found = key ? known_.find(*key) : known_.end();
   return found == known_.end() ? kNoStream : found->second;
@@ -135,7 +138,7 @@ std::uint64_t Streams::last_free(StreamIndex stream) const {
 
 void Streams::freed(StreamIndex stream) {
   entries_[stream].unmarked = true;
-  if (stream != legacy_) (void)mark(entries_[stream], true);
+  if (!is_marked_late(stream)) (void)mark(entries_[stream], true);
 }
 
 void Streams::note_reached(StreamIndex stream, std::uint64_t epoch) {
@@ -150,13 +153,13 @@ std::uint64_t Streams::freed_elsewhere(StreamIndex stream) {
   if (!entries_[stream].key) return last_free(stream);
   const std::uint64_t epoch = entries_[stream].epoch;
   entries_[stream].unmarked = true;
-  if (stream != legacy_ && !ThreadTable::is_ending()) (void)mark(entries_[stream]);
+  if (!is_marked_late(stream) && !ThreadTable::is_ending()) (void)mark(entries_[stream]);
   return epoch;
 }
 
 std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
   Entry& entry = entries_[stream];
-  if (entry.marks.empty() && stream == legacy_) (void)mark(entry);
+  if (entry.marks.empty() && is_mark_due(stream)) (void)mark(entry);
   std::optional<std::uint64_t> reached;
   while (!entry.marks.empty()) {
     const StreamPort::Progress progress = ask(entry.marks.front());
@@ -180,7 +183,7 @@ StreamPort::Progress Streams::ask(SetMark& set) {
 std::vector<StreamIndex> Streams::pending() const {
   std::vector<StreamIndex> found;
   for (std::size_t i = 1; i < entries_.size(); ++i) {
-    const bool marks_later = i == legacy_ && entries_[i].unmarked;
+    const bool marks_later = entries_[i].unmarked && is_marked_late(static_cast<StreamIndex>(i));
     if (marks_later || !entries_[i].marks.empty()) found.push_back(static_cast<StreamIndex>(i));
   }
   return found;
@@ -188,7 +191,8 @@ std::vector<StreamIndex> Streams::pending() const {
 
 bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch) {
   Entry& entry = entries_[stream];
-  if (stream == legacy_ && (entry.marks.empty() || entry.marks.back().epoch <= epoch)) (void)mark(entry);
+  const bool is_covered = !entry.marks.empty() && entry.marks.back().epoch > epoch;
+  if (!is_covered && is_marked_late(stream)) (void)mark(entry);
   const auto covers = [epoch](const SetMark& set) { return set.epoch > epoch; };
   const auto set = std::ranges::find_if(entry.marks, covers);
   return set != entry.marks.end() && std::ranges::all_of(set->marks, [&](const SharedMark& one) {
@@ -200,7 +204,7 @@ std::vector<Streams::Awaited> Streams::awaited() {
   std::vector<Awaited> all;
   for (const StreamIndex stream : pending()) {
     Entry& entry = entries_[stream];
-    if (stream == legacy_) (void)mark(entry);
+    if (is_mark_due(stream)) (void)mark(entry);
     if (!entry.marks.empty()) all.push_back({stream, entry.marks.back().epoch, entry.marks.back().marks});
   }
   return all;
@@ -208,15 +212,27 @@ std::vector<Streams::Awaited> Streams::awaited() {
 
 Result<void> Streams::forget(StreamHandle handle) {
   if (is_legacy(handle)) return {};
-  const auto key = key_of(handle);
-  const auto found = key ? known_.find(*key) : known_.end();
-  if (found == known_.end()) return {};
-  Entry& entry = entries_[found->second];
-  if (entry.unmarked || entry.holders != 0) {  // a block may still depend on this stream
-    if (auto marked = mark(entry, true); !marked) return marked;
+  const StreamIndex stream = known(handle);
+  end_namesakes(handle, stream == kNoStream ? StreamPort::Id{} : cached_id(stream));
+  if (stream == kNoStream) return {};
+  Entry& entry = entries_[stream];
+  Result<void> marked;
+  if (entry.unmarked || entry.holders != 0) marked = mark(entry, true);  // a block may still depend on it
+  if (marked || is_marked_late(stream)) remove_key(entry);
+  return marked;
+}
+
+// Without an announcement, a stream that is marked late ends only with its context, and so does its work. A
+// mark of the stream that has the handle now is behind that.
+void Streams::end_namesakes(StreamHandle handle, StreamPort::Id id) {
+  auto next = known_.lower_bound(Key{handle, {}, 0});
+  while (next != known_.end() && std::get<StreamHandle>(next->first) == handle) {
+    const auto& [key, stream] = *next++;
+    if (std::get<StreamPort::Id>(key) == id || !is_marked_late(stream)) continue;
+    Entry& entry = entries_[stream];
+    if (entry.unmarked || entry.holders != 0) (void)mark(entry);
+    remove_key(entry);
   }
-  remove_key(entry);
-  return {};
 }
 
 bool Streams::is_idle(StreamIndex stream) const {

@@ -22,8 +22,9 @@ namespace gpumem::allocator {
 /// carries its stream's epoch, the number of marks set on the stream so far. Once a mark with a higher number
 /// has been reached, no work uses the memory any more.
 /// A mark is set by the call that frees, because the stream may end as soon as that call returns. The legacy
-/// default stream does not end, so it is marked only when somebody needs its memory.
-/// Invariant  a handle other than the legacy default stream's is passed on only in a call that names it, or
+/// default stream does not end, and the end of some streams is announced (StreamPort::announces_ends). These
+/// streams are marked late: when somebody needs their memory.
+/// Invariant  the handle of a stream that is not marked late is passed on only in a call that names it, or
 ///            that frees a block for which it was recorded.
 class Streams {
  public:
@@ -44,6 +45,10 @@ class Streams {
   StreamIndex known(StreamHandle handle) const;
   /// The id of a stream that threads may cache blocks of. Zero: it is a default stream, or has no id.
   StreamPort::Id cached_id(StreamIndex stream) const;
+  /// Whether frees set no mark.
+  bool is_marked_late(StreamIndex stream) const {
+    return stream == legacy_ || (port_.announces_ends() && cached_id(stream) != StreamPort::Id{});
+  }
   /// The legacy default stream. kNoStream if it was never used.
   StreamIndex legacy() const { return legacy_; }
   StreamHandle handle(StreamIndex stream) const { return entries_[stream].handle; }
@@ -60,16 +65,16 @@ class Streams {
   std::uint64_t reached(StreamIndex stream) const { return entries_[stream].reached; }
   void note_reached(StreamIndex stream, std::uint64_t epoch);
 
-  /// Something became free on `stream`, in a call that names it. If no mark can be set now (a graph is being
-  /// captured), the next call that names the stream sets it.
+  /// Something became free on `stream`, in a call that names it, or if that is marked late, in any. If no
+  /// mark can be set now (a graph is being captured), the next call that names the stream sets it.
   void freed(StreamIndex stream);
   /// A block is freed that the work given to `stream` so far may use. Returns the epoch that must be reached,
   /// as of something that becomes free on the stream. Sets no mark in a thread that is about to end.
   std::uint64_t freed_elsewhere(StreamIndex stream);
   /// The epoch of the latest mark that the device has reached. Nothing if it has reached no other.
   std::optional<std::uint64_t> poll(StreamIndex stream);
-  /// The streams with marks that are not known to be reached, and the legacy default stream if something
-  /// became free on it that no mark known to be reached covers.
+  /// The streams with marks that are not known to be reached, and those marked late on which something became
+  /// free that no mark covers.
   std::vector<StreamIndex> pending() const;
   /// Orders work given to `later` from now on after the work that may use spans freed in `epoch` or before.
   /// In a call that names `later`.
@@ -100,8 +105,10 @@ class Streams {
   /// Whether something is free that no mark covers.
   bool has_unmarked() const { return std::ranges::any_of(entries_, &Entry::unmarked); }
 
-  /// The stream that `handle` names is about to be destroyed, and another one may get the same handle.
-  /// Errors  the driver's; then no mark could be set, and the stream is not forgotten.
+  /// The stream that `handle` names is about to be destroyed, and another one may get the same handle. Calls
+  /// no driver if the handle is not known.
+  /// Errors  the driver's; then no mark could be set. A stream that is marked late is forgotten nevertheless,
+  ///         and what is free on it serves nobody; another one is not forgotten.
   Result<void> forget(StreamHandle handle);
   /// Whether nothing holds the stream, and no mark of it is missing or pending.
   bool is_idle(StreamIndex stream) const;
@@ -139,6 +146,10 @@ class Streams {
 
   Result<Key> key_of(StreamHandle handle) const;
   Result<void> meet(Entry& entry);
+  /// Whether a mark is due now that somebody needs the memory.
+  bool is_mark_due(StreamIndex stream) const {
+    return is_marked_late(stream) && (stream == legacy_ || entries_[stream].unmarked);
+  }
   /// `is_met`  as StreamPort::mark_met.
   Result<void> mark(Entry& entry, bool is_met = false);
   SharedMark share(StreamPort::Mark mark);
@@ -146,6 +157,8 @@ class Streams {
   static void add_mark(Entry& entry, SharedMarks marks);
   StreamPort::Progress ask(SetMark& set);
   Result<StreamIndex> add(const Key& key);
+  /// No stream but the one with `id` has the handle.
+  void end_namesakes(StreamHandle handle, StreamPort::Id id);
   void remove_key(Entry& entry);
 
   StreamPort& port_;

@@ -102,7 +102,7 @@ Address ThreadCache::take_of(StreamHandle stream, std::uint64_t bytes, std::uint
   return 0;
 }
 
-// The mark comes first: a block that is cached has one behind its work.
+// The mark comes first: a block that is cached has one behind its work, unless its stream is marked late.
 bool ThreadCache::put_of(StreamHandle stream, const Span& span, Slot& slot, Address address,
                          std::uint64_t bytes) {
   if (!enter()) return false;
@@ -111,7 +111,8 @@ bool ThreadCache::put_of(StreamHandle stream, const Span& span, Slot& slot, Addr
   if (places_ == 0) return false;
   CachedBlocks* own = find_named(stream);
   return own != nullptr && !own->is_full(span.size_class) && own->can_claim(span, slot.get(), bytes, false) &&
-         own->renew(port_, stream) && own->push(span, slot, address, bytes, false);
+         (port_.announces_ends() || own->renew(port_, stream)) &&
+         own->push(span, slot, address, bytes, false);
 }
 
 CachedBlocks* ThreadCache::find_named(StreamHandle stream) {

@@ -331,7 +331,8 @@ Result<std::shared_ptr<Engine>> open_engine_of_driver(std::shared_ptr<Connection
 Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connection,
                                             const AllocatorOptions& options,
                                             std::shared_ptr<SharedLimit> shared_limit,
-                                            std::optional<Lane::Clock::time_point> deadline) {
+                                            std::optional<Lane::Clock::time_point> deadline,
+                                            bool announces_ends) {
   if (auto usable = connection->usable(); !usable) return usable.error();
   allocator::ThreadCache::prepare();  // before the library's own thread starts
   const bool in_host_store = options.device == kHostStore;
@@ -350,7 +351,7 @@ Result<std::shared_ptr<Engine>> open_engine(std::shared_ptr<Connection> connecti
   if (!memory) return memory.error();
   (*memory)->tell_waits(!options.wait);
   const SharedDevice& device = static_cast<const Borrower&>(**memory).device();
-  auto streams = std::make_unique<DriverStreams>(*device.driver, device.device->ordinal);
+  auto streams = std::make_unique<DriverStreams>(*device.driver, device.device->ordinal, announces_ends);
   return make_engine(std::move(connection), std::move(*memory), std::move(streams), engine);
 }
 

@@ -90,10 +90,12 @@ class BrokerBacking final : public allocator::Backing, public Borrower {
 /// alive, and answers the broker's requests for memory. In a forked child its end does nothing.
 /// `shared_limit`  that the engine's memory is taken of; null: the limit alone counts.
 /// `deadline`  of what the broker is asked; none: the connection's timeout.
+/// `announces_ends`  the caller releases each stream before it is destroyed (StreamPort::announces_ends).
 /// Errors  as Session::open_allocator.
 Result<std::shared_ptr<allocator::Engine>> open_engine(std::shared_ptr<Connection> connection,
                                                        const AllocatorOptions& options,
                                                        std::shared_ptr<SharedLimit> shared_limit = {},
-                                                       std::optional<Lane::Clock::time_point> deadline = {});
+                                                       std::optional<Lane::Clock::time_point> deadline = {},
+                                                       bool announces_ends = false);
 
 }  // namespace gpumem::client

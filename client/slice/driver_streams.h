@@ -20,10 +20,13 @@ namespace gpumem::client {
 /// StreamPort: one at a time, except wait.
 class DriverStreams final : public allocator::StreamPort {
  public:
-  DriverStreams(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  /// `announces_ends`  as StreamPort says.
+  DriverStreams(const cuda::Driver& driver, int ordinal, bool announces_ends = false)
+      : driver_(driver), ordinal_(ordinal), announces_ends_(announces_ends) {}
   /// Drops all marks.
   ~DriverStreams() override;
 
+  bool announces_ends() const override { return announces_ends_; }
   Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
   Result<Mark> mark_met(StreamHandle stream) override;
@@ -78,6 +81,7 @@ class DriverStreams final : public allocator::StreamPort {
 
   const cuda::Driver& driver_;
   const int ordinal_;
+  const bool announces_ends_;
   cuda::ContextName legacy_;                 ///< of the legacy default stream, once known
   std::vector<cuda::ContextName> contexts_;  ///< with work of streams that were met
   std::unordered_map<CUstream, Met> met_;

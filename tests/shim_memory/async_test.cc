@@ -73,24 +73,32 @@ void CUDA_CB look_at(void* at) {
 }
 using Launch = CUresult (*)(CUstream, CUhostFn, void*);
 
-SCENE_TEST(AsyncTest, FreedMemoryServesNoOtherStreamBeforeItsWorkIsDone) {
+/// `ends`  the stream of the work is destroyed as soon as it has freed the memory.
+void free_under_work(bool ends) {
   start();
   const CUstream busy = new_stream();
   const CUstream other = new_stream();
   static std::atomic<bool> released{false};
   CUdeviceptr first = 0;
-  ASSERT_CU(calls::cuMemAllocAsync(&first, kPool / 2, busy));
+  ASSERT_CU(calls::cuMemAllocAsync(&first, kPool, busy));
   byte_at(first) = 7;
   ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, hold_stream, &released));
   ASSERT_CU(real<Launch>("cuLaunchHostFunc")(busy, look_at, reinterpret_cast<void*>(first)));
   EXPECT_CU(calls::cuMemFreeAsync(first, busy));
-  // Memory of the freed block, if at all, is had behind that work only.
+  if (ends) {
+    EXPECT_CU(calls::cuStreamDestroy_v2(busy));
+  }
+  // The only memory there is is had behind that work.
   CUdeviceptr next = 0;
-  ASSERT_CU(calls::cuMemAllocAsync(&next, kPool / 2, other));
-  ASSERT_CU(real<decltype(&::cuMemsetD8Async)>("cuMemsetD8Async")(next, 9, kPool / 2, other));
+  ASSERT_CU(calls::cuMemAllocAsync(&next, kPool, other));
+  ASSERT_CU(real<decltype(&::cuMemsetD8Async)>("cuMemsetD8Async")(next, 9, kPool, other));
   released = true;
   EXPECT_CU(real<decltype(&::cuCtxSynchronize)>("cuCtxSynchronize")());
   EXPECT_EQ(byte_at(next), 9);
+}
+SCENE_TEST(AsyncTest, FreedMemoryServesNoOtherStreamBeforeItsWorkIsDone) { free_under_work(false); }
+SCENE_TEST(AsyncTest, FreedMemoryOfADestroyedStreamServesNoOtherBeforeItsWorkIsDone) {
+  free_under_work(true);
 }
 
 SCENE_TEST(AsyncTest, PlainMemoryIsFreeOfEarlierWorkOnAnyStream) {
@@ -145,12 +153,26 @@ SCENE_TEST(AsyncTest, PoolsHaveTheirOwnSizeAndFigures) {
 SCENE_TEST(AsyncTest, CurrentPoolOfTheDeviceIsTheOneThatServes) {
   start();
   const CUstream stream = new_stream();
+  const auto expect_serves = [&](CUmemoryPool pool) {
+    for (const CUstream each : {stream, CUstream{nullptr}}) {
+      CUdeviceptr at = 0;
+      ASSERT_CU(calls::cuMemAllocAsync(&at, 2 * kMiB, each));
+      EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
+      EXPECT_CU(calls::cuMemFreeAsync(at, each));
+    }
+  };
+  expect_serves(default_pool());
   const CUmemoryPool pool = new_pool();
-  ASSERT_CU(real<decltype(&::cuDeviceSetMemPool)>("cuDeviceSetMemPool")(0, pool));
-  CUdeviceptr at = 0;
-  ASSERT_CU(calls::cuMemAllocAsync(&at, 2 * kMiB, stream));
-  EXPECT_EQ(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * kMiB);
-  EXPECT_CU(calls::cuMemFreeAsync(at, stream));
+  ASSERT_CU(calls::cuDeviceSetMemPool(0, pool));
+  expect_serves(pool);
+  ASSERT_CU(calls::cuMemPoolDestroy(pool));
+  expect_serves(default_pool());
+#if CUDA_VERSION >= 13000
+  const CUmemoryPool by_location = new_pool();
+  CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  ASSERT_CU(calls::cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, by_location));
+  expect_serves(by_location);
+#endif
 }
 
 SCENE_TEST(AsyncTest, ArgumentsAreCheckedAsTheDriverDoes) {

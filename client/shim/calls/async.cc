@@ -47,6 +47,14 @@ CUresult allocate_of_driver(const char* call, CUmemoryPool handle, CUdeviceptr* 
   return result;
 }
 
+/// As is_capturing(). While the process captures nothing, the driver is asked about a default stream only,
+/// which needs a context.
+CUresult ask_whether_capturing(CUstream stream, bool* capturing) {
+  *capturing = false;
+  if (is_made(stream) && !Process::current().captures().any()) return CUDA_SUCCESS;
+  return is_capturing(stream, capturing);
+}
+
 /// Allocates from the pool that `find` answers; `forward` where that is none of the slice's.
 template <class Find, class Forward>
 CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CUstream stream,
@@ -54,7 +62,7 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
   return guarded([&] {
     if (!Process::current().is_brokered() || out == nullptr || size == 0) return forward();
     bool capturing = false;
-    const CUresult asked = is_capturing(stream, &capturing);
+    const CUresult asked = ask_whether_capturing(stream, &capturing);
     if (asked != CUDA_SUCCESS) return asked;
     if (capturing) return forward();
     const FoundPool found = find();
@@ -66,10 +74,13 @@ CUresult allocate_async(const char* call, CUdeviceptr* out, std::size_t size, CU
 
 CUresult allocate_from_current(CUdeviceptr* out, std::size_t size, CUstream stream) {
   const auto find = [&]() -> FoundPool {
+    if (CUmemoryPool const known = CurrentPool::find(stream); known != nullptr) return find_pool(known);
+    const std::uint64_t asked = CurrentPool::now();
     CUdevice device = -1;
     CUmemoryPool current = nullptr;
     if (device_of(stream, &device) != CUDA_SUCCESS) return {};
     if (real_current_pool(&current, device) != CUDA_SUCCESS) return {};
+    if (is_made(stream)) CurrentPool::remember(stream, current, asked);
     return find_pool(current);
   };
   return allocate_async("cuMemAllocAsync", out, size, stream, find,
@@ -87,7 +98,7 @@ CUresult free_in_order(CUdeviceptr address, CUstream stream) {
     Process& process = Process::current();
     if (!process.is_brokered() || address == 0) return real_free_async(address, stream);
     bool capturing = false;
-    const CUresult asked = is_capturing(stream, &capturing);
+    const CUresult asked = ask_whether_capturing(stream, &capturing);
     if (asked != CUDA_SUCCESS) return asked;
     if (capturing) return real_free_async(address, stream);
     const auto block = process.blocks().take(address);

@@ -1,4 +1,5 @@
-// Captures of graphs, which the shim must know of: it waits for no work while there are any.
+// Captures of graphs, which the shim must know of: it waits for no work while there are any. And the end of
+// streams, whose freed memory is marked then.
 #include "client/shim/calls.h"
 #include "client/shim/memory/blocks/context.h"
 #include "client/shim/memory/process.h"
@@ -18,8 +19,8 @@ CUstream of_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_T
 /// A default stream is one of the current context.
 CUcontext context_of(CUstream stream) {
   CUcontext context = nullptr;
-  const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD || stream == nullptr;
-  if (is_default || real_context_of(stream, &context) != CUDA_SUCCESS) return CurrentContext::get().context;
+  if (!is_made(stream) || real_context_of(stream, &context) != CUDA_SUCCESS)
+    return CurrentContext::get().context;
   return context;
 }
 
@@ -91,7 +92,10 @@ CUresult calls::cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
 
 CUresult calls::cuStreamDestroy_v2(CUstream hStream) {
   return guarded([&] {
-    Process::current().captures().ended(hStream);
+    Process& process = Process::current();
+    process.captures().ended(hStream);
+    CurrentPool::forget();
+    if (is_made(hStream)) process.release_stream(hStream);
     return real_destroy_stream(hStream);
   });
 }

@@ -82,6 +82,7 @@ template <class End>
 CUresult end_primary(CUdevice device, const End& end) {
   return guarded([&] {
     Process& process = Process::current();
+    CurrentPool::forget();
     const bool may_take_along = process.open_memory_of(device) != nullptr || process.captures().any();
     std::optional<Contents> gone;
     CUresult ended = CUDA_SUCCESS;
@@ -111,6 +112,7 @@ CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
   return guarded([&] {
     CUdevice device = -1;
     if (Process::current().is_brokered()) (void)device_of(ctx, &device);
+    CurrentPool::forget();
     Contents contents(ctx);
     const CUresult ended = real_destroy(ctx);
     if (ended == CUDA_SUCCESS)
@@ -146,6 +148,9 @@ CUresult calls::cuGreenCtxDestroy(CUgreenCtx hCtx) {
     Process::current().outside().move(green, primary);
     Process::current().imports().move(green, primary);
   }
+  // Its streams stay, but no mark can be set in them any more.
+  if (DeviceMemory* const memory = Process::current().open_memory_of(device); memory != nullptr)
+    memory->mark_streams();
   return end_primary(device, [hCtx] { return real_destroy_green(hCtx); });
 }
 #endif

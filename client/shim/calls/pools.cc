@@ -17,6 +17,7 @@ constinit RealCall<decltype(::cuMemPoolDestroy)> real_destroy_pool("cuMemPoolDes
 constinit RealCall<decltype(::cuMemPoolGetAttribute)> real_get_attribute("cuMemPoolGetAttribute");
 constinit RealCall<decltype(::cuMemPoolSetAttribute)> real_set_attribute("cuMemPoolSetAttribute");
 constinit RealCall<decltype(::cuMemPoolTrimTo)> real_trim("cuMemPoolTrimTo");
+constinit RealCall<decltype(::cuDeviceSetMemPool)> real_set_current("cuDeviceSetMemPool");
 constinit RealCall<decltype(::cuMemPoolSetAccess)> real_set_pool_access("cuMemPoolSetAccess");
 
 /// A field that headers before CUDA 12.2 do not have.
@@ -134,8 +135,15 @@ CUresult calls::cuMemPoolDestroy(CUmemoryPool pool) {
     const CUresult destroyed =
         Process::current().driver_pools().destroy(pool, [pool] { return real_destroy_pool(pool); });
     if (destroyed != CUDA_SUCCESS && known) pools.put_back(known);
+    CurrentPool::forget();
     return destroyed;
   });
+}
+
+CUresult calls::cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  const CUresult set = real_set_current(dev, pool);
+  CurrentPool::forget();
+  return set;
 }
 
 CUresult calls::cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -174,6 +182,7 @@ namespace {
 using FindByLocation = CUresult(CUmemoryPool*, CUmemLocation*, CUmemAllocationType);
 constinit RealCall<FindByLocation> real_default_of("cuMemGetDefaultMemPool");
 constinit RealCall<FindByLocation> real_current_of("cuMemGetMemPool");
+constinit RealCall<decltype(::cuMemSetMemPool)> real_set_current_of("cuMemSetMemPool");
 
 /// A managed pool of a location, or one of the host, is there from the start. It is charged as soon as the
 /// program knows it.
@@ -197,6 +206,11 @@ CUresult calls::cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* lo
 }
 CUresult calls::cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   return find_by_location(real_current_of, pool, location, type);
+}
+CUresult calls::cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  const CUresult set = real_set_current_of(location, type, pool);
+  CurrentPool::forget();
+  return set;
 }
 #endif
 

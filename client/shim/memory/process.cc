@@ -220,6 +220,12 @@ void Process::settle(DeviceMemory& memory) {
   graph_memory_.settle(memory);
 }
 
+void Process::release_stream(CUstream stream) {
+  for (const auto& one : memory_)
+    if (DeviceMemory* const memory = one.load(std::memory_order_acquire); memory != nullptr)
+      memory->release_stream(stream);
+}
+
 DeviceMemory* Process::memory_at(CUdeviceptr address) const {
   for (const auto& one : memory_) {
     DeviceMemory* const memory = one.load(std::memory_order_acquire);

@@ -51,6 +51,8 @@ class Process : public client::OfProcess {
   DeviceMemory* open_memory_of(CUdevice device) const;
   /// The one whose blocks can have `address`, or null.
   DeviceMemory* memory_at(CUdeviceptr address) const;
+  /// As DeviceMemory::release_stream.
+  void release_stream(CUstream stream);
   /// Whether `address` is of a block, of this process or opened of another: mapped underneath, but not by the
   /// program.
   bool is_of_a_block(CUdeviceptr address) const {

@@ -101,6 +101,13 @@ std::vector<Shape> shapes(unsigned threads) {
        .live = 100,
        .own_streams = true,
        .threads = threads},
+      {.name = "AnnouncedStreams",
+       .limit = mebibytes(64),
+       .largest = mebibytes(4),
+       .live = 100,
+       .own_streams = true,
+       .announced = true,
+       .threads = threads},
   };
 }
 

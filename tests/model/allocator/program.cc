@@ -284,7 +284,8 @@ void Program::work() {
 /// Not every program releases the streams that it destroys.
 void Program::end_stream() {
   const StreamHandle ended = own_stream();
-  const auto released = chance(50) ? engine_.release_stream(ended) : Result<void>();
+  const auto released =
+      world_.shape().announced || chance(50) ? engine_.release_stream(ended) : Result<void>();
   if (!released) broken_rule("stream not released: " + words(released.error()));
   if (world_.shape().shadowed) streams_.end(ended);
 }

@@ -41,6 +41,7 @@ World::World(const Shape& shape)
       backing_({.limit = shape.limit, .host_memory = shape.painted, .heeds_largest = !shape.contended}) {
   if (shape.shadowed) shadow_ = std::make_unique<Shadow>(backing_, streams_);
   streams_.set_lag(64);
+  if (shape.announced) streams_.announce_ends();
   engine_ = std::make_unique<allocator::Engine>(
       borrow(backing_), borrow(streams_), allocator::EngineOptions{.background_task = shape.threads > 1});
   for (const char* name : {"weights", "activations", "cache"}) {

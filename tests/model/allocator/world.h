@@ -22,6 +22,7 @@ struct Shape {
   bool shadowed = true;      ///< without: nothing of the test's orders the threads, for the thread sanitizer
   bool contended = false;    ///< others take some of the memory and give it back
   bool own_streams = false;  ///< nearly all work is on streams of the thread's own, which end often
+  bool announced = false;    ///< every stream is released before it ends
   unsigned threads = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.name; }

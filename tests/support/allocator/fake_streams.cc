@@ -339,6 +339,7 @@ namespace {
 class BorrowedStreams final : public allocator::StreamPort {
  public:
   explicit BorrowedStreams(FakeStreams& of) : of_(of) {}
+  bool announces_ends() const override { return of_.announces_ends(); }
   Result<Id> meet(StreamHandle stream) override { return of_.meet(stream); }
   Result<Mark> mark(StreamHandle stream) override { return of_.mark(stream); }
   std::optional<Id> id_of(StreamHandle stream) override { return of_.id_of(stream); }

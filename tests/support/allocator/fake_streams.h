@@ -67,9 +67,12 @@ class FakeStreams final : public allocator::StreamPort {
   void fail(Call call, std::uint64_t nth, Error error = {Code::kInternal, "made to fail"},
             std::uint64_t times = 1);
   bool heal();
+  /// From now on streams are released before they end. Before an engine has them.
+  void announce_ends() { announces_ends_ = true; }
   /// Called at the beginning of every wait, with no lock held.
   void on_wait(std::function<void()> call);
 
+  bool announces_ends() const override { return announces_ends_; }
   Result<Id> meet(StreamHandle stream) override;
   Result<Mark> mark(StreamHandle stream) override;
   std::optional<Id> id_of(StreamHandle stream) override;
@@ -136,7 +139,7 @@ class FakeStreams final : public allocator::StreamPort {
   std::unordered_map<std::uint64_t, Marked> marks_;
   std::deque<Pending> pending_;  ///< with a lag: what is to end, oldest first
   Clock known_;                  ///< to the host
-  bool capturing_ = false, taking_ = false;
+  bool capturing_ = false, taking_ = false, announces_ends_ = false;
   std::array<std::uint64_t, 7> calls_{};
   std::array<Failure, 7> failures_{};
   std::size_t most_marks_ = 0;

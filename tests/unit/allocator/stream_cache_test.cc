@@ -279,5 +279,60 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ManyThreads,
                            return std::to_string(info.param.unit.count >> 10) + "KiB";
                          });
 
+// ---- Streams whose end is announced ----
+
+struct AnnouncedStreams : StreamCacheOfSizes {
+  AnnouncedStreams() { streams_.announce_ends(); }
+};
+
+TEST_P(AnnouncedStreams, CostTheIdAloneAndNoMark) {
+  const Bytes bytes{GetParam()};
+  cache_one(bytes, kOne);
+  const auto all = port_calls();
+  const Address at = engine_->try_allocate(bytes, kOne);
+  ASSERT_NE(at, 0U);
+  EXPECT_TRUE(engine_->try_deallocate(at, bytes, kOne));
+  EXPECT_EQ(port_calls() - all, 2U);
+  EXPECT_EQ(streams_.marks(), 0U);
+}
+
+TEST_P(AnnouncedStreams, AreMarkedWhenTheyEndOrOthersNeedTheirMemory) {
+  const Bytes bytes{GetParam()};
+  for (const bool ends : {false, true}) {
+    const auto used = cache_one(bytes, kOne);
+    if (ends) {
+      EXPECT_TRUE(engine_->release_stream(kOne));
+      streams_.end(kOne);
+      EXPECT_EQ(engine_->try_allocate(bytes, kOne), 0U) << "another stream's handle";
+    }
+    const Address all = take_all(kTwo);
+    EXPECT_TRUE(streams_.is_behind(kTwo, used)) << ends;
+    free(all, mebibytes(64), kTwo);
+  }
+}
+
+TEST_P(AnnouncedStreams, AreMarkedByAThreadThatFlushesTheirCaches) {
+  const Bytes bytes{GetParam()};
+  Worker owner;
+  FakeStreams::Moment used;
+  owner.run([&] { used = cache_one(bytes, kOne); });
+  pass(milliseconds(3000));
+  EXPECT_EQ(statistics().cached, Bytes{});
+  take_all(kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+}
+
+TEST_P(AnnouncedStreams, ThatEndUnmarkedAreNotNamedAnyMore) {
+  const Bytes bytes{GetParam()};
+  cache_one(bytes, kOne);
+  streams_.fail(Call::kMark, 1);
+  EXPECT_FALSE(engine_->release_stream(kOne));
+  streams_.end(kOne);
+  EXPECT_TRUE(failed_with(engine_->allocate(mebibytes(64), kTwo), Code::kResourceExhausted));
+  pass(milliseconds(1000));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AnnouncedStreams, testing::Values(300, 4096, 100'000, 1 << 20, 16 << 20));
+
 }  // namespace
 }  // namespace gpumem::allocator::test

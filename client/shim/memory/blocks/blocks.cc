@@ -1,6 +1,7 @@
 #include "client/shim/memory/blocks/blocks.h"
 
 #include <algorithm>
+#include <array>
 
 #include "client/shim/memory/blocks/device_memory.h"
 #include "client/shim/real.h"
@@ -10,7 +11,29 @@ namespace {
 
 constinit RealCall<decltype(::cuDeviceGetDefaultMemPool)> real_default_pool("cuDeviceGetDefaultMemPool");
 
+struct Remembered {
+  std::uint64_t asked = 0;
+  CUstream stream = nullptr;
+  CUmemoryPool pool = nullptr;
+};
+constinit thread_local std::array<Remembered, 8> remembered{};
+
+Remembered& place_of(CUstream stream) {
+  return remembered[reinterpret_cast<std::uintptr_t>(stream) / 64 % remembered.size()];
+}
+
 }  // namespace
+
+constinit std::atomic<std::uint64_t> CurrentPool::generation_{1};
+
+CUmemoryPool CurrentPool::find(CUstream stream) {
+  const Remembered& one = place_of(stream);
+  return one.stream == stream && one.asked == now() ? one.pool : nullptr;
+}
+
+void CurrentPool::remember(CUstream stream, CUmemoryPool pool, std::uint64_t asked) {
+  place_of(stream) = {asked, stream, pool};
+}
 
 void Blocks::add(Block block) {
   const MutexLock lock(mutex_);

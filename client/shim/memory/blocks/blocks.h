@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cuda.h>
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,6 +101,23 @@ class Pools {
  private:
   mutable Mutex mutex_;
   std::map<CUmemoryPool, std::shared_ptr<Pool>> pools_ GPUMEM_GUARDED_BY(mutex_);
+};
+
+/// The current pool of the device that a stream of the program is of, as the calling thread remembers it. The
+/// driver is asked again after forget().
+/// Threads  any.
+class CurrentPool {
+ public:
+  /// Before a stream or a context ends, and after a device's current pool has changed.
+  static void forget() { generation_.fetch_add(1, std::memory_order_acq_rel); }
+  /// For remember(): what the thread asks the driver after this is of this time.
+  static std::uint64_t now() { return generation_.load(std::memory_order_acquire); }
+  /// Null: not known.
+  static CUmemoryPool find(CUstream stream);
+  static void remember(CUstream stream, CUmemoryPool pool, std::uint64_t asked);
+
+ private:
+  static constinit std::atomic<std::uint64_t> generation_;
 };
 
 }  // namespace gpumem::shim

@@ -91,8 +91,7 @@ CUresult device_of(CUcontext context, CUdevice* device) {
 }
 
 CUresult device_of(CUstream stream, CUdevice* device) {
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
-    return real_get_device(device);
+  if (!is_made(stream)) return real_get_device(device);
   CUcontext context = nullptr;
   const CUresult result = real_stream_context(stream, &context);
   return result == CUDA_SUCCESS ? device_of(context, device) : result;
@@ -118,6 +117,7 @@ bool Captures::begins(CUstream stream, CUcontext context) {
   const NotCancelled whole;
   const MutexLock lock(mutex_);
   const bool is_new = streams_.insert_or_assign(key_of(stream), context).second;
+  note();
   const auto end = std::chrono::steady_clock::now() + kIntoTheDriver;
   while (waiting_ != 0 && std::chrono::steady_clock::now() < end) nobody_waits_.wait_until(mutex_, end);
   return is_new;
@@ -141,22 +141,19 @@ Captures::Wait::~Wait() {
 void Captures::ended(CUstream stream) {
   const MutexLock lock(mutex_);
   streams_.erase(key_of(stream));
+  note();
 }
 
 void Captures::ended_with(CUcontext context) {
   const MutexLock lock(mutex_);
   std::erase_if(streams_, [context](const auto& one) { return one.second == context; });
+  note();
 }
 
 void Captures::move(CUcontext from, CUcontext to) {
   const MutexLock lock(mutex_);
   for (auto& [stream, context] : streams_)
     if (context == from) context = to;
-}
-
-bool Captures::any() const {
-  const MutexLock lock(mutex_);
-  return !streams_.empty();
 }
 
 CUresult synchronize_beside(const Captures& captures, CUcontext context) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cuda.h>
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <thread>
 #include <utility>
@@ -41,6 +43,9 @@ CUresult synchronize(CUcontext context);
 /// CUDA 12.1; else the driver's.
 CUresult make_synchronous(CUcontext context);
 
+/// Whether the program has made `stream`: it is none of the default streams.
+inline bool is_made(CUstream stream) { return reinterpret_cast<std::uintptr_t>(stream) > 2; }
+
 /// Waits for the work that was given to `stream`, of the current context, so far.
 CUresult synchronize_stream(CUstream stream);
 
@@ -71,7 +76,8 @@ class Captures {
   void ended_with(CUcontext context);
   /// What ends with `from` ends with `to` instead.
   void move(CUcontext from, CUcontext to);
-  bool any() const;
+  /// Takes no lock. A thread sees its own captures, and those that began before what it was told of.
+  bool any() const { return any_.load(std::memory_order_acquire); }
 
   /// Of a thread that is about to wait for work, as long as one lives: no capture begins.
   class Wait {
@@ -93,11 +99,13 @@ class Captures {
   using Key = std::pair<CUstream, std::thread::id>;
   static Key key_of(CUstream stream);
   bool begin_to_wait() const;
+  void note() GPUMEM_REQUIRES(mutex_) { any_.store(!streams_.empty(), std::memory_order_release); }
 
   mutable Mutex mutex_;
   mutable Condition nobody_waits_;
   mutable unsigned waiting_ GPUMEM_GUARDED_BY(mutex_) = 0;
   std::map<Key, CUcontext> streams_ GPUMEM_GUARDED_BY(mutex_);
+  std::atomic<bool> any_{false};
 };
 
 /// Waits for all work of `context`.

@@ -127,6 +127,8 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   if (is_left_to_driver()) return CUDA_ERROR_OUT_OF_MEMORY;
   const Bytes size = takes(bytes);
   if (!reserve_in_budget(size)) return refuse_over_limit(call, bytes);
+  *at = slices().engine().try_allocate(size, stream);
+  if (*at != 0) return CUDA_SUCCESS;
   auto found = ask_patiently(bytes, [&](const Slices& from, const Attempt& attempt) {
     return from.engine().allocate(size, stream, {}, {.wait = attempt.wait, .is_probe = attempt.is_probe});
   });
@@ -150,14 +152,25 @@ CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdevicep
   return waited;
 }
 
+void DeviceMemory::release_stream(CUstream stream) {
+  for (const Slices* one = &slices(); one != nullptr; one = one->before())
+    (void)one->engine().release_stream(stream);
+}
+
+void DeviceMemory::mark_streams() {
+  for (const Slices* one = &slices(); one != nullptr; one = one->before()) one->engine().mark_streams();
+}
+
 CUresult DeviceMemory::free_in_order(const Block& block, CUstream stream) {
-  is_ordered_.store(true);
+  if (!is_ordered_.load(std::memory_order_relaxed)) is_ordered_.store(true);
   return free(block, stream);
 }
 
 CUresult DeviceMemory::free(const Block& block, CUstream stream) {
   const Slices* const of = slices_of(block.at);
-  if (of == nullptr || !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
+  if (of == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_cached = of == &slices() && of->engine().try_deallocate(block.at, takes(block.bytes), stream);
+  if (!is_cached && !of->engine().deallocate(block.at, allocator::kUnknownSize, stream))
     return CUDA_ERROR_INVALID_VALUE;
   if (of != &slices()) (void)of->engine().trim_unused(limit());  // of a session that was lost
   budget_.release(takes(block.bytes));

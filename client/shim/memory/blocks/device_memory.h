@@ -68,6 +68,11 @@ class DeviceMemory final : public Chargeable {
   CUresult allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at);
   /// As allocate, for work on all streams.
   CUresult allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at);
+  /// `stream` is about to be destroyed. Its freed memory is marked.
+  void release_stream(CUstream stream);
+  /// As release_stream, for all streams of the program, whose handles may be of use for no longer. They may
+  /// be used further.
+  void mark_streams();
   /// Gives up `block`, which nobody else has, in the order of `stream`.
   CUresult free_in_order(const Block& block, CUstream stream);
   /// Gives up `block`, which no work uses.

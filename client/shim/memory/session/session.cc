@@ -51,7 +51,8 @@ Result<std::unique_ptr<Slices>> Slices::open(std::shared_ptr<client::Connection>
                                              const AllocatorOptions& options,
                                              std::shared_ptr<client::SharedLimit> shared_limit,
                                              Slices* before) {
-  auto engine = client::open_engine(connection, options, std::move(shared_limit));
+  constexpr bool kAnnouncesEnds = true;  // DeviceMemory::release_stream
+  auto engine = client::open_engine(connection, options, std::move(shared_limit), {}, kAnnouncesEnds);
   if (!engine) return engine.error();
   return std::unique_ptr<Slices>(new Slices(std::move(connection), std::move(*engine), options, before));
 }
