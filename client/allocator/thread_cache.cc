@@ -103,15 +103,18 @@ Address ThreadCache::take_of(StreamHandle stream, std::uint64_t bytes, std::uint
 }
 
 // The mark comes first: a block that is cached has one behind its work, unless its stream is marked late.
+// Where no stream's cache has a place for the block, the driver is not asked for the stream's id.
 bool ThreadCache::put_of(StreamHandle stream, const Span& span, Slot& slot, Address address,
                          std::uint64_t bytes) {
   if (!enter()) return false;
   const Leaving leaves{*this};
   if (Streams::is_legacy(stream)) return legacy_.push(span, slot, address, bytes, false);
-  if (places_ == 0) return false;
+  const auto has_place = [&](const auto& blocks) {
+    return !blocks->is_full(span.size_class) && blocks->can_claim(span, slot.get(), bytes, false);
+  };
+  if (std::none_of(of_streams_.begin(), of_streams_.begin() + places_, has_place)) return false;
   CachedBlocks* own = find_named(stream);
-  return own != nullptr && !own->is_full(span.size_class) && own->can_claim(span, slot.get(), bytes, false) &&
-         (port_.announces_ends() || own->renew(port_, stream)) &&
+  return own != nullptr && has_place(own) && (port_.announces_ends() || own->renew(port_, stream)) &&
          own->push(span, slot, address, bytes, false);
 }
 
