@@ -144,6 +144,7 @@ class Lane {
   template <class Body>
   void tell_later(const Body& body) {
     exchange_.tell_later(lane::Outgoing(body, exchange_.next_request()));
+    crash_when_sent<Body>();
   }
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
   void goodbye();
@@ -194,7 +195,6 @@ class Lane {
   static void crash_when_answered() {
     if constexpr (std::is_same_v<Body, lane::Publish>) crash_at(CrashPoint::kClientPublished);
     if constexpr (std::is_same_v<Body, lane::CloseSlice>) crash_at(CrashPoint::kClientSliceClosed);
-    if constexpr (std::is_same_v<Body, lane::ReleaseImport>) crash_at(CrashPoint::kClientReleased);
     if constexpr (std::is_same_v<Body, lane::RemoveRegion>) crash_at(CrashPoint::kClientRemoved);
     if constexpr (std::is_same_v<Body, lane::ReleaseReservation>)
       crash_at(CrashPoint::kClientReservationReleased);

@@ -371,13 +371,16 @@ ImportState::~ImportState() {
   const MutexLock lock(mutex_);
   // What the driver keeps mapped is not let go of. The end of the process does that.
   if (!mapping_.size().is_zero() && !mapping_.truncate(mapping_.at())) return;
-  addresses_ = Addresses();
   crash_at(CrashPoint::kClientImportUnmapped);
   if (id_ != 0) release(*connection_, id_);
+  addresses_ = Addresses();
+  crash_at(CrashPoint::kClientReleased);
 }
 
+// Nobody waits for the answer: the broker reads later requests of the session after this one. If it ends
+// before it has read this one, the next broker is told what the session still holds.
 void ImportState::release(Connection& connection, std::uint64_t import) {
-  (void)connection.lane().call_or_tell_later(lane::ReleaseImport{import});
+  connection.lane().tell_later(lane::ReleaseImport{import});
 }
 
 }  // namespace gpumem::client
