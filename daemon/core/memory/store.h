@@ -146,8 +146,9 @@ class Store {
     bool refills = false;   ///< its last attempts are a round of the refill
     bool looks = false;
     bool releases = false;
-    Bytes released{};     ///< by a job that `releases`
-    RequestId request{};  ///< gets the created extents; none: the pool gets them
+    bool proves_anew = false;  ///< leases that no job has tried before
+    Bytes released{};          ///< by a job that `releases`
+    RequestId request{};       ///< gets the created extents; none: the pool gets them
   };
   struct Wish {
     RequestId request;
@@ -191,6 +192,7 @@ class Store {
   void let_go(Wish& wish);
   void hand_over(const Flight& flight, std::vector<Extent> created);
   void reclaim(Progress& progress);
+  void begin_proofs(Progress& progress, std::span<const Returned> all);
   bool is_retry_due(TimePoint now) const;
   void retry(Progress& progress, TimePoint now);
   void begin_urgent_refill(Progress& progress);

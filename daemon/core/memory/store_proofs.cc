@@ -1,6 +1,7 @@
 // The ends of jobs: they prove returned memory free, and create memory of the pool that was missing.
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -9,8 +10,9 @@
 namespace gpumem::core {
 namespace {
 
-// Proofs tried again in one job.
-constexpr std::size_t kRetries = 256;
+// Proofs in one job. What it has proved is free only when it has ended.
+constexpr std::size_t kFewestProofs = 8;
+constexpr std::size_t kMostProofs = 256;
 // Beyond this part of all extents, a round of the refill creates one, and splits none that the driver
 // refuses.
 constexpr std::size_t kRefillShare = 2;
@@ -98,6 +100,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
     add_room(attempt.extent.size);
   }
   if (flight.refills) end_refill(flight, result, failed, now);
+  if (flight.proves_anew) pause_ = Refill::kFirstPause;
   pause_proofs(any_proved || !created.empty(), proofs_waited, now);
   hand_over(flight, std::move(created));
   made_ = made_ || refill_.is_exhausted();
@@ -127,18 +130,30 @@ void Store::pause_proofs(bool progress, bool were_waiting, TimePoint now) {
   retry_at_ = were_waiting ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
-// One step for each lease, so that memory of one lease cannot pass as the proof of another.
+// One step for each lease, so that memory of one lease cannot pass as the proof of another. The first job has
+// few steps, and each further job four times as many as all before it. So a request for little memory waits
+// for few proofs, and many proofs are few jobs.
 void Store::reclaim(Progress& progress) {
   if (returned_.empty() || !can_prove()) return;
-  pause_ = Refill::kFirstPause;
+  const std::vector<Returned> all = std::exchange(returned_, {});
+  for (std::size_t begun = 0; begun < all.size();) {
+    const std::size_t count = std::clamp(4 * begun, kFewestProofs, kMostProofs);
+    const auto rest = std::span(all).subspan(begun);
+    begin_proofs(progress, rest.first(std::min(count, rest.size())));
+    begun += count;
+  }
+}
+
+void Store::begin_proofs(Progress& progress, std::span<const Returned> all) {
   std::vector<Job::Step> steps;
   std::vector<Attempt> attempts;
-  for (const Returned& returned : std::exchange(returned_, {})) {
+  for (const Returned& returned : all) {
     Attempt& attempt = attempts.emplace_back(Attempt{{{}, returned.extent.size}, returned.lease});
     Job::Step& step = steps.emplace_back(begin_proof(attempt, returned.is_promised));
     if (returned.extent.id) step.destroy.push_back(returned.extent.id);
   }
-  start(progress, Job::Turn::kInOrder, std::move(steps), {std::move(attempts)});
+  start(progress, Job::Turn::kInOrder, std::move(steps),
+        {.attempts = std::move(attempts), .proves_anew = true});
 }
 
 // After a proof by use, memory that is promised to somebody is created in the same step: nobody else gets it.
@@ -176,7 +191,7 @@ bool Store::is_retry_due(TimePoint now) const { return are_proofs_due(now) || re
 void Store::retry(Progress& progress, TimePoint now) {
   if (!is_retry_due(now)) return;
   begun_ = true;
-  const std::size_t most = can_prove() ? kRetries : 0;
+  const std::size_t most = can_prove() ? kMostProofs : 0;
   if (most != 0 && !preferred_.empty()) {
     std::stable_partition(put_off_.begin(), put_off_.end(),
                           [&](const Attempt& one) { return preferred_.contains(one.lease); });

@@ -30,6 +30,26 @@ TEST_F(StoreTest, NeverLendsAnExtentAgain) {
   }
 }
 
+TEST_F(StoreTest, FreesTheFirstOfManyLeasesLongBeforeTheLast) {
+  run();
+  std::vector<Extent> lent;
+  for (std::uint64_t i = 1; i <= kPool.count / mebibytes(2).count; ++i) {
+    const auto one = lend(RequestId{i}, mebibytes(2));
+    lent.insert(lent.end(), one.begin(), one.end());
+  }
+  let_go(lent);
+  take_back(lent, 1);
+  advance();
+  while (!jobs.empty()) {
+    const std::size_t before = freed.size();
+    finish_one();
+    EXPECT_LE(freed.size(), std::max<std::size_t>(5 * before, 8));
+    if (before != 0) continue;
+    EXPECT_TRUE(assembled.contains(want(mebibytes(2)))) << "of what is proved free";
+  }
+  EXPECT_EQ(freed.size(), lent.size());
+}
+
 TEST_F(StoreTest, QuarantinesALeaseThatIsStillInUseAndFreesItLater) {
   run();
   const auto lent = lend(RequestId{1}, mebibytes(2));
