@@ -87,12 +87,14 @@ void Lane::start() {
   patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
     if (const auto lane = self.lock(); lane && !error) lane->close_in_turn("it did not greet in time");
   });
-  await_message();
-  if (!process_.is_watching()) return;
-  process_.await_end([self = shared_from_this()] {
-    self->end();
-    self->handler_.process_exited(self);
-  });
+  if (process_.is_watching()) {
+    process_.await_end([self = shared_from_this()] {
+      self->end();
+      self->handler_.process_exited(self);
+    });
+  }
+  readable_since_ = std::chrono::steady_clock::now();
+  handler_.readable(shared_from_this());  // a client greets as soon as it has connected
 }
 
 void Lane::await_message() {

@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <array>
 
 #include "base/unique_fd.h"
@@ -19,8 +18,6 @@ class SharedPages {
 
   void publish(const BrokerFigures& figures);
   const ClientPage& client_page() const { return *client_; }
-  /// The higher of the numbers that take_descriptors() returns: shows how many descriptors the process uses.
-  int highest_descriptor() const { return std::max(broker_file_.get(), client_file_.get()); }
   /// The broker's page, the client's page: for the Welcome, to be closed after it.
   std::array<UniqueFd, 2> take_descriptors();
 

@@ -102,6 +102,7 @@ Loop::Loop(Options options)
       deadline_(io_, [this] { queue_tick(); }),
       journal_retry_(io_),
       grace_(io_),
+      making_ends_(io_),
       broadcast_(io_),
       turns_(now) {
   events_.begin(std::move(options.history), std::chrono::system_clock::now());
@@ -131,6 +132,7 @@ void Loop::start() {
 void Loop::listen(core::PacketReceiver& receiver) {
   boost::asio::post(io_, [this, &receiver] {
     receiver_ = &receiver;
+    make_spare_ends();
     listener_.start();
     end_grace();
     crash_at(CrashPoint::kRestartListening);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -145,9 +146,14 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
     SharedPages pages;
     Doorbell doorbell;
     std::array<UniqueFd, 3> descriptors{};
+    static Result<Ends> create();
     std::array<int, 3> numbers() const;
+    /// Shows how many descriptors the process uses.
+    int highest_descriptor() const { return std::max(descriptors[0].get(), descriptors[1].get()); }
   };
-  Result<Ends> make_ends(const Lane& lane) const;
+  Result<Ends> make_ends(const Lane& lane);
+  void make_spare_ends_soon();
+  void make_spare_ends();
   // A session of its own for the lane.
   struct Opened {
     SessionId session;
@@ -215,6 +221,8 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   PendingInventories inventories_;
   boost::asio::steady_timer journal_retry_;
   boost::asio::steady_timer grace_;  ///< for the clients of the broker before
+  boost::asio::steady_timer making_ends_;
+  std::optional<Ends> spare_ends_;  ///< for the next session, which begins without making them
   boost::asio::steady_timer broadcast_;
   bool broadcast_armed_ = false;
   std::vector<SessionId> to_publish_;     ///< of the broadcast that is under way

@@ -14,6 +14,8 @@
 namespace gpumem::host {
 namespace {
 
+constexpr auto kUntilSpareEnds = std::chrono::milliseconds(1);
+
 bool opens(lane::Kind kind) { return kind == lane::Kind::kHello || kind == lane::Kind::kResume; }
 
 }  // namespace
@@ -81,22 +83,45 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
   return Opened{*session, std::move(*ends)};
 }
 
-Result<Loop::Ends> Loop::make_ends(const Lane& lane) const {
+Result<Loop::Ends> Loop::make_ends(const Lane& lane) {
   if (fails_at(CrashPoint::kSessionEnds)) return no_descriptors();
   if (unread_.is_full_of_closed(lane.peer().account()))
     return core::refusal(core::Bound::kDescriptors,
                          "connections of this user have ended, and what was sent to them is unread: end the "
                          "processes that keep them");
+  auto ends = spare_ends_ ? Result<Ends>(std::move(*spare_ends_)) : Ends::create();
+  spare_ends_.reset();
+  if (!ends) return ends;
+  make_spare_ends_soon();
+  if (budget_.is_reserved(ends->highest_descriptor(), lane.is_admin())) return no_descriptors();
+  return ends;
+}
+
+Result<Loop::Ends> Loop::Ends::create() {
   auto pages = SharedPages::create();
   if (!pages) return pages.error();
   auto doorbell = Doorbell::create();
   if (!doorbell) return doorbell.error();
-  if (budget_.is_reserved(pages->highest_descriptor(), lane.is_admin())) return no_descriptors();
   auto page_files = pages->take_descriptors();
   UniqueFd bell = doorbell->take_descriptor();
   return Ends{std::move(*pages),
               std::move(*doorbell),
               {std::move(page_files[0]), std::move(page_files[1]), std::move(bell)}};
+}
+
+// Not while a session begins, whose first call would wait.
+void Loop::make_spare_ends_soon() {
+  making_ends_.expires_after(kUntilSpareEnds);
+  making_ends_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) make_spare_ends();
+  });
+}
+
+// Without them the next session makes its own, or says why it cannot.
+void Loop::make_spare_ends() {
+  if (spare_ends_) return;
+  auto ends = Ends::create();
+  if (ends && !budget_.is_reserved(ends->highest_descriptor(), false)) spare_ends_.emplace(std::move(*ends));
 }
 
 std::array<int, 3> Loop::Ends::numbers() const {
