@@ -81,6 +81,16 @@ TEST_P(StreamCacheOfSizes, ServesItsStreamByOneCallAndTakesABlockByTwo) {
   EXPECT_EQ(port_calls() - all, 3U);
 }
 
+TEST_P(StreamCacheOfSizes, OfOneStreamTakesNothingFromTheCacheOfAnother) {
+  const Bytes bytes{GetParam()};
+  for (const StreamHandle stream : {kOne, kTwo}) cache_one(bytes, stream);
+  for (const StreamHandle stream : {kOne, kTwo}) {
+    const Address at = engine_->try_allocate(bytes, stream);
+    ASSERT_NE(at, 0U);
+    EXPECT_TRUE(engine_->try_deallocate(at, bytes, stream));
+  }
+}
+
 TEST_P(StreamCacheOfSizes, ServesNoOtherStreamAndNoneThatHasTheHandleNow) {
   const Bytes bytes{GetParam()};
   const auto used = cache_one(bytes, kOne);
