@@ -8,10 +8,10 @@ namespace gpumem::allocator {
 namespace {
 
 // The largest extent, as a part of what is committed, so that one block keeps little memory.
-constexpr std::uint64_t kExtentPart = 1024;
+constexpr std::uint64_t kExtentPart = 2048;
 // But at least this part of a growth, and in a large one so much, because many extents cost many driver
 // calls.
-constexpr std::uint64_t kGrowthPart = 4;
+constexpr std::uint64_t kGrowthPart = 8;
 constexpr std::uint64_t kLargeGrowth = mebibytes(64).count;
 constexpr std::uint64_t kLeastOfLarge = mebibytes(32).count;
 // A growth requests up to this part of what is committed, even if less is missing.
@@ -122,16 +122,14 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   const std::uint64_t left = properties_.limit.minus({committed}).count / unit_ * unit_;
   const bool is_span = need.kind == Need::Kind::kSpan;
   const std::uint64_t more = is_span ? std::min(units(committed / kRequestPart), left) : 0;
-  const Clock::time_point now = Clock::now();
-  const std::uint64_t ahead = is_span ? steady_.bytes_for(missing, committed, unit_, now) : missing;
+  const std::uint64_t ahead = is_span ? steady_.bytes_for(missing, committed, Clock::now()) : missing;
   Backing::Request request;
   request.min_bytes = {missing};
   request.bytes = {std::max({missing, more, std::min(ahead, left)})};
   const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
   request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
-  if (ahead > missing && steady_.is_of_one_size(missing, now))
-    request.largest = std::max(request.largest, Bytes{ahead});
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
+  if (ahead > missing) request.largest = std::max(request.largest, Bytes{ahead});
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();
   request.taken = need.taken;
