@@ -208,6 +208,7 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
 // Others may connect faster than it accepts.
 TEST_F(History, KeepsManyConnectionsThatWait) {
   const auto history = start();
+  const auto bob = client_with(mebibytes(8), kBob);
   ASSERT_TRUE(eventually([&] { return rows().contains(""); }));
   history->signal(SIGSTOP);
   std::vector<UniqueFd> waiting;
