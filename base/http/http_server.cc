@@ -1,6 +1,5 @@
 #include "base/http/http_server.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/nice_thread.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::http {
@@ -34,7 +34,6 @@ namespace {
 using Body = http::span_body<const char>;
 
 constexpr std::chrono::milliseconds kPause{100};
-constexpr int kNice = 10;
 
 int domain_of(int socket) {
   int domain = AF_UNIX;
@@ -344,7 +343,7 @@ void HttpServer::start() {
 // A client that asks without end takes time from nobody who decides. A connection that finds no memory is
 // lost.
 void HttpServer::work() {
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);  // on Linux: of this thread
+  make_thread_nice();
   for (;;) {
     try {
       io_.run();

@@ -40,8 +40,7 @@ class CacheSink {
 /// The bin of kNoClass has at most one block, of more than kClassMost, and only while the thread allocates
 /// blocks of its size one after the other. It serves requests for as many bytes as it had before.
 /// Invariant  `newest` of a stream that is not marked late is behind the work of all blocks here, except
-/// blocks that the heap
-///            gave the cache (refill): these have the heap's marks.
+///            blocks that the heap gave the cache (refill): these have the heap's marks.
 /// Threads    the owner between ThreadCache::enter() and leave(), and who has stopped it, unless said
 ///            otherwise.
 class CachedBlocks {

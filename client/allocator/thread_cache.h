@@ -22,7 +22,8 @@ class Engine;
 /// A block of the legacy default stream costs no driver call. On another stream an allocation costs one: the
 /// query of the stream's id. A free costs three: the id, the record of an event, and whether a capture took
 /// it. If ends of streams are announced, it costs the id alone. Ids are never reused, so a known id names a
-/// stream, and a context, that still exist. Threads  as stated for each group of functions.
+/// stream, and a context, that still exist.
+/// Threads  as stated for each group of functions.
 class ThreadCache {
  public:
   struct EngineRef {

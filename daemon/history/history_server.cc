@@ -1,20 +1,17 @@
 #include "daemon/history/history_server.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "base/nice_thread.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::history {
 namespace {
-
-constexpr int kNice = 10;  // as the server's thread
 
 std::optional<Peer> peer_of(int socket) {
   ucred credentials{};
@@ -85,7 +82,7 @@ void HistoryServer::start() {
   server_.start();
   const SignalsBlocked blocked;
   thread_ = std::jthread([this](const std::stop_token& stop) {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);  // on Linux: of this thread
+    make_thread_nice();
     while (const auto work = questions_.next(stop)) work();
   });
 }

@@ -205,7 +205,7 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
   EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 2);
 }
 
-// Others may connect faster than it accepts.
+// Connections may come faster than it accepts them.
 TEST_F(History, KeepsManyConnectionsThatWait) {
   const auto history = start();
   const auto bob = client_with(mebibytes(8), kBob);

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/device_name.h"
-#include "base/number.h"
+#include "base/meminfo.h"
 #include "base/printable.h"
 #include "client/cli/views/names.h"
 #include "client/cli/views/views.h"
@@ -227,16 +227,6 @@ std::uint64_t estimated_in(const v1::Accounting& look) {
   return sum;
 }
 
-// Of /proc/meminfo, in bytes.
-std::optional<std::uint64_t> figure_in(std::string_view meminfo, const std::string& name) {
-  const std::size_t at = meminfo.find(name + ":");
-  if (at == meminfo.npos) return std::nullopt;
-  std::string_view text = meminfo.substr(at + name.size() + 1);
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  const auto kibibytes = whole_number<std::uint64_t>(text.substr(0, text.find(' ')));
-  return kibibytes ? std::optional(*kibibytes << 10) : std::nullopt;
-}
-
 // The sessions of one process are one entry.
 void add_declared(v1::Accounting& sum, const v1::SessionInfo& session, std::uint64_t bytes) {
   const auto same = std::ranges::find_if(*sum.mutable_processes(), [&](const v1::SeenProcess& one) {
@@ -275,10 +265,10 @@ std::optional<v1::Reconciliation> look_at_host(const Ledger& ledger, std::string
   v1::Accounting& sum = *look.mutable_accounting();
   sum.set_declared(status.outside());
   sum.set_tells_processes(true);
-  const auto total = figure_in(meminfo, "MemTotal"), free = figure_in(meminfo, "MemAvailable");
+  const auto total = meminfo_figure(meminfo, "MemTotal"), free = meminfo_figure(meminfo, "MemAvailable");
   if (total && free) {
-    sum.set_total(*total);
-    sum.set_free(*free);
+    sum.set_total(total->count);
+    sum.set_free(free->count);
   }
   for (const v1::SessionInfo& session : ledger.sessions.sessions())
     for (const v1::SharedMemory& shared : session.shared())

@@ -180,8 +180,7 @@ void add_explain_command(CLI::App& app, const std::string& runtime_dir, int& sta
   command
       ->add_option("DEVICE|PID|JOB", options->subject,
                    "gpu0, a UUID or the beginning of one, host; pid:N; job:N; a number that is only one of "
-                   "these; default: "
-                   "all devices")
+                   "these; default: all devices")
       ->check(refuse_unprintable);
   add_table_flags(*command, options->flags);
   command->callback([&runtime_dir, &status, options] {

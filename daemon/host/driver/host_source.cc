@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <string>
 
 #include "base/crash_point.h"
+#include "base/meminfo.h"
+#include "base/small_file.h"
 #include "daemon/host/driver/host_file.h"
 
 namespace gpumem::host {
@@ -34,22 +35,15 @@ Bytes touched(int file) {
   return {::fstat(file, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * kBlock : 0};
 }
 
-// Of /proc/meminfo.
-std::optional<Bytes> figure(const std::string& name) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(name + ":")) continue;
-    return Bytes{std::stoull(line.substr(name.size() + 1)) << 10};
-  }
-  return std::nullopt;
-}
+std::string meminfo() { return read_small_file("/proc/meminfo").value_or(""); }
 
 }  // namespace
 
-Bytes memory_of_machine() { return figure("MemTotal").value_or(Bytes{}); }
+Bytes memory_of_machine() { return meminfo_figure(meminfo(), "MemTotal").value_or(Bytes{}); }
 
 std::optional<cuda::DeviceMemory> use_of_machine() {
-  const auto total = figure("MemTotal"), free = figure("MemAvailable");
+  const std::string text = meminfo();
+  const auto total = meminfo_figure(text, "MemTotal"), free = meminfo_figure(text, "MemAvailable");
   if (!total || !free) return std::nullopt;
   return cuda::DeviceMemory{.total = *total, .used = total->minus(*free), .free = *free};
 }

@@ -47,7 +47,7 @@ TEST(TcpPort, NeedsAPort) {
     EXPECT_THAT(parse_tcp_address(text).error().message, HasSubstr("has no port")) << text;
 }
 
-// Others may connect faster than a server accepts.
+// Connections may come faster than a server accepts them.
 TEST(TcpPort, KeepsManyConnectionsThatWait) {
   const auto port = listen_on_tcp("127.0.0.1:0");
   ASSERT_TRUE(port) << port.error().message;
