@@ -12,7 +12,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/line_writer.h"
+#include "base/text/line_writer.h"
 
 namespace gpumem {
 namespace {

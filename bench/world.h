@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "bench/broker.h"
-#include "bench/empty_service.h"
+#include "bench/broker/broker.h"
+#include "bench/broker/empty_service.h"
 
 namespace gpumem::bench {
 

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "base/system_mode.h"
+#include "base/system/system_mode.h"
 
 namespace gpumem::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "cuda/driver.h"
 #include "cuda/headers.h"
 

@@ -7,7 +7,7 @@
 #include "base/crash_point.h"
 #include "base/http/tcp_port.h"
 #include "base/log.h"
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/limits/connection_limits.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/subordinate_ids.h"
+#include "base/system/subordinate_ids.h"
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/config/accounts.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/small_file.h"
+#include "base/system/small_file.h"
 #include "cuda/memory.h"
 #include "daemon/host/driver/host_file.h"
 #include "daemon/host/system/numa_nodes.h"

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/exec_words.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
+#include "base/text/exec_words.h"
 
 namespace gpumem {
 namespace {

@@ -15,7 +15,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/exec_words.h"
+#include "base/text/exec_words.h"
 #include "daemon/host/state/folder_lock.h"
 #include "daemon/run_program.h"
 

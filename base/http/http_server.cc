@@ -20,7 +20,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "base/nice_thread.h"
+#include "base/system/nice_thread.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::http {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::http {
 

@@ -7,7 +7,7 @@
 
 #include "bench/allocator/measure.h"
 #include "bench/allocator/replay.h"
-#include "bench/allocator/workloads.h"
+#include "bench/allocator/traces/workloads.h"
 #include "bench/must.h"
 #include "bench/samples.h"
 #include "bench/world.h"

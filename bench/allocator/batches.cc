@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "bench/allocator/allocators.h"
-#include "bench/allocator/dice.h"
 #include "bench/allocator/register.h"
 #include "bench/allocator/suite.h"
+#include "bench/allocator/traces/dice.h"
 
 // Blocks that are held for a while: many at once, freed in another order; allocated by one thread and freed
 // by another.

@@ -4,7 +4,7 @@
 #include "bench/allocator/register.h"
 #include "bench/allocator/replay.h"
 #include "bench/allocator/suite.h"
-#include "bench/allocator/workloads.h"
+#include "bench/allocator/traces/workloads.h"
 
 // After a burst: the memory still committed when the idle time is over, and the time to give it back under
 // pressure.

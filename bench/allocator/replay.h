@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/allocator/trace.h"
+#include "bench/allocator/traces/trace.h"
 #include "bench/must.h"
 
 namespace gpumem::bench {

@@ -2,7 +2,7 @@
 #include "bench/allocator/register.h"
 #include "bench/allocator/replay.h"
 #include "bench/allocator/suite.h"
-#include "bench/allocator/workloads.h"
+#include "bench/allocator/traces/workloads.h"
 
 // Whole programs: the memory that an allocator takes compared with the memory in use, and the cost of its
 // calls.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/allocator/trace.h"
+#include "bench/allocator/traces/trace.h"
 
 namespace gpumem::bench {
 

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "bench/beside.h"
 #include "bench/must.h"
 #include "bench/shim/world.h"

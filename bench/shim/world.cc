@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "bench/beside.h"
-#include "bench/process.h"
+#include "bench/broker/process.h"
 #include "sim/control/costs.h"
 #include "sim/machine/machine.h"
 

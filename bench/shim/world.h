@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/broker.h"
+#include "bench/broker/broker.h"
 #include "bench/must.h"
 #include "bench/samples.h"
 #include "bench/shim/library.h"

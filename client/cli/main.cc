@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/history.h"

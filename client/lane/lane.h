@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/crash_point.h"
-#include "base/large_stack.h"
+#include "base/system/large_stack.h"
 #include "client/lane/exchange.h"
 #include "client/lane/lane_resumption.h"
 #include "gpumem/denial.h"

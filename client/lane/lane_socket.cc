@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/crash_point.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "client/process/runtime_folder.h"
 
 namespace gpumem::client {

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/process/runtime_folder.h"
 #include "proto/lane.h"
 

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "base/number.h"
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/number.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "client/process/messages.h"
 
 namespace gpumem::client {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 // Keeps a session out of forked children. A session belongs to the process that opened it. The driver does

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "base/text/time_format.h"
 #include "base/thread_guards.h"
-#include "base/time_format.h"
 
 namespace gpumem::client {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "base/crash_point.h"
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "client/lane/silent_brokers.h"
 #include "client/process/environment.h"
 #include "client/process/runtime_folder.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "client/lane/lane.h"
 #include "client/session/figures.h"
 #include "client/session/pressure_listener.h"

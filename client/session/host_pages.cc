@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/number.h"
-#include "base/small_file.h"
+#include "base/system/small_file.h"
+#include "base/text/number.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::client {

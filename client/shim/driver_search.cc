@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/loader_cache.h"
+#include "base/system/loader_cache.h"
 #include "base/thread_guards.h"
 #include "client/shim/system_mode.h"
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "base/large_stack.h"
+#include "base/system/large_stack.h"
 
 namespace gpumem::shim {
 namespace {

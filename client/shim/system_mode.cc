@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/system_mode.h"
+#include "base/system/system_mode.h"
 
 namespace gpumem::shim {
 

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "base/crash_point.h"
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 namespace gpumem::client {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/large_stack.h"
+#include "base/system/large_stack.h"
 #include "client/allocator/no_streams.h"
 #include "client/slice/driver_streams.h"
 #include "client/slice/growth.h"

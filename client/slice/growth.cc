@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/crash_point.h"
-#include "base/device_name.h"
-#include "base/time_format.h"
+#include "base/text/device_name.h"
+#include "base/text/time_format.h"
 #include "client/process/messages.h"
 #include "client/process/signal_watch.h"
 #include "client/process/status.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/device_name.h"
-#include "base/printable.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
 #include "client/process/status.h"
 #include "client/slice/growth.h"
 #include "client/slice/slice_state.h"

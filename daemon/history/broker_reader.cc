@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
-#include "base/files.h"
-#include "base/time_format.h"
+#include "base/system/files.h"
+#include "base/text/time_format.h"
 #include "proto/channel.h"
 
 namespace gpumem::history {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "base/text/time_format.h"
 #include "base/thread_guards.h"
-#include "base/time_format.h"
 
 namespace gpumem::history {
 namespace {

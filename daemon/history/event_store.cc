@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "daemon/history/store.h"
 
 namespace gpumem::history {

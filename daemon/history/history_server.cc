@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/nice_thread.h"
+#include "base/system/nice_thread.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::history {

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/program.h"
-#include "base/subordinate_ids.h"
+#include "base/system/subordinate_ids.h"
+#include "base/system/unix_socket.h"
 #include "base/thread_guards.h"
-#include "base/unix_socket.h"
 #include "daemon/history/broker_reader.h"
 #include "daemon/history/recorder.h"
 #include "daemon/history/requests.h"

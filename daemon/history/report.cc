@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "daemon/history/database.h"
 #include "daemon/history/store.h"
 

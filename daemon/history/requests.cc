@@ -4,7 +4,7 @@
 #include <array>
 #include <limits>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "daemon/history/event_report.h"
 
 namespace gpumem::history {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <system_error>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::history {
 namespace {

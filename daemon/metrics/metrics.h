@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/http/http_server.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/broker/executor.h"
 #include "daemon/metrics/exposition.h"
 #include "daemon/metrics/sampler.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/metrics/text_writer.h"
 
 namespace gpumem::metrics {

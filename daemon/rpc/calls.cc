@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/rpc/convert.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "daemon/core/words/events.h"
 
 namespace gpumem::rpc {

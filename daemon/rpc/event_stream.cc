@@ -1,6 +1,6 @@
 #include "daemon/rpc/event_stream.h"
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/rpc/calls.h"
 #include "daemon/rpc/convert.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <variant>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/rpc/calls.h"

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/monitor_service.h"
 #include "daemon/rpc/session_stream.h"

@@ -8,7 +8,7 @@
 #include "calls.h"
 #include "sim/driver/devices.h"
 #include "sim/driver/driver.h"
-#include "sim/driver/locations.h"
+#include "sim/driver/memory/locations.h"
 #include "sim/machine/device_model.h"
 
 namespace gpumem::sim {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/driver/captures.h"
+#include "sim/driver/graphs/captures.h"
 #include "sim/driver/reused_handles.h"
 #include "sim/driver/streams.h"
 #include "sim/machine/shared_event.h"

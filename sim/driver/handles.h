@@ -5,7 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "sim/machine/table.h"
 
 namespace gpumem::sim {

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "sim/driver/driver.h"
-#include "sim/driver/managed_range.h"
-#include "sim/driver/transfer.h"
+#include "sim/driver/memory/managed_range.h"
+#include "sim/driver/memory/transfer.h"
 
 namespace gpumem::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::sim {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::sim {

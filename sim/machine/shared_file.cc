@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 #include "sim/machine/extent_file.h"
 #include "sim/machine/machine.h"

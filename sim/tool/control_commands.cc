@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "sim/control/costs.h"
 #include "sim/control/faults.h"
 #include "sim/machine/table.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "client/cli/explain/explain.h"
 #include "client/cli/views/views.h"
 #include "tests/fuzz/messages.h"

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/packet.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "tests/fuzz/packets.h"
 #include "tests/fuzz/require.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "proto/lane/frames.h"
 #include "tests/fuzz/input.h"
 

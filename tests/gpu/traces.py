@@ -1,4 +1,4 @@
-"""Allocation traces in the format of bench/allocator/trace.h: `a ID BYTES STREAM` and `f ID STREAM`, a line each."""
+"""Allocation traces in the format of bench/allocator/traces/trace.h: `a ID BYTES STREAM` and `f ID STREAM`, a line each."""
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "proto/lane.h"
-#include "tests/hostile/as_user.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -1,11 +1,11 @@
 // Descriptors whose close waits for a minute, sent to the broker: nobody notices. Each test is run as the
 // kernel is, and as if it could not refuse descriptors.
 #include "proto/lane.h"
-#include "tests/hostile/lingering_socket.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/lingering_socket.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/frame_lane.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "proto/lane.h"
-#include "tests/hostile/as_user.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/frame_lane.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

@@ -4,9 +4,9 @@
 #include <functional>
 
 #include "proto/lane.h"
-#include "tests/hostile/as_user.h"
-#include "tests/hostile/raw_http2.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/hostile/clients/raw_http2.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <random>
 
-#include "tests/hostile/as_user.h"
-#include "tests/integration/region_fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/integration/regions/region_fixture.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -1,7 +1,7 @@
 // Requests by gRPC with any name and any figure are answered with the right error, and change nothing.
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "tests/integration/hostile_fixture.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

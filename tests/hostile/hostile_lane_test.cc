@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "tests/integration/hostile_fixture.h"
 #include "tests/support/resident.h"
 

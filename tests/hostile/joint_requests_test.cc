@@ -1,8 +1,8 @@
 // As many requests for two devices at once as may wait of one user, while a quiet client calls.
 // bench/beside_joint_requests.py judges how long its calls take.
-#include "tests/hostile/as_user.h"
+#include "tests/hostile/clients/as_user.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

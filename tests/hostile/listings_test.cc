@@ -3,7 +3,7 @@
 
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

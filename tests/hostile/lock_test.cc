@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "sim/machine/machine.h"
-#include "tests/hostile/as_user.h"
+#include "tests/hostile/clients/as_user.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

@@ -4,7 +4,7 @@
 
 #include "sim/machine/machine.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/raw_lane.h"
+#include "tests/support/lanes/raw_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/hostile/as_user.h"
+#include "tests/hostile/clients/as_user.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "tests/integration/ending_config.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/lanes/raw_lane.h"
 #include "tests/support/pid_namespaces.h"
-#include "tests/support/raw_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "tests/hostile/crowd.h"
+#include "tests/hostile/clients/crowd.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/resident.h"
 

@@ -10,8 +10,8 @@
 
 #include "gpumem/v1/broker.grpc.pb.h"
 #include "proto/lane.h"
-#include "tests/hostile/as_user.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/integration/fixture.h"
 
 namespace gpumem::test {

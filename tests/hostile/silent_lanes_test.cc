@@ -1,7 +1,7 @@
 // Lanes that take up places: administrators always get in, and whoever greets is heard.
-#include "tests/hostile/as_user.h"
+#include "tests/hostile/clients/as_user.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

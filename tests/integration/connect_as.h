@@ -6,8 +6,8 @@
 #include <string>
 
 #include "proto/lane.h"
-#include "tests/hostile/as_user.h"
-#include "tests/hostile/silent_clients.h"
+#include "tests/hostile/clients/as_user.h"
+#include "tests/hostile/clients/silent_clients.h"
 #include "tests/support/broker_process.h"
 
 namespace gpumem::test {

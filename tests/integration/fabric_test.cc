@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "tests/integration/fixture.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

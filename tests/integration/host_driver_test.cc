@@ -1,7 +1,7 @@
 // The host store as memory that the driver allocates and pins.
 #include "gpumem/session.h"
 #include "sim/control/faults.h"
-#include "tests/integration/region_fixture.h"
+#include "tests/integration/regions/region_fixture.h"
 
 namespace gpumem::test {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "gpumem/session.h"
-#include "tests/integration/region_fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/integration/regions/region_fixture.h"
 #include "tests/support/in_child.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 

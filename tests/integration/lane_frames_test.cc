@@ -2,7 +2,7 @@
 #include <sys/socket.h>
 
 #include "tests/integration/hostile_fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

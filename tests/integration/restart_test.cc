@@ -1,6 +1,6 @@
 // The broker is restarted: its clients go on, their memory and the ledger stay what they were.
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include "tests/integration/fixture.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

@@ -1,5 +1,5 @@
 // A session by gRPC alone: it is asked on its stream, and ends with it.
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/session_stream.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>

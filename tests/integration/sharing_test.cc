@@ -1,8 +1,8 @@
 // Memory that processes of a tenant share: handles by the library, by frames and by gRPC.
 #include "tests/integration/ending_config.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
-#include "tests/support/session_stream.h"
+#include "tests/support/lanes/frame_lane.h"
+#include "tests/support/lanes/session_stream.h"
 
 namespace gpumem::test {
 namespace {

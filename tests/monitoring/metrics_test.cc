@@ -5,8 +5,8 @@
 
 #include <regex>
 
-#include "base/unix_socket.h"
-#include "tests/hostile/as_user.h"
+#include "base/system/unix_socket.h"
+#include "tests/hostile/clients/as_user.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/http_client.h"
 

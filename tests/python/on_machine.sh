@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# on_machine.sh TEST PACKAGE BUILD [FILES]: runs test_PACKAGE*.py, or FILES, and the processes they start, on a
+# on_machine.sh TEST PACKAGE BUILD [FILES]: runs clients/test_PACKAGE*.py, or FILES, and the processes they start, on a
 # simulated machine of two GPUs that exists as long as the test. Where the package is not installed it says so, which
 # counts as skipped. Our own package is taken from the sources, its library and the broker from BUILD.
 set -euo pipefail
 test=$1 package=$2 build=$3
-files=${4:-test_${package//-/_}*.py}
+files=${4:-clients/test_${package//-/_}*.py}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/python/client_python.sh
 . "$here/client_python.sh"

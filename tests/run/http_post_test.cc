@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "tests/run/loopback_listener.h"
 
 namespace gpumem::test {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::test {
 

@@ -6,7 +6,7 @@
 
 #include "tests/run/fixture.h"
 #include "tests/run/loopback_listener.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 
 namespace gpumem::test {
 namespace {

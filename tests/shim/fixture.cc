@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "sim/machine/machine.h"
-#include "tests/contract/driver/process.h"
+#include "tests/contract/driver/processes/process.h"
 
 namespace gpumem::shim::test {
 

@@ -9,7 +9,7 @@
 #include "sim/control/costs.h"
 #include "sim/control/faults.h"
 #include "sim/machine/machine.h"
-#include "tests/sim/graph_support.h"
+#include "tests/sim/graphs/graph_support.h"
 
 namespace gpumem::sim::test {
 namespace {

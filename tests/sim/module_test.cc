@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "tests/sim/pool_support.h"
+#include "tests/sim/memory/pool_support.h"
 #include "tests/support/device_code.h"
 
 namespace gpumem::sim::test {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/contract/driver/process.h"
+#include "tests/contract/driver/processes/process.h"
 
 namespace gpumem::sim::test {
 

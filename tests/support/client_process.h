@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/bytes.h"
 #include "tests/support/child.h"
 #include "tests/support/eventually.h"

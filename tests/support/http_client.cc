@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::test {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "cuda/memory.h"
 #include "gpumem/allocator.h"
 #include "gpumem/session.h"

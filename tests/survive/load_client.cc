@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/packet.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "gpumem/result.h"
 #include "proto/lane.h"
 #include "proto/lane/frames.h"

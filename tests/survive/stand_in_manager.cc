@@ -11,7 +11,7 @@
 #include <array>
 
 #include "base/packet.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "tests/support/broker_process.h"
 
 namespace gpumem::test {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/bytes.h"
 #include "tests/support/temporary_folder.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/crash_points.h"
 #include "tests/integration/fixture.h"
-#include "tests/support/frame_lane.h"
+#include "tests/support/lanes/frame_lane.h"
 #include "tests/survive/stand_in_manager.h"
 
 namespace gpumem::test {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <map>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/check/check.h"
 #include "cuda/driver.h"
 #include "cuda/nvml.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/missing_memory.h"
+#include "base/text/missing_memory.h"
 #include "client/cli/check/check.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/process_stat.h"
-#include "base/system_mode.h"
+#include "base/system/process_stat.h"
+#include "base/system/system_mode.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/views.h"

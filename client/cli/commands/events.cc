@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "client/cli/monitor/event_cursor.h"
 #include "client/cli/monitor/history_client.h"
 #include "client/cli/monitor/monitor.h"

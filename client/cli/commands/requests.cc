@@ -8,8 +8,8 @@
 #include <memory>
 #include <set>
 
-#include "base/time_format.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
+#include "base/text/time_format.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"

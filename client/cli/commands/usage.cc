@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 namespace CLI {
 class App;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "base/missing_memory.h"
-#include "base/number.h"
+#include "base/text/missing_memory.h"
+#include "base/text/number.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"

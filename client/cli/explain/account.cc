@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/device_name.h"
-#include "base/meminfo.h"
-#include "base/printable.h"
+#include "base/system/meminfo.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
 #include "client/cli/views/names.h"
 #include "client/cli/views/views.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "client/cli/explain/explain.h"
 #include "client/cli/views/text.h"
 

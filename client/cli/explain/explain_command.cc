@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include "base/number.h"
-#include "base/small_file.h"
+#include "base/system/small_file.h"
+#include "base/text/number.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "client/cli/views/views.h"
 
 namespace gpumem::cli {

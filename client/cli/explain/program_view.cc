@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "base/device_name.h"
-#include "base/printable.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
 #include "client/cli/explain/explain.h"
 #include "client/cli/views/text.h"
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "client/process/runtime_folder.h"
 #include "proto/lane.h"
 

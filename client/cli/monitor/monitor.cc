@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
-#include "base/device_name.h"
-#include "base/number.h"
-#include "base/unique_fd.h"
-#include "base/unix_socket.h"
+#include "base/system/unique_fd.h"
+#include "base/system/unix_socket.h"
+#include "base/text/device_name.h"
+#include "base/text/number.h"
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"
 

@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::cli {

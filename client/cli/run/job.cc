@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/monitor/monitor.h"

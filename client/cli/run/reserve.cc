@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/run/line/broker_session.h"
 #include "client/cli/run/line/place.h"

@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "base/device_name.h"
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/run/line/place.h"
 #include "client/cli/run/line/terminations.h"

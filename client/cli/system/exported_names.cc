@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/small_file.h"
+#include "base/system/small_file.h"
 
 namespace gpumem::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "base/system_mode.h"
+#include "base/system/system_mode.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/usage.h"
 #include "client/cli/system/system.h"

@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <fstream>
 
-#include "base/loader_cache.h"
-#include "base/system_mode.h"
-#include "base/unique_fd.h"
+#include "base/system/loader_cache.h"
+#include "base/system/system_mode.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/system/exported_names.h"
 
 namespace gpumem::cli {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/monitor/monitor.h"
 
 namespace gpumem::cli::top {

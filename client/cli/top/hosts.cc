@@ -11,7 +11,7 @@
 #include <csignal>
 #include <iostream>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/views/text.h"
 

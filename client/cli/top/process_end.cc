@@ -9,7 +9,7 @@
 #include <fstream>
 #include <utility>
 
-#include "base/process_stat.h"
+#include "base/system/process_stat.h"
 
 namespace gpumem::cli::top {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/top/rows.h"
 #include "gpumem/result.h"
 

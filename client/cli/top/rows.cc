@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/cli/views/names.h"
 
 namespace gpumem::cli::top {

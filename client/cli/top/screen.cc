@@ -6,7 +6,7 @@
 #include <iterator>
 #include <set>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 namespace gpumem::cli::top {
 namespace {

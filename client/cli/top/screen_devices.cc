@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/cli/top/screen.h"
 #include "client/cli/views/names.h"
 

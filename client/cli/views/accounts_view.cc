@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 

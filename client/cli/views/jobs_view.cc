@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "base/device_name.h"
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "gpumem/session.h"
 
 namespace gpumem::cli {

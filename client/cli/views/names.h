@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 
 // Users and devices by name. Name services are asked here, and never by the broker's deciding thread.
 

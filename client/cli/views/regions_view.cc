@@ -2,8 +2,8 @@
 #include <tuple>
 #include <vector>
 
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"

@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
-#include "base/device_name.h"
-#include "base/printable.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "client/cli/views/text.h"
 #include "client/cli/views/views.h"
 #include "gpumem/bytes.h"

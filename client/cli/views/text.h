@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "gpumem/bytes.h"
 #include "gpumem/result.h"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/cli/monitor/history_client.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/names.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/device_name.h"
-#include "base/printable.h"
+#include "base/text/device_name.h"
+#include "base/text/printable.h"
 #include "client/cli/views/names.h"
 #include "client/cli/views/text.h"
 

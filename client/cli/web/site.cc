@@ -3,7 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "client/cli/views/text.h"
 #include "client/cli/web/accounts.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "client/cli/views/names.h"
 
 namespace gpumem::cli::web {

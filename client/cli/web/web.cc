@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "base/http/tcp_port.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/views/names.h"
 #include "client/cli/web/site.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/device_code.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/shim/calls.h"
 #include "client/shim/calls/charged.h"
 #include "client/shim/real.h"

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "base/large_stack.h"
-#include "base/small_file.h"
-#include "base/system_mode.h"
-#include "base/time_format.h"
+#include "base/system/large_stack.h"
+#include "base/system/small_file.h"
+#include "base/system/system_mode.h"
+#include "base/text/time_format.h"
 #include "client/lane/silent_brokers.h"
 #include "client/process/runtime_folder.h"
 #include "client/session/connection.h"

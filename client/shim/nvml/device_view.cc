@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/process/runtime_folder.h"
 #include "client/shim/figures.h"
 #include "client/shim/real.h"

@@ -1,6 +1,6 @@
 #include "daemon/core/broker/broker.h"
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 // Events: each goes to the part that is responsible. Sessions begin and end in broker_sessions.cc, changes of
 // policy are in broker_policy.cc, listings in listings.cc.

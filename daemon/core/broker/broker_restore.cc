@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/core/broker/broker.h"
 
 // The start after another broker, and its clients that come back.

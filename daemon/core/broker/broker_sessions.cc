@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/core/broker/broker.h"
 #include "daemon/core/words/refusals.h"
 

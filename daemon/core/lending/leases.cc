@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <boost/container/small_vector.hpp>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/core/words/refusals.h"
 
 // Slices, the states of leases, and the restart. leases_sharing.cc has what several sessions use.

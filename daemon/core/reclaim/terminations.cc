@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::core {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 
 namespace gpumem::core {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "base/device_name.h"
-#include "base/missing_memory.h"
+#include "base/text/device_name.h"
+#include "base/text/missing_memory.h"
 
 namespace gpumem::core {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "daemon/core/words/types.h"
 #include "gpumem/result.h"
 

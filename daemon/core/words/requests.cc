@@ -2,8 +2,8 @@
 
 #include <span>
 
-#include "base/printable.h"
 #include "base/random.h"
+#include "base/text/printable.h"
 #include "shm/pages.h"
 
 namespace gpumem::core {

@@ -7,9 +7,9 @@
 #include <sstream>
 #include <utility>
 
-#include "base/files.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/system/files.h"
+#include "base/text/number.h"
 
 namespace gpumem::host {
 namespace {

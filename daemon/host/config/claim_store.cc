@@ -8,9 +8,9 @@
 #include <sstream>
 #include <utility>
 
-#include "base/files.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/system/files.h"
+#include "base/text/number.h"
 #include "daemon/host/config/toml_reader.h"
 
 namespace gpumem::host {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/files.h"
 #include "base/http/tcp_port.h"
-#include "base/printable.h"
+#include "base/system/files.h"
+#include "base/text/printable.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/host/config/toml_reader.h"
 #include "daemon/pods/prepared_claims.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 #include "daemon/core/words/policy.h"
 #include "daemon/host/config/quota_overlay.h"
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/crash_point.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/system/files.h"
 #include "daemon/host/state/folder_lock.h"
 
 namespace gpumem::host {

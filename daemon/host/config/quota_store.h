@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/broker/admin.h"
 #include "daemon/host/config/quota_overlay.h"
 

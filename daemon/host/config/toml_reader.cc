@@ -1,6 +1,6 @@
 #include "daemon/host/config/toml_reader.h"
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "daemon/core/words/types.h"
 
 namespace gpumem::host {

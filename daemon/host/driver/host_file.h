@@ -1,5 +1,5 @@
 #pragma once
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 // The files of the host store, which are lent to clients.
 //

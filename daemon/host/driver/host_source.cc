@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/crash_point.h"
-#include "base/meminfo.h"
-#include "base/small_file.h"
+#include "base/system/meminfo.h"
+#include "base/system/small_file.h"
 #include "daemon/host/driver/host_file.h"
 
 namespace gpumem::host {

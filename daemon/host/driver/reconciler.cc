@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/subordinate_ids.h"
+#include "base/system/subordinate_ids.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/host/system/displays.h"
 #include "daemon/host/system/process.h"

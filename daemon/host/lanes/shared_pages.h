@@ -1,7 +1,7 @@
 #pragma once
 #include <array>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 #include "shm/pages.h"
 

@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/words/types.h"
 #include "gpumem/result.h"
 

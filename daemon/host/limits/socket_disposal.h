@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::host {
 

@@ -6,7 +6,7 @@
 
 #include "base/crash_point.h"
 #include "base/log.h"
-#include "base/missing_memory.h"
+#include "base/text/missing_memory.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {

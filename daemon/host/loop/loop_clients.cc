@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/log.h"
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/host/lanes/session_link.h"
 #include "daemon/host/loop/loop.h"

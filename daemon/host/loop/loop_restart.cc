@@ -6,7 +6,7 @@
 
 #include "base/crash_point.h"
 #include "base/log.h"
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "daemon/host/lanes/session_link.h"
 #include "daemon/host/loop/loop.h"
 #include "daemon/host/sockets/peer.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/host/limits/connection_limits.h"
 #include "daemon/host/sockets/peer_listener.h"
 #include "daemon/host/sockets/relay.h"

@@ -8,8 +8,8 @@
 
 #include <cerrno>
 
-#include "base/printable.h"
-#include "base/subordinate_ids.h"
+#include "base/system/subordinate_ids.h"
+#include "base/text/printable.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/words/types.h"
 #include "daemon/host/system/process.h"
 #include "gpumem/result.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/sockets/http2_guard.h"
 #include "gpumem/result.h"

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/host/system/group_access.h"
 #include "proto/lane.h"
 #include "shm/seqlock.h"

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/files.h"
 #include "base/log.h"
-#include "base/time_format.h"
+#include "base/system/files.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::host {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/broker/executor.h"
 #include "daemon/host/state/fair_buffer.h"
 #include "gpumem/result.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/crash_point.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/system/files.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::host {

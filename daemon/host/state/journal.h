@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/broker/broker.h"
 #include "daemon/core/words/checkpoint.h"
 #include "gpumem/result.h"

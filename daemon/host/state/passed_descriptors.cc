@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/crash_point.h"
-#include "base/number.h"
+#include "base/text/number.h"
 
 namespace gpumem::host {
 namespace {

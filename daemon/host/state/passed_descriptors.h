@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::host {

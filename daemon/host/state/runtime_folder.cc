@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/files.h"
 #include "base/log.h"
-#include "base/number.h"
-#include "base/system_mode.h"
-#include "base/unix_socket.h"
+#include "base/system/files.h"
+#include "base/system/system_mode.h"
+#include "base/system/unix_socket.h"
+#include "base/text/number.h"
 #include "daemon/host/limits/socket_disposal.h"
 #include "daemon/host/state/folder_lock.h"
 #include "daemon/host/system/group_access.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/host/state/passed_descriptors.h"
 #include "daemon/host/system/process.h"
 #include "gpumem/result.h"
@@ -59,8 +59,8 @@ class RuntimeFolder {
   const std::filesystem::path& path() const { return path_; }
   /// Adds a line to the file of the lock, for whoever waits for it there.
   void tell(const std::string& line) const;
-  /// Tells the drop-in driver which programs it leaves to the real one (base/system_mode.h). If that fails,
-  /// the log says so, and what was told before holds.
+  /// Tells the drop-in driver which programs it leaves to the real one (base/system/system_mode.h). If that
+  /// fails, the log says so, and what was told before holds.
   void publish_except(const std::vector<std::string>& names) const;
   /// Listens on the lane (SOCK_SEQPACKET) and on the socket of gRPC (SOCK_STREAM), for the group, or
   /// takes those that were passed. Connections wait until they are accepted. Each once.

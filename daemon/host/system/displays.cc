@@ -1,6 +1,6 @@
 #include "daemon/host/system/displays.h"
 
-#include "base/files.h"
+#include "base/system/files.h"
 
 namespace gpumem::host {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/system_mode.h"
+#include "base/system/system_mode.h"
 #include "daemon/host/system/process.h"
 
 namespace gpumem::host {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/number.h"
-#include "base/small_file.h"
+#include "base/system/small_file.h"
+#include "base/text/number.h"
 
 namespace gpumem::host {
 

@@ -11,9 +11,9 @@
 #include <sstream>
 #include <utility>
 
-#include "base/files.h"
-#include "base/printable.h"
-#include "base/unique_fd.h"
+#include "base/system/files.h"
+#include "base/system/unique_fd.h"
+#include "base/text/printable.h"
 #include "daemon/pods/pod.h"
 
 namespace gpumem::host {

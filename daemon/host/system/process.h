@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/process_stat.h"
-#include "base/system_mode.h"
-#include "base/unique_fd.h"
+#include "base/system/process_stat.h"
+#include "base/system/system_mode.h"
+#include "base/system/unique_fd.h"
 #include "daemon/core/sessions/effects.h"
 #include "daemon/core/words/types.h"
 #include "gpumem/result.h"

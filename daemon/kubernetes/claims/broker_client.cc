@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {

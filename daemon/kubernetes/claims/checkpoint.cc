@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/files.h"
+#include "base/system/files.h"
 #include "daemon/kubernetes/http/whole_file.h"
 
 namespace gpumem::kubernetes {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/kubernetes/claims/claim.h"
 #include "gpumem/result.h"
 

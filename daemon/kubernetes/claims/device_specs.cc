@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "base/files.h"
+#include "base/system/files.h"
 #include "daemon/kubernetes/http/whole_file.h"
 
 namespace gpumem::kubernetes {

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "daemon/kubernetes/claims/broker_client.h"
 #include "daemon/kubernetes/claims/device_specs.h"
 #include "daemon/kubernetes/device_plugin/kubelet_allocations.h"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/files.h"
+#include "base/system/files.h"
 #include "daemon/kubernetes/http/api_values.h"
 #include "daemon/kubernetes/http/whole_file.h"
 #include "proto/channel.h"

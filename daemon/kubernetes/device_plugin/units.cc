@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/number.h"
+#include "base/text/number.h"
 #include "daemon/kubernetes/http/api_values.h"
 
 namespace gpumem::kubernetes {

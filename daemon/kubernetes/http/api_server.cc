@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "base/files.h"
+#include "base/system/files.h"
 
 namespace gpumem::kubernetes {
 namespace {

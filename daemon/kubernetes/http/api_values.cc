@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "base/number.h"
+#include "base/text/number.h"
 
 namespace gpumem::kubernetes {
 namespace {

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "base/crash_point.h"
-#include "base/files.h"
-#include "base/unique_fd.h"
+#include "base/system/files.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem::kubernetes {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "proto/channel.h"
 
 namespace gpumem::kubernetes {

@@ -1,6 +1,6 @@
 #include "daemon/rpc/watch/sample_table.h"
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::rpc {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/reconcile_call.h"
 #include "daemon/rpc/session_copies.h"

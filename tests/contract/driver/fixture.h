@@ -11,7 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/nvml.h"
 #include "tests/contract/driver/calls.h"
-#include "tests/contract/driver/process.h"
+#include "tests/contract/driver/processes/process.h"
 
 #define EXPECT_OK(call) EXPECT_EQ(call, CUDA_SUCCESS)
 #define ASSERT_OK(call) ASSERT_EQ(call, CUDA_SUCCESS)

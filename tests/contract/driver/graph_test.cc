@@ -1,7 +1,7 @@
 // Streams that are captured into graphs, and what graphs allocate.
 #include <vector>
 
-#include "tests/contract/driver/pools.h"
+#include "tests/contract/driver/memory/pools.h"
 
 namespace gpumem::contract {
 namespace {

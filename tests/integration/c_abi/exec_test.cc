@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "tests/integration/c_abi/broker.h"
 
 namespace gpumem::test {

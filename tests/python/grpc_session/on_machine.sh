@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# on_machine.sh TEST BUILD: runs test_grpc_session.py with the grpcio of .cache/python-coexistence and .cache/grpcurl.
+# on_machine.sh TEST BUILD: runs clients/test_grpc_session.py with the grpcio of .cache/python-coexistence and .cache/grpcurl.
 # Where grpcio is not installed it says so, which counts as skipped.
 set -euo pipefail
 test=$1 build=$2
@@ -13,4 +13,4 @@ export GRPC_PYTHON=$cache/python-coexistence/bin/python GRPCURL=$cache/grpcurl/g
   exit 77
 }
 [ -x "$GRPCURL" ] || printf 'gpumem: %s: without grpcurl: see .cache/grpcurl/set-up.txt\n' "$test"
-exec "$here/../on_machine.sh" "$test" pytest "$build" test_grpc_session.py
+exec "$here/../on_machine.sh" "$test" pytest "$build" clients/test_grpc_session.py

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/allocator/backing.h"
 
 namespace gpumem::test {

@@ -1,4 +1,4 @@
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 #include <gtest/gtest.h>
 

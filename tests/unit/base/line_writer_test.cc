@@ -1,5 +1,5 @@
 // A writer whose reader does not read: a pipe that is full.
-#include "base/line_writer.h"
+#include "base/text/line_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 
 namespace gpumem {
 namespace {

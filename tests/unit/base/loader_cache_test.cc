@@ -1,5 +1,5 @@
 // Caches that this machine's ldconfig writes, and damaged ones.
-#include "base/loader_cache.h"
+#include "base/system/loader_cache.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/small_file.h"
+#include "base/system/small_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpumem {

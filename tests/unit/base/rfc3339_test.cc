@@ -1,5 +1,5 @@
 // Instants as text, and back.
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 
 #include <gtest/gtest.h>
 

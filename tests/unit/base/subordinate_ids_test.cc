@@ -1,4 +1,4 @@
-#include "base/subordinate_ids.h"
+#include "base/system/subordinate_ids.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/system_mode.h"
+#include "base/system/system_mode.h"
 
 #include <gtest/gtest.h>
 

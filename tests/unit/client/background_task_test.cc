@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "tests/support/eventually.h"
 #include "tests/support/in_child.h"
 

@@ -11,7 +11,7 @@
 #include "client/process/background_task.h"
 #include "tests/support/eventually.h"
 #include "tests/support/in_child.h"
-#include "tests/unit/client/lane_fixture.h"
+#include "tests/unit/client/lane/lane_fixture.h"
 #include "tests/unit/client/slice_fixture.h"
 
 namespace gpumem::client::test {

@@ -8,7 +8,7 @@
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"
 #include "proto/lane.h"
-#include "tests/unit/client/fake_lane.h"
+#include "tests/unit/client/lane/fake_lane.h"
 
 namespace gpumem::client::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "client/session/figures.h"
 #include "cuda/memory.h"
-#include "tests/unit/client/fake_lane.h"
+#include "tests/unit/client/lane/fake_lane.h"
 
 namespace gpumem::client::test {
 

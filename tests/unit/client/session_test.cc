@@ -8,9 +8,9 @@
 
 #include <future>
 
-#include "base/printable.h"
+#include "base/text/printable.h"
 #include "shm/pages.h"
-#include "tests/unit/client/fake_lane.h"
+#include "tests/unit/client/lane/fake_lane.h"
 
 namespace gpumem::client::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "tests/support/eventually.h"
 
 namespace gpumem::history {

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "daemon/history/history_server.h"
 #include "tests/support/http_client.h"
 #include "tests/unit/history/samples.h"

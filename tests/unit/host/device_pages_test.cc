@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "proto/lane.h"
 #include "tests/support/in_child.h"
 #include "tests/support/temporary_folder.h"

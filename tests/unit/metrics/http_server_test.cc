@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "daemon/core/words/refusals.h"
 #include "daemon/metrics/scrapes.h"
 #include "tests/support/eventually.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/packet.h"
-#include "base/unix_socket.h"
+#include "base/system/unix_socket.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/process/runtime_folder.h"
 #include "client/process/status.h"

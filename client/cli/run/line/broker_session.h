@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/cli/monitor/monitor.h"
 #include "gpumem/result.h"
 #include "gpumem/v1/broker.grpc.pb.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/process_stat.h"
+#include "base/system/process_stat.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/views/text.h"
 #include "cuda/nvml.h"

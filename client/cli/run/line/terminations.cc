@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "base/time_format.h"
+#include "base/text/time_format.h"
 #include "client/cli/monitor/monitor.h"
 #include "client/cli/run/program/command.h"
 

@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/exec_words.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
+#include "base/text/exec_words.h"
 
 namespace gpumem::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "base/printable.h"
-#include "base/time_format.h"
+#include "base/text/printable.h"
+#include "base/text/time_format.h"
 
 namespace gpumem::cli {
 namespace {

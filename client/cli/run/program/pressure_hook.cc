@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/exec_words.h"
-#include "base/number.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
+#include "base/text/exec_words.h"
+#include "base/text/number.h"
 #include "client/cli/run/program/command.h"
 #include "client/cli/views/views.h"
 

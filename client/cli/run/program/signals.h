@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "gpumem/result.h"
 
 namespace gpumem::cli {

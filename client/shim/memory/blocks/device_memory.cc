@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/device_name.h"
+#include "base/text/device_name.h"
+#include "base/text/time_format.h"
 #include "base/thread_guards.h"
-#include "base/time_format.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/blocks.h"
 #include "client/shim/memory/blocks/context.h"

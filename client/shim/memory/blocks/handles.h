@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "base/system/unique_fd.h"
 #include "client/process/fork_guard.h"
 #include "client/shim/memory/blocks/device_memory.h"
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "base/unique_fd.h"
-#include "base/unix_socket.h"
+#include "base/system/unique_fd.h"
+#include "base/system/unix_socket.h"
 #include "daemon/kubernetes/http/api_values.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"

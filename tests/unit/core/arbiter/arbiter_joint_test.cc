@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/core/arbiter/arbiter_fixture.h"
+
+// Requests for several devices.
+
+namespace gpumem::core {
+namespace {
+
+using testing::ElementsAre;
+
+class ArbiterJoint : public ArbiterWorld {
+ protected:
+  TenantId ann = tenant(burst());
+  TenantId bob = tenant(burst());
+  TenantId cid = tenant(burst());
+};
+
+TEST_F(ArbiterJoint, IsGrantedWhereItFitsOnAllDevices) {
+  ledger.reserve(cid, 1, {95});
+  const auto both = ask_both(ann, 10);
+  EXPECT_THAT(admitted(), ElementsAre());
+  EXPECT_EQ(ledger.used(ann, 0), Bytes{0}) << "it holds nothing while it waits";
+  give_back(cid, 5, 1);
+  EXPECT_THAT(admitted(), ElementsAre(both));
+  EXPECT_EQ(ledger.used(ann, 0), Bytes{10});
+  EXPECT_EQ(ledger.used(ann, 1), Bytes{10});
+}
+
+TEST_F(ArbiterJoint, DoesNotWaitForAnotherThatWaitsForIt) {
+  ledger.reserve(cid, 0, {50});
+  ledger.reserve(cid, 1, {50});
+  const auto one = ask(ann, {{{}, 0, {60}, {60}}, {{}, 1, {10}, {10}}});
+  const auto two = ask(bob, {{{}, 0, {10}, {10}}, {{}, 1, {60}, {60}}});
+  EXPECT_THAT(admitted(), ElementsAre());
+  give_back(cid, 50, 0);
+  EXPECT_THAT(admitted(), ElementsAre(one));
+  give_back(cid, 50, 1);
+  EXPECT_THAT(admitted(), ElementsAre(two));
+}
+
+TEST_F(ArbiterJoint, DoesNotOvertakeAnEarlierOverdueOneOnAnotherDevice) {
+  ledger.reserve(cid, 1, {50});
+  const auto old = ask(bob, 60, 1);
+  pass(kAging);
+  const auto both = ask_both(ann, 10);
+  EXPECT_THAT(admitted(), ElementsAre()) << "first on one device, but bob waits on the other";
+  give_back(cid, 10, 1);
+  EXPECT_THAT(admitted(), ElementsAre(old));
+  give_back(cid, 10, 1);
+  EXPECT_THAT(admitted(), ElementsAre(both));
+}
+
+TEST_F(ArbiterJoint, PassesOneOnAnotherDeviceThatIsNotOverdue) {
+  ledger.reserve(cid, 1, {50});
+  ask(bob, 60, 1);
+  const auto both = ask_both(ann, 10);
+  EXPECT_THAT(admitted(), ElementsAre(both));
+}
+
+TEST_F(ArbiterJoint, LeavesAllItsQueuesWhenItIsTakenAway) {
+  ledger.reserve(cid, 0, {100});
+  const auto both = ask_both(ann, 10);
+  EXPECT_EQ(arbiter.waiting(0) + arbiter.waiting(1), 2u);
+  EXPECT_TRUE(arbiter.remove(RequestId{both}));
+  EXPECT_EQ(arbiter.waiting(0) + arbiter.waiting(1), 0u);
+  EXPECT_FALSE(arbiter.next(0) || arbiter.next(1));
+  EXPECT_EQ(arbiter.next_deadline(), std::nullopt);
+}
+
+TEST_F(ArbiterJoint, IsAClaimOnlyIfItIsOneOnEveryDevice) {
+  const TenantId eve = ledger.add_tenant(Quotas{promise(40), burst()});
+  const TenantId fay = tenant(promise(40));
+  ledger.reserve(cid, 1, {55});
+  const auto partly = ask_both(eve, 10);
+  const auto wholly = ask_both(fay, 10);
+  EXPECT_FALSE(arbiter.is_claim(RequestId{partly}, 0));
+  EXPECT_TRUE(arbiter.is_claim(RequestId{wholly}, 0));
+  EXPECT_TRUE(arbiter.is_claim(RequestId{wholly}, 1));
+  EXPECT_THAT(admitted(), ElementsAre(wholly)) << "5 are free on one device beyond what is kept";
+  give_back(cid, 5, 1);
+  EXPECT_THAT(admitted(), ElementsAre(partly));
+}
+
+TEST_F(ArbiterJoint, HoldsNothingOnOneDeviceOnceItIsNoClaimOnAnother) {
+  ledger.set_lending(1, true);
+  const TenantId eve = tenant(promise(40));
+  ledger.reserve(cid, 1, {80});
+  const auto claim = ask_both(eve, 40);
+  const auto other = ask(ann, 10, 1);
+  EXPECT_THAT(admitted(), ElementsAre());
+  EXPECT_TRUE(arbiter.is_claim(RequestId{claim}, 1));
+  const auto revision = arbiter.revision(1);
+  ledger.charge_outside(eve, 0, {30});
+  EXPECT_THAT(admitted(), ElementsAre(other));
+  EXPECT_NE(arbiter.revision(1), revision);
+  EXPECT_FALSE(arbiter.is_claim(RequestId{claim}, 1));
+}
+
+TEST_F(ArbiterJoint, AreAllGrantedInTheEndWhateverTheirDevices) {
+  ledger.reserve(cid, 0, {100});
+  ledger.reserve(cid, 1, {100});
+  std::size_t granted = 0;
+  for (int i = 0; i < 30; ++i) {
+    if (i % 3 == 0) ask_both(ann, 3);
+    if (i % 3 == 1) ask(bob, 2, 0);
+    if (i % 3 == 2) ask(bob, 2, 1);
+  }
+  for (int i = 0; i < 100; ++i) {
+    give_back(cid, 1, static_cast<DeviceIndex>(i % 2));
+    granted += admitted().size();
+  }
+  EXPECT_EQ(granted, 30u);
+}
+
+}  // namespace
+}  // namespace gpumem::core
