@@ -332,6 +332,21 @@ TEST_P(AnnouncedStreams, AreMarkedByAThreadThatFlushesTheirCaches) {
   EXPECT_TRUE(streams_.is_behind(kTwo, used));
 }
 
+// The older mark covers no memory that became free after it.
+TEST_P(AnnouncedStreams, AreMarkedAgainForTheirLatestMemory) {
+  const Bytes bytes{GetParam()};
+  const Address older = take_all(kOne);
+  streams_.give(kOne);
+  free(older, mebibytes(64), kOne);
+  pass(milliseconds(100));
+  EXPECT_EQ(streams_.marks(), 1U) << "somebody asked how far the stream is";
+  const auto used = cache_one(bytes, kOne);
+  streams_.on_wait([] { ADD_FAILURE() << "the host waits"; });
+  take_all(kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+  streams_.on_wait({});
+}
+
 TEST_P(AnnouncedStreams, ThatEndUnmarkedAreNotNamedAnyMore) {
   const Bytes bytes{GetParam()};
   cache_one(bytes, kOne);

@@ -212,11 +212,15 @@ TEST_F(StreamOrder, TenThousandStreamsComeAndGo) {
   }
 }
 
-TEST_F(StreamOrder, AdvanceOfAStreamThatIsNeverIdleIsSeen) {
-  const auto use_and_free = [this] {
-    const Address at = allocate(mebibytes(2));
+struct BusyStream : StreamOrder, testing::WithParamInterface<bool> {};
+
+TEST_P(BusyStream, IsSeenToAdvance) {
+  int calls = 0;
+  const auto use_and_free = [&] {  // a block that has another size than the one before is not cached
+    const Bytes bytes = mebibytes(GetParam() ? 2 : 2 + calls++ % 2);
+    const Address at = allocate(bytes);
     const auto used = streams_.give(kOne);
-    free(at, mebibytes(2));
+    free(at, bytes);
     return used;
   };
   const auto first = use_and_free();
@@ -226,6 +230,8 @@ TEST_F(StreamOrder, AdvanceOfAStreamThatIsNeverIdleIsSeen) {
   pass(milliseconds(100));
   EXPECT_TRUE(streams_.is_known_reached(first));
 }
+
+INSTANTIATE_TEST_SUITE_P(Cached, BusyStream, testing::Bool());
 
 struct ManyStreams : StreamOrder {
   ManyStreams() : StreamOrder(gibibytes(1)) {}
