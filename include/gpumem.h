@@ -625,7 +625,7 @@ typedef struct gpumem_allocator_options {
 /* Stores a new allocator. `options`: NULL for the defaults.
    A block that was freed on a stream serves that stream again at once, and another one only after the work
    given to the first so far. Nothing waits for the device as a whole. Blocks lie at multiples of 256 bytes;
-   their content is undefined. A stream that is to be destroyed is first named to gpumem_release_stream.
+   their content is undefined. With drivers before CUDA 12.0, release a stream before you destroy it.
    Errors  as gpumem_slice_open; GPUMEM_INVALID_ARGUMENT (a negative wait), too. */
 gpumem_status gpumem_allocator_open(gpumem_session* session, const gpumem_allocator_options* options,
                                     gpumem_allocator** allocator) GPUMEM_NOEXCEPT;
@@ -678,7 +678,7 @@ gpumem_status gpumem_extend(gpumem_allocator* allocator, gpumem_address address,
 gpumem_status gpumem_record_stream(gpumem_allocator* allocator, gpumem_address address,
                                    gpumem_stream stream) GPUMEM_NOEXCEPT;
 
-/* Forgets `stream`, which is about to be destroyed: what was freed on it serves others after its work.
+/* Forgets `stream`, which is about to be destroyed. Needed before CUDA 12.0, and for recorded streams.
    Errors  the driver's (its work is being captured into a graph): it is not forgotten. */
 gpumem_status gpumem_release_stream(gpumem_allocator* allocator, gpumem_stream stream) GPUMEM_NOEXCEPT;
 

@@ -21,7 +21,7 @@ namespace gpumem {
 /// far. Nothing synchronises the whole device. Blocks are aligned to 256 bytes. Their content is undefined.
 /// Unused memory is returned to the broker: at once when it asks, else after AllocatorOptions::idle.
 /// Streams  of the device's primary context, or of the context that is current at the stream's first use; at
-///          most 4,095 at a time. Pass a stream to release_stream before destroying it.
+///          most 4,095 at a time. With drivers before CUDA 12.0, release one before you destroy it.
 /// Threads  any. A block may be freed by another thread than the one that allocated it.
 /// Fork     a child process may not use its parent's allocators. Every call returns kFailedPrecondition, and
 ///          destroying one there does nothing.

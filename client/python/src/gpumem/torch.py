@@ -7,7 +7,7 @@
         ...
     gpumem.torch.load_module(session.map_region("weights"), module)     # others: no copy, one charge
 
-In place of PyTorch's caching allocator. docs/pytorch.md says what works, what is refused and what is lost. For figures
+In place of PyTorch's caching allocator. docs/python.md says what works, what is refused and what is lost. For figures
 of its own, gpumem.default_allocator(device) has statistics(), snapshot() and trim().
 """
 from __future__ import annotations
