@@ -1,5 +1,7 @@
 #include "daemon/host/loop/loop.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <variant>
@@ -16,6 +18,13 @@ namespace {
 constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
 core::TimePoint now() { return std::chrono::steady_clock::now(); }
+
+// How long the thread has run on a processor. Time in which the kernel let others run is no user's debt.
+core::TimePoint processor_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return core::TimePoint(std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec));
+}
 
 bool is_expiry(const core::Event& event) { return event.kind == core::Event::Kind::kExpired; }
 
@@ -104,7 +113,7 @@ Loop::Loop(Options options)
       grace_(io_),
       making_ends_(io_),
       broadcast_(io_),
-      turns_(now) {
+      turns_(processor_time) {
   events_.begin(std::move(options.history), std::chrono::system_clock::now());
 }
 

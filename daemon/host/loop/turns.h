@@ -32,9 +32,9 @@ inline Flow flow_of(const core::Peer& peer, bool is_admin) {
 }
 
 /// The work of the deciding thread, in turns: deficit round robin (Shreedhar and Varghese, 1995) over flows.
-/// The length of a piece of work is known only once it is done, so it is charged afterwards, by measured
-/// time. A flow that has used more than its quantum carries the debt into its next rounds, which pass at once
-/// where nobody else has work. Within a flow work is done in the order in which it came.
+/// The length of a piece of work is known only once it is done, so it is charged afterwards, by the processor
+/// time that it took. A flow that has used more than its quantum carries the debt into its next rounds, which
+/// pass at once where nobody else has work. Within a flow work is done in the order in which it came.
 ///
 /// A flow whose work comes while it has credit left is served before the round, as new flows are in RFC 8290,
 /// and keeps its place in the round. Only the round gives credit, a quantum at most. Flows before the round
@@ -53,6 +53,7 @@ class Turns {
   /// The broker's own work serves all users, and so do new connections.
   static constexpr int kQuantaForAll = 4;
 
+  /// `clock`  how long the calling thread has run on a processor.
   explicit Turns(Clock clock) : clock_(std::move(clock)) {}
 
   void add(const Flow& flow, Work work);
