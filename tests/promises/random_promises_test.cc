@@ -147,6 +147,13 @@ TEST(Promises, HoldInAWorldWhereOneClaimFollowsAnother) {
             {.shares = true, .jobs = true, .elastic = true, .host = true, .read_late = true}, seen);
 }
 
+// A claim was met, and an older request became one. A session that shared memory with a liar was ended by the
+// deadline of the first, before the one that it had been told since.
+TEST(Promises, HoldInAWorldWhereAnOlderRequestIsAClaimLater) {
+  Seen seen;
+  run_world(42000053, kEventsOfAWorld, {.shares = true, .read_late = true}, seen);
+}
+
 TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), {}); }
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) {

@@ -45,6 +45,11 @@ class Arbiter {
   /// The claims that wait on a device, in the order of arrival, each with what it needs; and their sum.
   const std::map<RequestId, Bytes>& claims(DeviceIndex device) const { return claims_.of(device); }
   Bytes claimed(DeviceIndex device) const { return claims_.sum(device); }
+  /// As Claims::last_number() and Claims::any_up_to().
+  std::uint64_t last_claim() const { return claims_.last_number(); }
+  bool any_claim_up_to(std::uint64_t number, DeviceIndex device) const {
+    return claims_.any_up_to(number, device);
+  }
   /// The sum of all claims but this request, if the device lends idle guarantees; else zero.
   Bytes spoken_for(RequestId id, DeviceIndex device) const;
   GrantTerms terms_of(const Request& request, DeviceIndex device) const;

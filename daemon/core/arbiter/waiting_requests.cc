@@ -107,7 +107,7 @@ void Claims::entitle(RequestId id, DeviceIndex device) {
   const auto is_entitled = [&](const Request::Part& part) {
     return devices_[part.device].entitled.contains(id);
   };
-  if (std::ranges::all_of(request.parts, is_entitled)) add(request);
+  if (std::ranges::all_of(request.parts, is_entitled)) add(request, ++last_number_);
 }
 
 void Claims::disentitle(RequestId id, DeviceIndex device) {
@@ -119,9 +119,11 @@ void Claims::disentitle(RequestId id, DeviceIndex device) {
 }
 
 void Claims::renew(RequestId id) {
-  if (!group_of_.contains(id)) return;
+  const auto found = places_.find(id);
+  if (found == places_.end()) return;
+  const std::uint64_t number = found->second.number;
   remove(id);
-  add(requests_.at(id));
+  add(requests_.at(id), number);
 }
 
 void Claims::clear() {
@@ -131,7 +133,7 @@ void Claims::clear() {
     on.revision = revision;
   }
   groups_.clear();
-  group_of_.clear();
+  places_.clear();
 }
 
 Bytes Claims::sum_without(RequestId id, DeviceIndex device) const {
@@ -139,7 +141,7 @@ Bytes Claims::sum_without(RequestId id, DeviceIndex device) const {
   return devices_[device].sum - (own == devices_[device].claims.end() ? Bytes{} : own->second);
 }
 
-void Claims::add(const Request& request) {
+void Claims::add(const Request& request, std::uint64_t number) {
   DeviceSet set;
   for (const Request::Part& part : request.parts) set.push_back(part.device);
   std::ranges::sort(set);
@@ -148,6 +150,7 @@ void Claims::add(const Request& request) {
     OnDevice& on = devices_[part.device];
     const Bytes needed = needed_of(ledger_, request, part.device);
     on.claims.emplace(request.id, needed);
+    on.numbers.insert(number);
     on.sum += needed;
     ++on.revision;
     on.joint += set.size() > 1 ? 1 : 0;
@@ -159,14 +162,14 @@ void Claims::add(const Request& request) {
     for (const DeviceIndex device : set) devices_[device].groups.push_back(&*group);
   }
   group->second.add(request.id, amounts);
-  group_of_.emplace(request.id, group);
+  places_.emplace(request.id, Place{group, number});
 }
 
 void Claims::remove(RequestId id) {
-  const auto found = group_of_.find(id);
-  if (found == group_of_.end()) return;
-  const Groups::iterator group = found->second;
-  group_of_.erase(found);
+  const auto found = places_.find(id);
+  if (found == places_.end()) return;
+  const auto [group, number] = found->second;
+  places_.erase(found);
   for (const DeviceIndex device : group->first) {
     OnDevice& on = devices_[device];
     const auto claim = on.claims.find(id);
@@ -174,6 +177,7 @@ void Claims::remove(RequestId id) {
     ++on.revision;
     on.joint -= group->first.size() > 1 ? 1 : 0;
     on.claims.erase(claim);
+    on.numbers.erase(number);
   }
   group->second.remove(id);
   if (!group->second.empty()) return;

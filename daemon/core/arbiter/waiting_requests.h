@@ -110,6 +110,14 @@ class Claims {
   /// Changes whenever the claims on the device change.
   std::uint64_t revision(DeviceIndex device) const { return devices_[device].revision; }
   bool any_joint(DeviceIndex device) const { return devices_[device].joint != 0; }
+  /// The number of the request that became a claim last, on any device. Requests become claims in another
+  /// order than they arrive in.
+  std::uint64_t last_number() const { return last_number_; }
+  /// Whether a request that became a claim before last_number() passed `number`, or then, is still a claim.
+  bool any_up_to(std::uint64_t number, DeviceIndex device) const {
+    const auto& numbers = devices_[device].numbers;
+    return !numbers.empty() && *numbers.begin() <= number;
+  }
 
   /// The first claim after `after` for which the free memory of each of its first kKeys devices suffices.
   std::optional<RequestId> first_at_most_free(DeviceIndex device, const Ledger& ledger,
@@ -124,20 +132,27 @@ class Claims {
   struct OnDevice {
     std::unordered_map<RequestId, int> entitled;  ///< on this device; the number of nodes that entitle it
     std::map<RequestId, Bytes> claims;
+    std::set<std::uint64_t> numbers;  ///< of the claims
     Bytes sum;
     std::uint64_t revision = 0;
     std::size_t joint = 0;  ///< the claims that are for other devices, too
     std::vector<const Groups::value_type*> groups;
   };
 
-  void add(const Request& request);
+  struct Place {
+    Groups::iterator group;
+    std::uint64_t number = 0;
+  };
+
+  void add(const Request& request, std::uint64_t number);
   void remove(RequestId id);
 
   const WaitingRequests& requests_;
   const Ledger& ledger_;
   std::vector<OnDevice> devices_;
   Groups groups_;
-  std::unordered_map<RequestId, Groups::iterator> group_of_;
+  std::unordered_map<RequestId, Place> places_;
+  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace gpumem::core

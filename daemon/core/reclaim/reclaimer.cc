@@ -117,21 +117,25 @@ SiblingTargets Reclaimer::plan_siblings(DeviceIndex device, const ReclaimPlan& p
   return core::plan_siblings(state_.ledger, state_.arbiter, device, coming, plan);
 }
 
-// A session is not asked for memory that was taken past the broker (past_broker governs that), nor for the
-// memory of a context, which cannot be returned. It is not terminated for a debt of either.
+// Memory that no session is asked for: it was taken past the broker (past_broker governs that), or it is of a
+// context, which cannot be returned. No session is terminated for a debt of either.
+Bytes Reclaimer::unasked_below(TenantId tenant, DeviceIndex device) const {
+  const std::map<TenantId, Bytes>& unasked = state_.unasked[device];
+  Bytes sum;
+  if (const auto own = unasked.find(tenant); own != unasked.end()) sum += own->second;
+  if (!state_.ledger.has_members(tenant)) return sum;
+  for (const auto& [below, bytes] : unasked) {
+    if (below != tenant && state_.tenants.is_below(below, tenant))
+      sum += std::min(bytes, state_.ledger.outside_above(below, device));
+  }
+  return sum;
+}
+
 template <class Plan>
 auto Reclaimer::with_debt_facts(DeviceIndex device, Belief belief, TimePoint now, Plan plan) const {
-  const std::map<TenantId, Bytes>& unasked = state_.unasked[device];
   const auto coming = [&](TenantId below) {
-    Bytes sum = state_.ledger.charges(below, device)[Charge::kReturning] +
-                terminations_.coming_with_outside(device, below, now);
-    if (const auto own = unasked.find(below); own != unasked.end()) sum += own->second;
-    if (!state_.ledger.has_members(below)) return sum;
-    for (const auto& [tenant, bytes] : unasked) {
-      if (tenant != below && state_.tenants.is_below(tenant, below))
-        sum += std::min(bytes, state_.ledger.outside_above(tenant, device));
-    }
-    return sum;
+    return state_.ledger.charges(below, device)[Charge::kReturning] +
+           terminations_.coming_with_outside(device, below, now) + unasked_below(below, device);
   };
   std::map<TenantId, Bytes> declared;
   for (const SessionId id : state_.declaring[device]) {
@@ -242,8 +246,13 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
   // A request becomes a new one, with a new deadline, when it becomes forced.
   if (before.is_zero() || becomes_forced) {
     request.deadline = now + state_.policy.devices[device].reclaim.deadline;
-    if (const auto due = liable_until(session, device))
+    if (const auto due = liable_until(session, device)) {
       request.deadline = std::clamp(*due, now, request.deadline);
+    } else if (!has_let_go(session, device)) {
+      // The session has kept nothing back. From now on this deadline is the only one that it has.
+      request.liability.reset();
+      devices_[device].liable.erase(session.id);
+    }
   }
   if (before == share.bytes && !becomes_forced) return;
   tell(session, device, share.bytes > before || becomes_forced ? share.cause : nullptr, now);
@@ -283,71 +292,11 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
   if (is_news) wake(device, now);
 }
 
-bool Reclaimer::note_pinned(Session& session, DeviceIndex device) {
-  const bool is_due = note(session, device);
-  return note_keepers(session, device) || is_due;
-}
-
-bool Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
-  bool is_due = false;
-  for (const auto& [id, kept] : state_.imports.keepers(session.id, device))
-    is_due |= note(state_.session(id), device);
-  return is_due;
-}
-
 bool Reclaimer::presses(const Session& session, DeviceIndex device) const {
   if (terminations_.contains(session.id) || devices_[device].spent.contains(session.id)) return true;
   const auto found = session.asked.find(device);
   if (found == session.asked.end()) return false;
   return found->second.liability || (found->second.forced && !found->second.bytes.is_zero());
-}
-
-bool Reclaimer::note(Session& session, DeviceIndex device) {
-  const auto found = session.asked.find(device);
-  if (found == session.asked.end()) return false;
-  ReclaimRequest& request = found->second;
-  if (request.bytes.is_zero() || !request.forced) return false;
-  const auto& claims = state_.arbiter.claims(device);
-  const RequestId newest = claims.empty() ? RequestId{} : claims.rbegin()->first;
-  const bool is_sooner = !request.liability || request.deadline < request.liability->due;
-  if (is_sooner) request.liability = ReclaimRequest::Liability{request.deadline, newest};
-  return devices_[device].liable.insert(session.id).second || is_sooner;
-}
-
-// A liability ends when the need that it arose from is met, or when the session pins no memory. A session
-// that was believed to have nothing to give is asked again for a new need, unless it has a liability for it.
-void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
-  Device& one = devices_[device];
-  std::erase_if(one.liable, [&](SessionId id) {
-    Session& session = state_.session(id);
-    auto& liability = session.asked.at(device).liability;
-    const Holding& holding = session.holding(device);
-    const Bytes given_back = holding.charges[Charge::kReturning] + holding.charges[Charge::kQuarantined];
-    const bool pins = given_back != holding.fabric[Charge::kQuarantined] ||
-                      !state_.imports.kept(id, device).known.is_zero();
-    const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
-    if (is_over) liability.reset();
-    return is_over;
-  });
-  const auto owes_nothing = [&](const auto& entry) { return !one.liable.contains(entry.first); };
-  if (std::ranges::none_of(one.spent, owes_nothing)) return;
-  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
-  std::erase_if(one.spent, [&](const auto& entry) {
-    const Session& session = state_.session(entry.first);
-    const auto target = targets.find(session.leaf);
-    const auto declared = targets.find(state_.charged_besides(session, device));
-    const bool is_asked = (target != targets.end() && !target->second.forced().is_zero()) ||
-                          (declared != targets.end() && !declared->second.declared.is_zero());
-    return owes_nothing(entry) && is_asked;
-  });
-}
-
-bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Session& session,
-                         DeviceIndex device) const {
-  const auto& claims = state_.arbiter.claims(device);
-  if (!claims.empty() && claims.begin()->first <= liability.newest) return false;
-  return std::ranges::none_of(state_.ledger.in_debt(device),
-                              [&](TenantId debtor) { return state_.tenants.is_below(session.leaf, debtor); });
 }
 
 void Reclaimer::exited(SessionId session) {

@@ -117,6 +117,7 @@ class Reclaimer {
   template <class Plan>
   auto with_debt_facts(DeviceIndex device, Belief belief, TimePoint now, Plan plan) const;
   ReclaimTargets plan_debts(DeviceIndex device, Belief belief, TimePoint now) const;
+  Bytes unasked_below(TenantId tenant, DeviceIndex device) const;
 
   // Sessions that could give memory back.
   bool is_victim(const Session& session, DeviceIndex device, ReclaimCause cause, Belief belief) const;
@@ -150,6 +151,8 @@ class Reclaimer {
   void renew_liabilities(DeviceIndex device, TimePoint now);
   bool note(Session& session, DeviceIndex device);
   bool is_stale(const ReclaimRequest::Liability& liability, const Session& session, DeviceIndex device) const;
+  bool answers_for_debt(const Session& session, DeviceIndex device) const;
+  bool has_let_go(const Session& session, DeviceIndex device) const;
 
   // Overdue reclaim requests.
   std::vector<RequestId> watch_claims(DeviceIndex device, const ReclaimPlan& plan, TimePoint now);

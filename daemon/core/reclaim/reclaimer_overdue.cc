@@ -201,6 +201,86 @@ std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex d
   return liable && (!due || *liable < *due) ? liable : due;
 }
 
+void Reclaimer::wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now) {
+  for (const SessionId id : sessions) {
+    if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);
+  }
+}
+
+// ---- Liabilities of earlier reclaim requests ----
+
+bool Reclaimer::note_pinned(Session& session, DeviceIndex device) {
+  const bool is_due = note(session, device);
+  return note_keepers(session, device) || is_due;
+}
+
+bool Reclaimer::note_keepers(const Session& session, DeviceIndex device) {
+  bool is_due = false;
+  for (const auto& [id, kept] : state_.imports.keepers(session.id, device))
+    is_due |= note(state_.session(id), device);
+  return is_due;
+}
+
+bool Reclaimer::note(Session& session, DeviceIndex device) {
+  const auto found = session.asked.find(device);
+  if (found == session.asked.end()) return false;
+  ReclaimRequest& request = found->second;
+  if (request.bytes.is_zero() || !request.forced) return false;
+  const bool is_sooner = !request.liability || request.deadline < request.liability->due;
+  if (is_sooner) {
+    request.liability = {request.deadline, state_.arbiter.last_claim(), answers_for_debt(session, device)};
+  }
+  return devices_[device].liable.insert(session.id).second || is_sooner;
+}
+
+// A liability ends when the need that it arose from is met, or when the session pins no memory. A session
+// that was believed to have nothing to give is asked again for a new need, unless it has a liability for it.
+void Reclaimer::renew_liabilities(DeviceIndex device, TimePoint now) {
+  Device& one = devices_[device];
+  std::erase_if(one.liable, [&](SessionId id) {
+    Session& session = state_.session(id);
+    auto& liability = session.asked.at(device).liability;
+    const bool pins = has_let_go(session, device) || !state_.imports.kept(id, device).used.is_zero();
+    const bool is_over = is_stale(*liability, session, device) || !(pins || one.spent.contains(id));
+    if (is_over) liability.reset();
+    return is_over;
+  });
+  const auto owes_nothing = [&](const auto& entry) { return !one.liable.contains(entry.first); };
+  if (std::ranges::none_of(one.spent, owes_nothing)) return;
+  const ReclaimTargets targets = plan(device, Belief::kSpentHaveSome, now).targets;
+  std::erase_if(one.spent, [&](const auto& entry) {
+    const Session& session = state_.session(entry.first);
+    const auto target = targets.find(session.leaf);
+    const auto declared = targets.find(state_.charged_besides(session, device));
+    const bool is_asked = (target != targets.end() && !target->second.forced().is_zero()) ||
+                          (declared != targets.end() && !declared->second.declared.is_zero());
+    return owes_nothing(entry) && is_asked;
+  });
+}
+
+bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Session& session,
+                         DeviceIndex device) const {
+  if (state_.arbiter.any_claim_up_to(liability.last_claim, device)) return false;
+  return !liability.for_debt || !answers_for_debt(session, device);
+}
+
+// Whether it can be terminated for a debt of its tenant, or of one above it.
+bool Reclaimer::answers_for_debt(const Session& session, DeviceIndex device) const {
+  return std::ranges::any_of(state_.ledger.in_debt(device), [&](TenantId debtor) {
+    const bool is_job = state_.tenants.owner_of(debtor) != debtor;
+    return !is_job && state_.tenants.is_below(session.leaf, debtor) &&
+           state_.ledger.debt(debtor, device) > unasked_below(debtor, device);
+  });
+}
+
+// Whether memory that the session says it has let go of is not free yet.
+bool Reclaimer::has_let_go(const Session& session, DeviceIndex device) const {
+  const Holding& holding = session.holding(device);
+  const Bytes given_back = holding.charges[Charge::kReturning] + holding.charges[Charge::kQuarantined];
+  const Imports::Kept kept = state_.imports.kept(session.id, device);
+  return given_back != holding.fabric[Charge::kQuarantined] || kept.known != kept.used;
+}
+
 // The due time of a liability from an earlier request. Memory that is being freed does not count.
 std::optional<TimePoint> Reclaimer::liable_until(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
@@ -216,12 +296,6 @@ std::optional<TimePoint> Reclaimer::liable_until(DeviceIndex device) const {
     if (const auto due = liable_until(state_.session(id), device))
       until = std::max(until.value_or(*due), *due);
   return until;
-}
-
-void Reclaimer::wake_for(const std::vector<SessionId>& sessions, DeviceIndex device, TimePoint now) {
-  for (const SessionId id : sessions) {
-    if (const auto due = due_of(state_.session(id), device); due && *due > now) wake(device, *due);
-  }
 }
 
 }  // namespace gpumem::core

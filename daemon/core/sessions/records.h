@@ -53,11 +53,12 @@ struct Slice {
 /// What a session is asked to give back of a device.
 struct ReclaimRequest {
   /// Debt that remains of a reclaim request after the session said that it has nothing to give, gave back
-  /// memory that is not proved free, or broke its lane. The debt lasts as long as a claim waits that is not
-  /// younger than `newest`.
+  /// memory that is not proved free, or broke its lane. It lasts as long as a need for which the session was
+  /// asked: a claim or a debt that was there when the liability arose.
   struct Liability {
     TimePoint due;
-    RequestId newest;
+    std::uint64_t last_claim = 0;  ///< Arbiter::last_claim() at that time
+    bool for_debt = false;         ///< there was a debt that it answers for
   };
   Bytes bytes;                  ///< outstanding; zero: nothing
   Bytes own;                    ///< of `bytes`: of its own memory, besides what others hold that it uses
