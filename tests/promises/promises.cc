@@ -165,10 +165,15 @@ std::string Promises::check_limits(const Happened& happened, const Accounts& acc
   for (const auto& [session, device] : happened.grants) {
     const auto facts = state.sessions.find(session);
     if (facts == state.sessions.end()) continue;
-    // A charge that comes with memory of a region passes any limit.
+    // A charge that comes with memory of a region passes any limit, of tenants above, too.
     const auto inherited = [&, device = device](const std::string& tenant) {
-      const auto found = happened.inherited.find({tenant, device});
-      return found == happened.inherited.end() ? Bytes{} : found->second;
+      Bytes sum;
+      for (const auto& [of, bytes] : happened.inherited) {
+        std::string at = of.second == device ? of.first : "";
+        while (!at.empty() && at != tenant) at = parents.at(at);
+        if (!at.empty()) sum += bytes;
+      }
+      return sum;
     };
     const Account& own = accounts.at({facts->second.tenant, device});
     if (own.used().minus(inherited(facts->second.tenant)) > own.quota.limit)

@@ -154,6 +154,12 @@ TEST(Promises, HoldInAWorldWhereAnOlderRequestIsAClaimLater) {
   run_world(42000053, kEventsOfAWorld, {.shares = true, .read_late = true}, seen);
 }
 
+// Memory of a region came to a tenant two levels below the group that was granted memory in the same event.
+TEST(Promises, HoldInAWorldWhereAGroupOfAGroupInheritsARegion) {
+  Seen seen;
+  run_world(46000004, kEventsOfAWorld, {.shares = true, .read_late = true}, seen);
+}
+
 TEST(LongPromises, HoldWhateverProcessesDo) { run(setting("GPUMEM_LONG_MODEL_STEPS", 1'000'000), {}); }
 
 TEST(LongPromises, HoldWhereProcessesShareRegions) {
