@@ -154,7 +154,7 @@ NamedDescriptors Loop::drain() {
     listener_.stop();
     crash_at(CrashPoint::kShutdownBegun);
     // From here on everything that ends, ends with this broker alone.
-    journal_.close();
+    journal_.close(broker);
     lent = extents_->all_lent();
     for (const auto& [session, client] : clients_)
       if (client.link->is_open()) client.link->stop();

@@ -23,7 +23,7 @@
 #include "daemon/host/sockets/peer_listener.h"
 #include "daemon/host/state/device_pages.h"
 #include "daemon/host/state/event_log.h"
-#include "daemon/host/state/journal.h"
+#include "daemon/host/state/journal_writer.h"
 #include "daemon/host/state/pending_inventories.h"
 #include "daemon/host/state/runtime_folder.h"
 #include "daemon/host/system/deadline_timer.h"

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "base/crash_point.h"
-#include "base/log.h"
 #include "base/system/files.h"
 #include "base/thread_guards.h"
 
@@ -170,16 +169,16 @@ Result<std::optional<Journal::Content>> load(const std::filesystem::path& folder
 
 Result<void> no_room() { return errno_error(ENOSPC, "cannot write"); }
 
-constexpr auto kPauseBetweenTries = std::chrono::seconds(1);
-
 constexpr std::size_t kCopiedAtOnce = std::size_t{1} << 16;
 
-// What the first `size` bytes of a journal say. Errors  kFailedPrecondition: they are damaged; those of
-// reading.
-Result<Journal::Content> content_of(int file, std::size_t size) {
-  const auto text = read_at(file, 0, size);
-  if (!text) return text.error();
-  std::string_view bytes = *text;
+std::string text_of(const std::vector<std::string>& devices, const core::Checkpoint& checkpoint) {
+  std::string text = header_of(devices);
+  for (const core::Checkpoint::Change& change : checkpoint.changes()) encode(change, text);
+  return text;
+}
+
+// What a journal says. Errors  kFailedPrecondition: it is damaged.
+Result<Journal::Content> content_of(std::string_view bytes) {
   auto devices = take_header(bytes);
   if (!devices || !*devices) return damaged("its header is wrong");
   auto content = parse(bytes, std::move(**devices));
@@ -219,33 +218,39 @@ Result<Journal> Journal::begin(const std::filesystem::path& folder, std::vector<
                                          " and start the broker again: clients keep their memory meanwhile"};
 }
 
-// A partly written change is truncated again, because nothing behind it could be read.
-Result<void> Journal::add(std::span<const core::Checkpoint::Change> changes) {
-  buffer_.clear();
-  for (const core::Checkpoint::Change& change : changes) encode(change, buffer_);
-  const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), buffer_);
-  if (written) {
-    size_ += buffer_.size();
-    if (is_shortening()) shortening_->size = size_;
-    crash_at(CrashPoint::kJournalWritten);
-    return {};
-  }
-  if (::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0)
-    ::lseek(file_.get(), static_cast<off_t>(size_), SEEK_SET);
-  return written.error().in((folder_ / kJournalName).string());
+void Journal::keep(std::span<const core::Checkpoint::Change> changes) {
+  for (const core::Checkpoint::Change& change : changes) encode(change, kept_);
 }
 
-Result<Journal::Prepared> Journal::prepare(const std::filesystem::path& folder,
-                                           const std::vector<std::string>& devices,
-                                           const core::Checkpoint& checkpoint) {
+// A partly written change is truncated, because nothing behind it could be read.
+bool Journal::end_at_size() {
+  const auto end = static_cast<off_t>(size_);
+  is_torn_ = ::ftruncate(file_.get(), end) != 0 || ::lseek(file_.get(), end, SEEK_SET) != end;
+  return !is_torn_;
+}
+
+Result<void> Journal::write_kept() {
+  if (is_torn_ && !end_at_size())
+    return errno_error(errno, "cannot truncate").in((folder_ / kJournalName).string());
+  const auto written = fails_at(CrashPoint::kJournalWrite) ? no_room() : write_all(file_.get(), kept_);
+  if (!written) {
+    end_at_size();
+    return written.error().in((folder_ / kJournalName).string());
+  }
+  size_ += kept_.size();
+  kept_.clear();
+  if (is_shortening()) shortening_->size = size_;
+  crash_at(CrashPoint::kJournalWritten);
+  return {};
+}
+
+Result<Journal::Prepared> Journal::prepare(const std::filesystem::path& folder, std::string_view text) {
   const std::filesystem::path prepared = folder / kPreparedJournal;
   UniqueFd file(::open(prepared.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error(errno, "cannot make " + prepared.string());
-  std::string bytes = header_of(devices);
-  for (const core::Checkpoint::Change& change : checkpoint.changes()) encode(change, bytes);
-  const auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), bytes);
+  const auto written = fails_at(CrashPoint::kJournalRewrite) ? no_room() : write_all(file.get(), text);
   crash_at(CrashPoint::kJournalPrepared);
-  if (written) return Prepared{std::move(file), bytes.size(), bytes.size(), 0};
+  if (written) return Prepared{std::move(file), text.size(), text.size(), 0};
   ::unlink(prepared.c_str());
   return written.error().in(prepared.string());
 }
@@ -261,27 +266,35 @@ Result<void> Journal::replace(Prepared prepared) {
   file_ = std::move(prepared.file);
   size_ = prepared.size;
   checkpoint_size_ = prepared.checkpoint_size;
+  is_torn_ = false;
+  whole_ = {};
   return {};
 }
 
 Result<void> Journal::rewrite(const core::Checkpoint& checkpoint) {
   shortening_.reset();  // the thread writes the same file
-  auto prepared = prepare(folder_, devices_, checkpoint);
+  whole_ = text_of(devices_, checkpoint);
+  kept_.clear();
+  auto prepared = prepare(folder_, whole_);
   return prepared ? replace(std::move(*prepared)) : prepared.error();
 }
 
-// The file says all that the broker would, since it is the checkpoint that the next broker starts from. To
-// copy the broker's tables would hold up the thread that decides.
+// The file says all that the broker would, but for what is kept: it is the checkpoint that the next broker
+// starts from. To copy the broker's tables would hold up the thread that decides.
 Result<Journal::Prepared> Journal::shorten(const std::filesystem::path& folder, int file,
-                                           const std::atomic<std::size_t>& size) {
-  const std::size_t begin = size;
-  auto content = content_of(file, begin);
+                                           Shortening& shortening) {
+  const std::size_t begin = shortening.size;
+  auto text = shortening.whole.empty() ? read_at(file, 0, begin) : shortening.whole;
+  if (!text) return text.error();
+  auto content = content_of(*text + shortening.kept);
   if (!content) return content.error();
-  auto prepared = prepare(folder, content->devices, content->checkpoint);
+  shortening.whole = text_of(content->devices, content->checkpoint);
+  shortening.kept.clear();
+  auto prepared = prepare(folder, shortening.whole);
   if (!prepared) return prepared;
   prepared->contained = begin;
-  while (size - prepared->contained > kCopiedAtOnce)
-    if (auto written = catch_up(file, size, *prepared); !written) return written.error();
+  while (shortening.size - prepared->contained > kCopiedAtOnce)
+    if (auto written = catch_up(file, shortening.size, *prepared); !written) return written.error();
   return prepared;
 }
 
@@ -297,13 +310,16 @@ Result<void> Journal::catch_up(int file, std::size_t size, Prepared& prepared) {
 }
 
 void Journal::begin_to_shorten() {
-  shortening_.reset(new Shortening{size_});
+  shortening_.reset(new Shortening{size_, !whole_.empty() || has_much_kept()});
+  if (shortening_->replaces) {
+    shortening_->whole = std::exchange(whole_, {});
+    shortening_->kept = std::exchange(kept_, {});
+  }
   const SignalsBlocked blocked;
   try {
-    shortening_->prepared =
-        std::async(std::launch::async, [folder = folder_, file = file_.get(), &size = shortening_->size] {
-          return shorten(folder, file, size);
-        });
+    shortening_->prepared = std::async(
+        std::launch::async,
+        [folder = folder_, file = file_.get(), &own = *shortening_] { return shorten(folder, file, own); });
   } catch (const std::system_error& error) {  // as many threads as there may be
     std::promise<Result<Prepared>> none;
     none.set_value(Error{Code::kResourceExhausted, std::string("cannot start a thread: ") + error.what()});
@@ -313,75 +329,17 @@ void Journal::begin_to_shorten() {
 
 Result<bool> Journal::finish_shortening() {
   if (shortening_->prepared.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
-  auto prepared = std::exchange(shortening_, nullptr)->prepared.get();
+  const auto shortening = std::exchange(shortening_, nullptr);
+  auto prepared = shortening->prepared.get();
   auto done = prepared ? catch_up(file_.get(), size_, *prepared) : Result<void>(prepared.error());
   if (!done) ::unlink((folder_ / kPreparedJournal).c_str());
   if (done) done = replace(std::move(*prepared));
-  if (!done) return done.error();
-  return true;
-}
-
-Result<void> JournalWriter::begin(const std::filesystem::path& folder, std::vector<std::string> devices,
-                                  core::Broker& broker) {
-  if (folder.empty()) return {};
-  broker.outbox().keep_changes();
-  auto journal = Journal::begin(folder, std::move(devices), broker.checkpoint());
-  if (!journal) return journal.error();
-  journal_ = std::move(*journal);
-  return {};
-}
-
-bool JournalWriter::write(core::Broker& broker, core::TimePoint now) {
-  if (!journal_) return true;
-  broker.outbox().take_changes(changes_);
-  if (failed_) return try_again(broker, now);
-  if (changes_.empty()) return true;
-  if (auto written = journal_->add(changes_); !written) {
-    fail(broker, written.error(), now);
-    return false;
+  if (done) return true;
+  if (shortening->replaces) {
+    whole_ = std::move(shortening->whole);
+    kept_.insert(0, shortening->kept);
   }
-  shorten(broker, now);
-  return true;
-}
-
-void JournalWriter::shorten(core::Broker& broker, core::TimePoint now) {
-  if (!journal_->is_shortening()) {
-    const bool pauses = not_shortened_ && now < *not_shortened_ + kPauseBetweenTries;
-    if (journal_->is_long() && !pauses) journal_->begin_to_shorten();
-    return;
-  }
-  auto shortened = journal_->finish_shortening();
-  if (shortened && !*shortened) return;
-  if (!shortened && shortened.error().code == Code::kFailedPrecondition) {
-    spdlog::error("the journal has been damaged, and is written anew: {}", shortened.error().message);
-    const auto rewritten = journal_->rewrite(broker.checkpoint());
-    shortened = rewritten ? Result<bool>(true) : rewritten.error();
-  }
-  if (!shortened && !not_shortened_)
-    spdlog::warn("the journal cannot be shortened, which is tried again every second: {}",
-                 shortened.error().message);
-  if (shortened && not_shortened_) spdlog::info("the journal is shortened again");
-  not_shortened_ = shortened ? std::nullopt : std::optional(now);
-}
-
-bool JournalWriter::try_again(core::Broker& broker, core::TimePoint now) {
-  if (now < *failed_ + kPauseBetweenTries) return false;
-  if (auto written = journal_->rewrite(broker.checkpoint()); !written) {
-    fail(broker, written.error(), now);
-    return false;
-  }
-  failed_.reset();
-  broker.go_on_lending();
-  spdlog::info("the journal is written again");
-  return true;
-}
-
-void JournalWriter::fail(core::Broker& broker, const Error& error, core::TimePoint now) {
-  if (!failed_) spdlog::error("nothing is lent until the journal can be written: {}", error.message);
-  failed_ = now;
-  why_ = "the broker's journal cannot be written (" + error.message +
-         "); nothing is lent until there is room in its runtime folder";
-  broker.stop_lending(why_);
+  return done.error();
 }
 
 }  // namespace gpumem::host

@@ -1,6 +1,5 @@
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -11,7 +10,6 @@
 #include <vector>
 
 #include "base/system/unique_fd.h"
-#include "daemon/core/broker/broker.h"
 #include "daemon/core/words/checkpoint.h"
 #include "gpumem/result.h"
 
@@ -44,18 +42,34 @@ class Journal {
   static Result<Journal> begin(const std::filesystem::path& folder, std::vector<std::string> devices,
                                const core::Checkpoint& checkpoint);
 
-  /// Adds changes: once this returns, the next broker knows of them. Errors  as begin(); nothing was added.
-  Result<void> add(std::span<const core::Checkpoint::Change> changes);
+  /// Keeps changes in memory until write_kept() has added them to the file.
+  void keep(std::span<const core::Checkpoint::Change> changes);
+  /// Adds what is kept: once this returns, the next broker knows of it. Not while the journal is_behind().
+  /// Errors  as begin(); the file stays what it was, and the changes are kept.
+  Result<void> write_kept();
+  /// keep(), then write_kept().
+  Result<void> add(std::span<const core::Checkpoint::Change> changes) {
+    keep(changes);
+    return write_kept();
+  }
+  /// So much is kept that begin_to_shorten() takes it in, which bounds the memory.
+  bool has_much_kept() const { return kept_.size() > kMostKept; }
+  /// The file lacks changes that are not among the kept ones any more. It is to be replaced: by
+  /// finish_shortening() or rewrite().
+  bool is_behind() const { return !whole_.empty() || (is_shortening() && shortening_->replaces); }
   /// Whether so much of the file is obsolete that rewriting it is worthwhile.
   bool is_long() const { return size_ > kShortest && size_ > kGrowth * checkpoint_size_; }
-  /// The checkpoint in place of everything that is there. Errors  as begin(); the file stays what it was.
+  /// The checkpoint in place of everything that is there and kept. Errors  as begin(); the file stays what it
+  /// was, and is_behind().
   /// Blocks  until it is written, and until a thread of begin_to_shorten() has ended, whose work is lost.
   Result<void> rewrite(const core::Checkpoint& checkpoint);
   /// As rewrite(), on a thread, which takes the checkpoint from the file; add() goes on meanwhile. Nothing
-  /// changes before finish_shortening().
+  /// changes before finish_shortening(). Takes in what is kept, too, if that is much or the journal is
+  /// behind: then the journal is behind until the end, and changes are kept.
   void begin_to_shorten();
   bool is_shortening() const { return shortening_ != nullptr; }
-  /// Puts the file of begin_to_shorten() in its place, with the changes since. False: it is not ready yet.
+  /// Puts the file of begin_to_shorten() in its place, with the changes since, but for those that are kept.
+  /// False: it is not ready yet.
   /// Errors  as rewrite(); kFailedPrecondition: the present file is damaged.
   /// Blocks  to copy the latest changes, 64 KiB and those since the thread has ended.
   Result<bool> finish_shortening();
@@ -63,6 +77,7 @@ class Journal {
  private:
   static constexpr std::size_t kShortest = std::size_t{1} << 20;
   static constexpr std::size_t kGrowth = 4;
+  static constexpr std::size_t kMostKept = std::size_t{1} << 20;
 
   Journal(std::filesystem::path folder, std::vector<std::string> devices)
       : folder_(std::move(folder)), devices_(std::move(devices)) {}
@@ -72,7 +87,9 @@ class Journal {
   UniqueFd file_;
   std::size_t size_ = 0;             ///< bytes of complete records
   std::size_t checkpoint_size_ = 0;  ///< bytes of its checkpoint
-  std::string buffer_;
+  std::string kept_;                 ///< records to be added next
+  std::string whole_;                ///< the journal up to kept_, if the file lacks some of that; else empty
+  bool is_torn_ = false;             ///< the file may have more than size_
   struct Prepared {
     UniqueFd file;
     std::size_t size = 0;
@@ -81,45 +98,18 @@ class Journal {
   };
   struct Shortening {
     std::atomic<std::size_t> size;  ///< as size_
+    bool replaces = false;          ///< the file lacks a part of `whole` and `kept`
+    std::string whole{};            ///< the thread's: whole_, then what it has become with `kept`
+    std::string kept{};             ///< the thread's: kept_, until it is in `whole`
     std::future<Result<Prepared>> prepared{};
   };
-  static Result<Prepared> prepare(const std::filesystem::path& folder,
-                                  const std::vector<std::string>& devices,
-                                  const core::Checkpoint& checkpoint);
-  static Result<Prepared> shorten(const std::filesystem::path& folder, int file,
-                                  const std::atomic<std::size_t>& size);
+  static Result<Prepared> prepare(const std::filesystem::path& folder, std::string_view text);
+  static Result<Prepared> shorten(const std::filesystem::path& folder, int file, Shortening& shortening);
   static Result<void> catch_up(int file, std::size_t size, Prepared& prepared);
   Result<void> replace(Prepared prepared);
+  bool end_at_size();
 
   std::unique_ptr<Shortening> shortening_;  ///< its end awaits the thread, which reads file_
-};
-
-/// Writes the core's changes to the journal before anybody else learns of them. While that fails, the core
-/// lends nothing new, because the next broker would not know of it.
-/// Threads  the loop's.
-class JournalWriter {
- public:
-  /// Without a folder nothing is written. `devices`  of the policy. Errors  as Journal::begin().
-  Result<void> begin(const std::filesystem::path& folder, std::vector<std::string> devices,
-                     core::Broker& broker);
-  /// Nothing is written any more.
-  void close() { journal_.reset(); }
-  /// Must be called before the effects of the changes are done. False: the changes are not written.
-  bool write(core::Broker& broker, core::TimePoint now);
-  bool is_failing() const { return failed_.has_value(); }
-  /// Why nothing can be written.
-  const std::string& why() const { return why_; }
-
- private:
-  bool try_again(core::Broker& broker, core::TimePoint now);
-  void shorten(core::Broker& broker, core::TimePoint now);
-  void fail(core::Broker& broker, const Error& error, core::TimePoint now);
-
-  std::optional<Journal> journal_;
-  std::vector<core::Checkpoint::Change> changes_;
-  std::string why_;
-  std::optional<core::TimePoint> failed_;  ///< since nothing could be written; the time of the last try
-  std::optional<core::TimePoint> not_shortened_;  ///< since it could not be shortened; likewise
 };
 
 /// Appends one change as the journal has it: its size, its checksum, its kind, its words. docs/journal.md.

@@ -1,6 +1,8 @@
 #pragma once
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -12,6 +14,23 @@
 namespace gpumem::host {
 
 inline const std::vector<std::string> kDevices{"GPU-a", "GPU-b"};
+
+/// Lets no file of this process grow beyond `bytes`, as long as it lives.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uintmax_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit full{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 struct JournalKept : testing::Test {
   Result<Journal> begin(const core::Checkpoint& checkpoint = {}) {
@@ -35,6 +54,7 @@ struct JournalKept : testing::Test {
     return ends;
   }
   std::filesystem::path file() const { return folder_ / "journal"; }
+  std::uintmax_t size() const { return std::filesystem::file_size(file()); }
 
   test::TemporaryFolder folder_;
 };

@@ -3,10 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <boost/crc.hpp>
-#include <csignal>
 
 #include "tests/unit/core/policies.h"
 #include "tests/unit/host/state/journal_fixture.h"
@@ -260,19 +258,50 @@ TEST_F(JournalKept, OnAFullDiskIsUnchangedAndGoesOnAfterwards) {
   const auto changes = some_changes();
   auto journal = begin();
   ASSERT_TRUE(journal->add(std::span(changes).first(3)));
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit full{read_file(file()).size() + 20, before.rlim_max};
-  ::setrlimit(RLIMIT_FSIZE, &full);
-  const auto added = journal->add(std::span(changes).subspan(3, 2));
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  ASSERT_FALSE(added);
-  EXPECT_THAT(added.error().message, HasSubstr(file().string()));
+  {
+    const FullDisk full(size() + 20);
+    const auto added = journal->add(std::span(changes).subspan(3, 2));
+    ASSERT_FALSE(added);
+    EXPECT_THAT(added.error().message, HasSubstr(file().string()));
+  }
   EXPECT_EQ(read().checkpoint, made_of(std::span(changes).first(3)));
   EXPECT_EQ(read().damage, "");
-  ASSERT_TRUE(journal->add(std::span(changes).subspan(3)));
+  ASSERT_TRUE(journal->add(std::span(changes).subspan(5))) << "with those that it has kept";
   EXPECT_EQ(read().checkpoint, made_of(changes));
+}
+
+TEST_F(JournalKept, IsReplacedWholeOnceMuchIsKept) {
+  const auto changes = some_changes();
+  auto journal = begin();
+  ASSERT_TRUE(journal->add(std::span(changes).first(3)));
+  const auto finish = [&] {
+    auto done = journal->finish_shortening();
+    while (done && !*done) done = journal->finish_shortening();
+    return done.has_value();
+  };
+  {
+    const FullDisk full(size());
+    ASSERT_FALSE(journal->add(std::span(changes).subspan(3, 1)));
+    EXPECT_FALSE(journal->is_behind()) << "what is kept can be added";
+    const Checkpoint::Change gone = Checkpoint::AccountGone{std::string(1000, 'x')};
+    while (!journal->has_much_kept()) journal->keep({&gone, 1});
+    for (std::size_t at : {4U, 5U}) {
+      journal->begin_to_shorten();
+      EXPECT_TRUE(journal->is_behind());
+      EXPECT_FALSE(journal->has_much_kept());
+      journal->keep(std::span(changes).subspan(at, 1));
+      EXPECT_FALSE(finish());
+      EXPECT_TRUE(journal->is_behind());
+    }
+    EXPECT_EQ(read().checkpoint, made_of(std::span(changes).first(3)));
+  }
+  journal->begin_to_shorten();
+  journal->keep(std::span(changes).subspan(6));
+  ASSERT_TRUE(finish());
+  EXPECT_FALSE(journal->is_behind());
+  ASSERT_TRUE(journal->write_kept());
+  EXPECT_EQ(read().checkpoint, made_of(changes));
+  EXPECT_LT(size(), std::uintmax_t{10'000});
 }
 
 TEST_F(JournalKept, RewrittenHasThePresentStateAlone) {

@@ -1,10 +1,14 @@
-// The writer of the journal shortens it. The time of the thread that decides is everybody's.
+// The writer of the journal shortens it, and keeps what cannot be written. The time of the thread that
+// decides is everybody's.
+#include "daemon/host/state/journal_writer.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <ctime>
 #include <fstream>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/core/policies.h"
 #include "tests/unit/host/state/journal_fixture.h"
 
@@ -62,7 +66,15 @@ struct JournalWritten : JournalKept {
         ASSERT_TRUE(broker_.open_slice(*session, {"GPU-0", mebibytes(2), std::string(100, 'x')}));
     }
   }
-  std::uintmax_t size() const { return std::filesystem::file_size(file()); }
+  /// Sessions `first` to `last` of open_slices() end, one every 2 s, while nothing can be written.
+  void end_sessions_in_vain(std::uint64_t first, std::uint64_t last, core::TimePoint now) {
+    for (std::uint64_t id = first; id <= last; ++id) {
+      broker_.session_ended(SessionId{id}, core::SessionEnd::kExited, now);
+      const core::Duration before = processor_time();
+      EXPECT_FALSE(writer_.write(broker_, now + std::chrono::seconds(2 * (id - first))));
+      longest_ = std::max(longest_, processor_time() - before);
+    }
+  }
 
   static constexpr std::uintmax_t kLong = std::uintmax_t{1} << 20;
   core::Broker broker_{policy_for_many()};
@@ -119,6 +131,61 @@ TEST_F(JournalWritten, ThatIsDamagedIsWrittenAnewWhenItIsToBeShortened) {
   write_changes(now, [&] { return size() < kLong / 2; });
   EXPECT_LT(size(), kLong / 2);
   EXPECT_EQ(read().damage, "");
+  EXPECT_EQ(read().checkpoint, broker_.checkpoint());
+}
+
+// To write the state of everybody in vain, over and over, would hold up the thread that decides.
+TEST_F(JournalWritten, CostsItsWriterTheChangesAloneWhileTheDiskIsFull) {
+  const core::TimePoint now{std::chrono::hours(1)};
+  open_slices(200, now);
+  ASSERT_TRUE(writer_.begin(folder_.path(), kDevices, broker_));
+  {
+    const FullDisk full(size() + 10);
+    end_sessions_in_vain(1, 30, now);
+    EXPECT_EQ(read().damage, "");
+  }
+  const core::Duration before = processor_time();
+  const test::TemporaryFolder other;
+  ASSERT_TRUE(Journal::begin(other.path(), kDevices, broker_.checkpoint()));
+  const core::Duration whole = processor_time() - before;
+  EXPECT_LT(longest_, whole / 8);
+  RecordProperty("longest_us", std::to_string(longest_ / std::chrono::microseconds(1)));
+  RecordProperty("whole_us", std::to_string(whole / std::chrono::microseconds(1)));
+  EXPECT_EQ(read().checkpoint.sessions.size(), 200U) << "none of it is in the file";
+  write(now + std::chrono::minutes(5));
+  EXPECT_FALSE(writer_.is_failing());
+  EXPECT_EQ(read().checkpoint, broker_.checkpoint());
+  write_changes(now + std::chrono::minutes(6), [n = 0]() mutable { return ++n > 3; });
+  EXPECT_EQ(read().checkpoint, broker_.checkpoint());
+}
+
+// More than the writer keeps: a thread writes it all anew, once there is room.
+TEST_F(JournalWritten, LosesNothingHoweverMuchChangesWhileTheDiskIsFull) {
+  core::TimePoint now{std::chrono::hours(1)};
+  open_slices(20, now);
+  ASSERT_TRUE(writer_.begin(folder_.path(), kDevices, broker_));
+  {
+    const FullDisk full(size() / 2);
+    for (std::uint64_t round = 0; round < 3; ++round) {
+      for (int i = 0; i < 1200; ++i) broker_.outbox().record(Checkpoint::AccountGone{std::string(1000, 'x')});
+      end_sessions_in_vain(round + 1, round + 1, now += std::chrono::minutes(1));
+    }
+  }
+  EXPECT_TRUE(test::eventually([&] { return writer_.write(broker_, now += std::chrono::minutes(1)); }));
+  EXPECT_LT(size(), kLong / 2);
+  EXPECT_EQ(read().damage, "");
+  EXPECT_EQ(read().checkpoint, broker_.checkpoint());
+}
+
+TEST_F(JournalWritten, IsWrittenOnceMoreWhenTheBrokerEnds) {
+  const core::TimePoint now{std::chrono::hours(1)};
+  open_slices(3, now);
+  ASSERT_TRUE(writer_.begin(folder_.path(), kDevices, broker_));
+  {
+    const FullDisk full(size() + 10);
+    end_sessions_in_vain(1, 2, now);
+  }
+  writer_.close(broker_);
   EXPECT_EQ(read().checkpoint, broker_.checkpoint());
 }
 
