@@ -212,9 +212,9 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
   core::Broker broker_;
   std::unique_ptr<Extents> extents_;
+  SilentConnections silent_;
   PeerListener listener_;
   RateLimitedLog warnings_;
-  SilentConnections silent_;
   EventLog events_;
   DeadlineTimer deadline_;
   JournalWriter journal_;

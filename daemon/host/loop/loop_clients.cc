@@ -39,6 +39,7 @@ PeerListener::Options Loop::listening(Options& options) {
       .budget = budget_,
       .administrators = &administrators_,
       .disposal = &disposal_,
+      .silent = &silent_,
       .queue = [this](std::function<void()> work) { queue(kConnectionsFlow, std::move(work)); },
       .accepted = [this](Connection connection) { take_in(std::move(connection)); },
       .refused = [this](Connection connection, const Error& error) { refuse(std::move(connection), error); },

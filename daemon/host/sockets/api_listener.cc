@@ -50,6 +50,7 @@ ApiListener::ApiListener(Options options)
       .budget = budget_,
       .administrators = options.administrators,
       .disposal = &disposal_,
+      .silent = &silent_,
       .queue = [this](std::function<void()> work) { boost::asio::post(io_, std::move(work)); },
       .accepted = [this](Connection connection) { take_in(std::move(connection)); },
       .refused = [this](Connection connection,

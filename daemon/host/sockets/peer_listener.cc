@@ -1,21 +1,34 @@
 #include "daemon/host/sockets/peer_listener.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <exception>
+#include <utility>
 
 #include "base/log.h"
+#include "base/system/subordinate_ids.h"
 #include "daemon/core/words/refusals.h"
 
 namespace gpumem::host {
 namespace {
 
 constexpr auto kPause = std::chrono::milliseconds(50);
+// In one piece of work: about as much as to identify one.
+constexpr int kAcceptedInARow = 16;
+// Its account, which is no user's.
+constexpr std::uint64_t kHostsRoot = ~std::uint64_t{0};
 constexpr const char* kRaise = "; raise the limit of open files (LimitNOFILE=)";
 
 // Descriptors or memory have run out, for now.
 bool is_shortage(const Error& error) { return error.code == Code::kResourceExhausted; }
+
+// Whether the client has closed its end, and reads nothing any more.
+bool has_hung_up(const UniqueFd& socket) {
+  pollfd polled{socket.get(), 0, 0};
+  return ::poll(&polled, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -26,26 +39,45 @@ PeerListener::PeerListener(boost::asio::io_context& loop, Options options)
 
 void PeerListener::stop() {
   pause_.cancel();
+  for (auto& [account, queue] : std::exchange(unidentified_, {})) {
+    for (UniqueFd& one : queue) {
+      options_.silent->remove(&one);
+      options_.disposal->close(std::move(one));
+    }
+  }
   if (!socket_.is_open()) return;
   UniqueFd socket(socket_.release());
   if (!options_.shared) options_.disposal->close_listener(std::move(socket));
 }
 
 void PeerListener::await() {
-  if (!socket_.is_open()) return;
+  may_accept_ = false;
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [this](const boost::system::error_code& error) {
-                       if (!error) accept_next();
+                       if (error) return;
+                       may_accept_ = true;
+                       go_on();
                      });
 }
 
-void PeerListener::accept_next() {
+void PeerListener::go_on() {
+  if (std::exchange(is_queued_, true)) return;
   options_.queue([this] {
-    if (socket_.is_open() && accept()) accept_next();
+    is_queued_ = false;
+    work();
   });
 }
 
-// False: not now; it goes on by itself later.
+void PeerListener::work() {
+  if (!socket_.is_open()) return;
+  for (int i = 0; i < kAcceptedInARow && may_accept_ && accept(); ++i) {
+  }
+  for (int i = 0; i < kAcceptedInARow && !unidentified_.empty() && !is_paused_; ++i)
+    if (identify_next()) break;
+  if (!is_paused_ && (may_accept_ || !unidentified_.empty())) go_on();
+}
+
+// False: there is none, or it took long.
 bool PeerListener::accept() {
   const auto pause = [this](const std::string& why) { return this->pause(why), false; };
   if (!options_.disposal->has_room()) return pause("connections that brought descriptors are being closed");
@@ -55,12 +87,65 @@ bool PeerListener::accept() {
     const Error error = errno_error(errno, "accept");
     return is_shortage(error) ? pause(error.message + kRaise) : true;  // else this one gave up alone
   }
-  auto peer = identify_peer(connection.get(), options_.kernel);
-  if (peer) return take(std::move(connection), std::move(*peer)), true;
-  options_.disposal->close(std::move(connection));
+  if (has_hung_up(connection)) return options_.disposal->close(std::move(connection)), true;
+  // Of the last descriptors none is kept by a connection that waits.
+  if (options_.budget.is_reserved(connection.get(), false)) return identify(std::move(connection)), false;
+  return add(std::move(connection)), true;
+}
+
+// Root's pod is looked for, to tell the host's root from that of a container. Other users count by themselves
+// until their processes are identified, in pods, too.
+void PeerListener::add(UniqueFd socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return options_.disposal->close(std::move(socket));
+  core::Peer peer;
+  peer.uid = credentials.uid;
+  if (peer.uid == 0) {
+    auto in = options_.kernel.pods.find(credentials.pid);
+    peer.pod = std::move(in.pod);
+    peer.contained = in.contained;
+  } else if (options_.kernel.subordinates != nullptr) {
+    peer.owner = options_.kernel.subordinates->owner_of(peer.uid);
+  }
+  const bool is_admin = options_.administrators->include(peer);
+  const std::uint64_t account = is_admin ? kHostsRoot : peer.account();
+  Queue& queue = unidentified_[account];
+  const auto place = queue.insert(queue.end(), std::move(socket));
+  if (is_admin) return;
+  options_.silent->add(&*place, account, [this, account, place, uid = peer.uid](const std::string& why) {
+    options_.warn("connection of uid " + std::to_string(uid) + " closed: " + why);
+    options_.disposal->close(std::move(*place));
+    const auto own = unidentified_.find(account);
+    own->second.erase(place);
+    if (own->second.empty()) unidentified_.erase(own);
+  });
+}
+
+// Of the next user. False: its client has hung up.
+bool PeerListener::identify_next() {
+  auto next = unidentified_.upper_bound(served_);
+  if (next == unidentified_.end()) next = unidentified_.begin();
+  served_ = next->first;
+  options_.silent->remove(&next->second.front());
+  UniqueFd socket = std::move(next->second.front());
+  next->second.pop_front();
+  if (next->second.empty()) unidentified_.erase(next);
+  const bool hung_up = has_hung_up(socket);
+  if (hung_up)
+    options_.disposal->close(std::move(socket));
+  else
+    identify(std::move(socket));
+  return !hung_up;
+}
+
+void PeerListener::identify(UniqueFd socket) {
+  auto peer = identify_peer(socket.get(), options_.kernel);
+  if (peer) return take(std::move(socket), std::move(*peer));
+  options_.disposal->close(std::move(socket));
   if (is_shortage(peer.error())) return pause(peer.error().message + kRaise);
   spdlog::debug("connection dropped: {}", peer.error().message);
-  return true;
 }
 
 void PeerListener::take(UniqueFd socket, PeerProcess peer) {
@@ -82,9 +167,12 @@ void PeerListener::take(UniqueFd socket, PeerProcess peer) {
 
 void PeerListener::pause(const std::string& why) {
   options_.warn("cannot take a connection in: " + why);
+  is_paused_ = true;
   pause_.expires_after(kPause);
   pause_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) await();
+    if (error) return;
+    is_paused_ = false;
+    go_on();
   });
 }
 
