@@ -74,7 +74,7 @@ void Daemon::refuse_reloads() {
 Result<void> Daemon::read_again() {
   auto config = read_config(options_);
   if (!config) return config.error();
-  subordinates_.read();
+  subordinates_.read_anew();
   host::Accounts accounts = host::look_up(*config, in_force_);
   if (auto known = known_accounts_.check(accounts); !known) return known.error();
   if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
@@ -106,17 +106,15 @@ void Daemon::look_again() {
   subordinates_.read();
   host::look_up_reader(in_force_);
   if (administrators_.set_reader(in_force_.accounts.uid)) loop_->judge_watchers();
-  if (accounts_.missing.empty()) return;
   host::Config config = in_force_;
   host::Accounts accounts = host::look_up(config, in_force_);
-  if (accounts.missing == accounts_.missing) return;
+  if (accounts == accounts_) return;
   for (const host::Account& account : accounts.found) {
-    const auto is_it = [&](const host::Account& one) { return one.key == account.key; };
-    if (std::ranges::any_of(accounts_.missing, is_it))
+    if (std::ranges::find(accounts_.found, account) == accounts_.found.end())
       spdlog::info("{}: this machine has {} now, number {}", account.key, account.words, *account.number);
   }
   if (auto done = put_in_force(std::move(config), accounts); !done) {
-    spdlog::error("accounts that have come are not in force: {}", done.error().message);
+    spdlog::error("accounts that have changed are not in force: {}", done.error().message);
     accounts_ = std::move(accounts);
   }
 }

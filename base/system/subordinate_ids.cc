@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <sstream>
 #include <utility>
 
@@ -62,25 +61,35 @@ void SubordinateIds::read() {
   if (!text && text.error().code != Code::kNotFound)
     return spdlog::warn("users of containers count as before: {}", text.error().message);
   if (!text) text = std::string();
-  if (*text == text_) return;
+  const auto is_unknown = [](const auto& owner) { return owner.second == nullptr; };
+  if (*text != text_)
+    owners_.clear();
+  else if (!owners_.empty() && std::ranges::none_of(owners_, is_unknown))
+    return;
   text_ = std::move(*text);
-  auto ranges = std::make_shared<const Ranges>(parse(text_));
+  auto ranges = std::make_shared<const Ranges>(parse());
   const MutexLock lock(mutex_);
   ranges_ = std::move(ranges);
 }
 
-// Lines that are no ranges are left out, as newuidmap(1) leaves them out.
-SubordinateIds::Ranges SubordinateIds::parse(const std::string& text) const {
+void SubordinateIds::read_anew() {
+  owners_.clear();
+  read();
+}
+
+// Lines that are no ranges are left out, as newuidmap(1) leaves them out. An owner of many ranges is looked
+// up once.
+SubordinateIds::Ranges SubordinateIds::parse() {
   constexpr std::uint64_t kNumbers = std::uint64_t{std::numeric_limits<std::uint32_t>::max()};
-  std::map<std::string, std::shared_ptr<const Owner>> owners;
+  std::erase_if(owners_, [](const auto& owner) { return owner.second == nullptr; });
   const auto owner_named = [&](const std::string& name) {
-    const auto [known, is_new] = owners.try_emplace(name);
+    const auto [known, is_new] = owners_.try_emplace(name);
     if (const auto found = is_new ? find_owner_(name) : std::nullopt)
       known->second = std::make_shared<const Owner>(*found);
     return known->second;
   };
   Ranges all;
-  std::istringstream lines(text);
+  std::istringstream lines(text_);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     std::string name, start, size;

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,9 +25,12 @@ class SubordinateIds {
   /// getgrouplist(3)).
   explicit SubordinateIds(std::filesystem::path file = "/etc/subuid", FindOwner find_owner = of_machine());
 
-  /// Reads the file again if it has changed. A missing file has no ranges; one that cannot be read leaves the
-  /// ranges as they are, and the log says so.   Blocks.
+  /// Reads the file again. Looks owners up that were not found before, such as those of a directory service
+  /// that was away, and all of them if the file has changed. A missing file has no ranges; one that cannot be
+  /// read leaves the ranges as they are, and the log says so.   Blocks.
   void read();
+  /// As read(), and looks all owners up again: they may have other numbers and groups.
+  void read_anew();
   /// Nothing: `uid` is nobody's subordinate id.
   std::optional<Owner> owner_of(std::uint32_t uid) const;
 
@@ -37,13 +41,16 @@ class SubordinateIds {
     std::shared_ptr<const Owner> owner;
   };
   using Ranges = std::vector<Range>;  ///< in order, none overlapping
+  /// By name; null: not found. Empty: nothing was looked up.
+  using Owners = std::map<std::string, std::shared_ptr<const Owner>>;
   static FindOwner of_machine();
   static Ranges without_shared(Ranges all);
-  Ranges parse(const std::string& text) const;
+  Ranges parse();
 
   const std::filesystem::path file_;
   const FindOwner find_owner_;
-  std::string text_;  ///< as it was read; the thread's that reads
+  std::string text_;  ///< as it was read; with owners_, the thread's that reads
+  Owners owners_;
   mutable Mutex mutex_;
   std::shared_ptr<const Ranges> ranges_ GPUMEM_GUARDED_BY(mutex_) = std::make_shared<const Ranges>();
 };

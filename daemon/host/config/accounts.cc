@@ -51,6 +51,14 @@ AccountLookup AccountLookup::of_machine() {
           [](const std::string& name) -> std::optional<std::uint32_t> {
             const ::group* entry = ::getgrnam(name.c_str());
             return entry ? std::optional(entry->gr_gid) : std::nullopt;
+          },
+          [](std::uint32_t number) -> std::optional<std::string> {
+            const passwd* entry = ::getpwuid(number);
+            return entry ? std::optional(entry->pw_name) : std::nullopt;
+          },
+          [](std::uint32_t number) -> std::optional<std::string> {
+            const ::group* entry = ::getgrgid(number);
+            return entry ? std::optional(entry->gr_name) : std::nullopt;
           }};
 }
 
@@ -62,9 +70,16 @@ Accounts look_up(Config& config, const Config& before, const AccountLookup& look
     number = whole_number<std::uint32_t>(name);
     if (name.empty() || number) return;
     Account account{key, std::string(kind) + " '" + name + "'", {}};
-    number = (kind == kUser ? lookup.user : lookup.group)(name);
+    const bool is_user = kind == kUser;
+    number = (is_user ? lookup.user : lookup.group)(name);
     const bool found = number.has_value();
-    if (const auto had = kept.find(account.words); !found && had != kept.end()) number = had->second;
+    if (const auto had = kept.find(account.words); !found && had != kept.end()) {
+      const auto heir = (is_user ? lookup.user_name : lookup.group_name)(had->second);
+      if (!heir) number = had->second;
+      if (heir)
+        spdlog::warn("{}: number {}, which {} had, is that of {} '{}' now", key, had->second, account.words,
+                     kind, *heir);
+    }
     account.number = number;
     (found ? accounts.found : accounts.missing).push_back(std::move(account));
   });
@@ -82,7 +97,7 @@ std::string in_words_missing(const Account& account) {
   const std::string missing = "this machine has no " + account.words + " at present";
   if (!account.number) return account.key + " waits: " + missing;
   return account.key + " keeps the number " + std::to_string(*account.number) +
-         " until the broker restarts: " + missing;
+         " until another account gets it, or the broker restarts: " + missing;
 }
 
 Result<KnownAccounts> KnownAccounts::open(const std::filesystem::path& state_folder) {

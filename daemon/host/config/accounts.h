@@ -13,10 +13,13 @@
 
 namespace gpumem::host {
 
-/// Finds users and groups by name, as this machine has them (getpwnam(3), getgrnam(3)).   Blocks.
+/// Finds users and groups by name, and names by number, as this machine has them (getpwnam(3), getgrgid(3)).
+/// Blocks.
 struct AccountLookup {
   using Find = std::function<std::optional<std::uint32_t>(const std::string& name)>;
+  using Name = std::function<std::optional<std::string>(std::uint32_t number)>;
   Find user, group;
+  Name user_name, group_name;
   static AccountLookup of_machine();
 };
 
@@ -31,11 +34,13 @@ struct Account {
 /// The accounts of a configuration, apart from those that it gives as numbers.
 struct Accounts {
   std::vector<Account> found, missing;
+  bool operator==(const Accounts&) const = default;
 };
 
 /// Puts the numbers of the users and groups that `config` names into it. A missing account has the number
-/// that it has in `before`, so that nobody loses a tenant because a directory service is away. Without one
-/// its tenant waits: it has quotas, and no members.
+/// that it has in `before`, so that nobody loses a tenant because a directory service is away; not if
+/// another account has that number now, and the log says so. Without one its tenant waits: it has quotas,
+/// and no members.
 Accounts look_up(Config& config, const Config& before = {},
                  const AccountLookup& lookup = AccountLookup::of_machine());
 

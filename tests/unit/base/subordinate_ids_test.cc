@@ -69,5 +69,28 @@ TEST(SubordinateIds, AreReadAgainWhenTheFileHasChanged) {
   EXPECT_FALSE(ids.owner_of(100'000));
 }
 
+// A directory service may begin after the broker. An owner is looked up until it is found.
+TEST(SubordinateIds, HaveAnOwnerOnceItIsThere) {
+  const test::TemporaryFolder folder;
+  test::write_file(folder / "subuid", kUsual);
+  std::map<std::string, Owner> accounts{{"ann", {1000, {1000}}}};
+  std::map<std::string, int> asked;
+  SubordinateIds ids(folder / "subuid", [&](const std::string& name) -> std::optional<Owner> {
+    ++asked[name];
+    const auto found = accounts.find(name);
+    return found == accounts.end() ? std::nullopt : std::optional(found->second);
+  });
+  ids.read();
+  EXPECT_FALSE(ids.owner_of(165'536));
+  accounts["bob"] = {1001, {1001}};
+  ids.read();
+  ids.read();
+  EXPECT_EQ(ids.owner_of(165'536), accounts.at("bob"));
+  EXPECT_EQ(asked, (std::map<std::string, int>{{"ann", 1}, {"bob", 2}}));
+  accounts["ann"] = {1002, {1002, 27}};
+  ids.read_anew();
+  EXPECT_EQ(ids.owner_of(100'000), accounts.at("ann"));
+}
+
 }  // namespace
 }  // namespace gpumem

@@ -19,8 +19,14 @@ struct AccountsTest : testing::Test {
       const auto found = all.find(name);
       return found == all.end() ? std::nullopt : std::optional(found->second);
     };
+    const auto name_in = [](const std::map<std::string, std::uint32_t>& all, std::uint32_t number) {
+      const auto found = std::ranges::find(all, number, [](const auto& one) { return one.second; });
+      return found == all.end() ? std::nullopt : std::optional(found->first);
+    };
     return {[this, in](const std::string& name) { return in(users, name); },
-            [this, in](const std::string& name) { return in(groups, name); }};
+            [this, in](const std::string& name) { return in(groups, name); },
+            [this, name_in](std::uint32_t number) { return name_in(users, number); },
+            [this, name_in](std::uint32_t number) { return name_in(groups, number); }};
   }
   static Config config() {
     auto config = parse_config(
@@ -91,8 +97,27 @@ TEST_F(AccountsTest, KeepTheNumberThatIsInForce) {
   users.clear();
   Config read = config();
   EXPECT_THAT(in_words(look_up(read, before, machine()).missing),
-              ElementsAre(HasSubstr("tenant 'a' keeps the number 1001 until the broker restarts")));
+              ElementsAre(HasSubstr("tenant 'a' keeps the number 1001 until another account gets it")));
   EXPECT_EQ(read.tenants[0].uid, 1001U);
+}
+
+TEST_F(AccountsTest, LeaveTheirNumberToTheAccountThatGetsIt) {
+  Config before = config();
+  look_up(before, {}, machine());
+  users = {{"eve", 1001}};
+  groups = {{"lab", 50}, {"students", 60}};
+  Config read = config();
+  EXPECT_THAT(in_words(look_up(read, before, machine()).missing),
+              ElementsAre("tenant 'a' waits: this machine has no user 'ann' at present",
+                          "admin_group waits: this machine has no group 'ops' at present"));
+  EXPECT_EQ(read.tenants[0].uid, std::nullopt);
+  EXPECT_EQ(read.admin_gid, std::nullopt);
+  const Config later = read;
+  users.clear();
+  groups.clear();
+  look_up(read, later, machine());
+  EXPECT_EQ(read.tenants[0].uid, std::nullopt) << "it is not given back";
+  EXPECT_EQ(read.tenants[1].gid, 50U);
 }
 
 TEST_F(AccountsTest, ThatWereNeverFoundAreMistakes) {
