@@ -1,5 +1,10 @@
 // `gpumem check --program`: whether a running program borrows, and what bypasses the broker.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+
+#include <algorithm>
+#include <fstream>
 
 #include "client/cli/check/check.h"
 #include "tests/run/fixture.h"
@@ -188,6 +193,32 @@ TEST(MappedDrivers, AreFoundByTheNamesOfTheirFiles) {
   EXPECT_FALSE(drivers[0].is_management);
   EXPECT_EQ(drivers[1].path, "/usr/lib/libnvidia-ml.so.1");
   EXPECT_TRUE(drivers[1].is_management);
+}
+
+// A driver that this process has mapped from a file of this length with the drop-in's mark at its end.
+std::optional<bool> is_drop_in(std::uintmax_t length, std::string_view mark) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "libcuda.so.1";
+  write_file(file, "driver");
+  std::filesystem::resize_file(file, length - mark.size());
+  std::ofstream(file, std::ios::app) << mark;
+  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  void* const mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, opened.get(), 0);
+  EXPECT_NE(mapped, MAP_FAILED);
+  const auto drivers = cli::mapped_drivers(::getpid());
+  ::munmap(mapped, 4096);
+  if (!drivers) return std::nullopt;
+  const auto found = std::ranges::find(*drivers, file.string(), &cli::MappedDriver::path);
+  EXPECT_NE(found, drivers->end());
+  return found == drivers->end() ? std::nullopt : found->is_drop_in;
+}
+
+TEST(MappedDrivers, AreKnownByTheirFilesUnlessThoseAreNoDrivers) {
+  const std::string mark("gpumem_shim_version\0", 20);
+  EXPECT_EQ(is_drop_in(4096, ""), false);
+  for (const std::uintmax_t length : {4096U, (1U << 20) + 7, 3U << 20})
+    EXPECT_EQ(is_drop_in(length, mark), true);
+  EXPECT_EQ(is_drop_in(std::uintmax_t{1} << 40, mark), std::nullopt) << "nobody reads through so much";
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <glob.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -92,18 +91,27 @@ std::optional<Mapping> parse_mapping(const std::string& line) {
   return mapping;
 }
 
-// The name of exports is in the file's table of dynamic strings, which stripping leaves.
+// The name of exports is in the file's table of dynamic strings, which stripping leaves. The file may be the
+// process's own: one that is mapped and becomes shorter would end this program, and a huge one keep it busy.
 std::optional<bool> exports_mark(const std::filesystem::path& file) {
+  constexpr std::size_t kPart = 1 << 20;
+  constexpr off_t kMost = off_t{1} << 30;
+  const std::string_view mark(kMark, std::strlen(kMark) + 1);
   const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  if (!opened.valid() || ::fstat(opened.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+  if (!opened.valid() || ::fstat(opened.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0 ||
+      info.st_size > kMost)
     return std::nullopt;
-  const auto size = static_cast<std::size_t>(info.st_size);
-  void* content = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.get(), 0);
-  if (content == MAP_FAILED) return std::nullopt;
-  const bool found = ::memmem(content, size, kMark, std::strlen(kMark) + 1) != nullptr;
-  ::munmap(content, size);
-  return found;
+  std::string content(mark.size() + kPart, '\0');  // the end of the part before, and a part
+  for (off_t at = 0; at < info.st_size;) {
+    const ssize_t count = ::pread(opened.get(), content.data() + mark.size(), kPart, at);
+    if (count <= 0) return std::nullopt;
+    const auto end = mark.size() + static_cast<std::size_t>(count);
+    if (std::string_view(content).substr(0, end).find(mark) != std::string_view::npos) return true;
+    std::copy_n(content.begin() + count, mark.size(), content.begin());
+    at += count;
+  }
+  return false;
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ std::string printable_lines(std::string_view text) {
 }
 
 std::string csv_text(std::string_view text) {
+  constexpr std::string_view kBeginFormulas = "=+-@\t\r";
   std::string field = "\"";
+  if (!text.empty() && kBeginFormulas.find(text.front()) != text.npos) field += '\'';
   for (const char letter : text) field += letter == '"' ? std::string("\"\"") : std::string(1, letter);
   return field + '"';
 }

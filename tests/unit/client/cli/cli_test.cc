@@ -98,6 +98,19 @@ TEST(HistoryView, NamesTheColumnsThatItWasAskedBy) {
   EXPECT_EQ(history_text(nlohmann::json::parse(R"({"rows": []})")), "nothing is recorded of that time\n");
 }
 
+// Programs choose their names, and administrators open such a file as a spreadsheet.
+TEST(CsvText, IsNoFormulaAndOneField) {
+  for (const auto& [text, field] :
+       std::map<std::string, std::string>{{"", "\"\""},
+                                          {"train.py", "\"train.py\""},
+                                          {"a,\"b\"", "\"a,\"\"b\"\"\""},
+                                          {"=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""},
+                                          {"+1", "\"'+1\""},
+                                          {"-1", "\"'-1\""},
+                                          {"@SUM(1)", "\"'@SUM(1)\""}})
+    EXPECT_EQ(csv_text(text), field);
+}
+
 TEST(StatusView, HasStableJson) {
   const Json json = status_json(status(), noon());
   EXPECT_EQ(json["version"], "1.2.3");
