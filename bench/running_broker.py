@@ -28,5 +28,5 @@ def running_broker(build: pathlib.Path, runtime: pathlib.Path, *arguments: objec
 
 def serves(runtime: pathlib.Path) -> bool:
     """Whether a broker has said so in the file of its lock."""
-    lock = runtime / "gpumemd.lock"
+    lock = runtime / "private" / "gpumemd.lock"
     return lock.exists() and "\nserving " in lock.read_text()

@@ -78,7 +78,7 @@ std::optional<long> running_broker(const std::filesystem::path& runtime_folder) 
 // one will find its memory free.
 bool count_predecessor(Machine& machine, const std::filesystem::path& runtime_folder) {
   const auto pid = running_broker(runtime_folder);
-  const auto journal = host::Journal::look(runtime_folder);
+  const auto journal = host::Journal::look(host::private_folder_of(runtime_folder));
   const bool known = journal && *journal;
   if (known) count_broker_before(machine, **journal);
   const std::string who =

@@ -11,6 +11,7 @@
 #include "daemon/configuration.h"
 #include "daemon/devices.h"
 #include "daemon/host/limits/connection_limits.h"
+#include "daemon/host/state/folder_lock.h"
 #include "daemon/host_memory.h"
 #include "daemon/upgrade.h"
 
@@ -107,9 +108,11 @@ std::unique_ptr<metrics::Metrics> start_metrics(core::Executor& executor, host::
   const auto is_reserved = [budget = host::DescriptorBudget::of_process()](int fd) {
     return budget.is_reserved(fd, true);
   };
-  return std::make_unique<metrics::Metrics>(
-      executor, metrics::Metrics::Options{
-                    .info = std::move(info), .sockets = std::move(sockets), .is_reserved = is_reserved});
+  const auto is_of_pod = [kernel](int connection) { return host::may_be_of_pod(connection, kernel); };
+  return std::make_unique<metrics::Metrics>(executor, metrics::Metrics::Options{.info = std::move(info),
+                                                                                .sockets = std::move(sockets),
+                                                                                .is_reserved = is_reserved,
+                                                                                .is_of_pod = is_of_pod});
 }
 
 }  // namespace
@@ -125,7 +128,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Options& options, const host
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(*folder)));
   const std::string traces = driver_traces(options.driver_folder);
   if (auto served = daemon->serve(*config, manager, std::move(passed)); !served) {
-    host::Journal::take_attempt_back(config->runtime_folder);
+    host::Journal::take_attempt_back(host::private_folder_of(config->runtime_folder));
     if (!daemon->lacks_driver_ || !manager.is_there()) return served.error();
     const auto stopped = daemon->await_driver(served.error(), traces, manager);
     return stopped ? Result<std::unique_ptr<Daemon>>(nullptr) : stopped.error();
@@ -163,7 +166,7 @@ Result<void> Daemon::serve(host::Config config, const host::ServiceManager& mana
   if (!machine) return machine.error();
   machine_ = std::move(*machine);
   try_fabric(machine_, config);
-  Inheritance before{read_journal(folder_.path()), passed.take_leases()};
+  Inheritance before{read_journal(host::private_folder_of(folder_.path())), passed.take_leases()};
   crash_at(CrashPoint::kRestartRead);
   if (before.journal) count_broker_before(machine_, *before.journal);
   choose_host_memory(machine_, config, *driver, before.journal ? &*before.journal : nullptr, before.kept);
@@ -260,7 +263,7 @@ Result<void> Daemon::start_loop(const host::Config& config, const std::filesyste
                                   .connections = &connections_,
                                   .host_nodes = machine_.host_nodes,
                                   .kernel = options_.kernel,
-                                  .journal_folder = folder_.path(),
+                                  .journal_folder = host::private_folder_of(folder_.path()),
                                   .devices = std::move(uuids),
                                   .before = std::move(before.journal),
                                   .kept = std::move(before.kept),

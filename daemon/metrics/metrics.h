@@ -19,6 +19,8 @@ class Metrics {
     std::vector<UniqueFd> sockets;  ///< listening and non-blocking
     /// Whether a descriptor, just opened, is one that is kept for others.
     std::function<bool(int)> is_reserved = [](int) { return false; };
+    /// Whether a connection is of a process in a pod, which is told nothing of others.
+    std::function<bool(int)> is_of_pod = [](int) { return false; };
   };
 
   /// `executor`  outlives it, and is open until it is gone.

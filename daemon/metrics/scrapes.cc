@@ -33,6 +33,14 @@ void answer(const http::Request& request, const std::function<void(Exposition::T
   });
 }
 
+void refuse_pod(const http::Request&, const http::HttpServer::Respond& respond) {
+  http::Answer refused = http::plain_answer(403,
+                                            "the metrics name all tenants, so processes of pods do not read "
+                                            "them here; [metrics] listen opens a port");
+  refused.is_last = true;
+  respond(std::move(refused));
+}
+
 }  // namespace
 
 http::HttpServer::Options serving(Scrapes scrapes) {
@@ -41,11 +49,14 @@ http::HttpServer::Options serving(Scrapes scrapes) {
     answer(request, text, std::move(respond));
   };
   return {.sockets = std::move(scrapes.sockets),
-          .admit = [handle, is_reserved =
-                                std::move(scrapes.is_reserved)](int connection) -> http::HttpServer::Handle {
-            if (!is_reserved(connection)) return handle;
-            core::count_refusal(core::Bound::kDescriptors);
-            return nullptr;
+          .admit = [handle, is_reserved = std::move(scrapes.is_reserved),
+                    is_of_pod = std::move(scrapes.is_of_pod)](int connection) -> http::HttpServer::Handle {
+            if (is_reserved(connection)) {
+              core::count_refusal(core::Bound::kDescriptors);
+              return nullptr;
+            }
+            if (is_of_pod(connection)) return refuse_pod;
+            return handle;
           },
           .made_room = [] { core::count_refusal(core::Bound::kMetricsConnections); }};
 }

@@ -13,6 +13,8 @@ struct Scrapes {
   std::function<void(Exposition::Then)> text;
   /// Whether a descriptor, just opened, is one that is kept for others.
   std::function<bool(int)> is_reserved = [](int) { return false; };
+  /// Whether a connection is of a process in a pod. Such a one is refused.
+  std::function<bool(int)> is_of_pod = [](int) { return false; };
 };
 
 /// A server that answers GET and HEAD of /metrics with the text, and counts the connections that it refuses

@@ -1,5 +1,6 @@
 // The broker's lock, and its folders, in somebody else's hands.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "sim/machine/machine.h"
 #include "tests/hostile/clients/as_user.h"
@@ -10,7 +11,7 @@ namespace {
 
 struct LockFile : BrokerTest {
   LockFile() : BrokerTest({.config = shared()}) {}
-  std::string path() const { return broker_.folder() + "/gpumemd.lock"; }
+  std::string path() const { return broker_.folder() + "/private/gpumemd.lock"; }
 };
 
 TEST_F(LockFile, CannotBeOpenedByOthers) {
@@ -35,12 +36,18 @@ TEST_F(OpenFolder, WhereAnybodyForgesAJournalIsRefused) {
   std::filesystem::permissions(broker_.folder(), std::filesystem::perms(0777));
   {
     const AsUser user(10'002, BrokerProcess::kGroup);
-    std::filesystem::remove(broker_.folder() + "/journal");
-    write_file(broker_.folder() + "/journal", "what never was");
+    std::filesystem::rename(broker_.folder() + "/private", broker_.folder() + "/old");
+    std::filesystem::create_directory(broker_.folder() + "/private");
+    write_file(broker_.folder() + "/private/journal", "what never was");
   }
-  const Outcome outcome = start();
+  Outcome outcome = start();
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.output.find("every user may write to " + broker_.folder()), std::string::npos)
+      << outcome.output;
+  std::filesystem::permissions(broker_.folder(), std::filesystem::perms(0755));
+  outcome = start();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find(broker_.folder() + "/private belongs to user 10002"), std::string::npos)
       << outcome.output;
 }
 
@@ -100,6 +107,21 @@ TEST_P(ForeignBroker, IsNotTrustedByRootsCommands) {
     const Outcome outcome = gpumem({GetParam()}, where);
     EXPECT_NE(outcome.status, 0);
     EXPECT_NE(outcome.output.find("who could name any driver to load"), std::string::npos) << outcome.output;
+  }
+}
+
+// A program that has more rights than its user asks nobody whom its user names.
+TEST_F(ForeignFolder, IsNotLookedIntoByASetUserIdProgram) {
+  const std::string program = (public_ / "gpumem-copy").string();
+  std::filesystem::copy_file(cli_program(), program);
+  for (const mode_t mode : {0755, 04755}) {
+    ASSERT_EQ(::chmod(program.c_str(), mode), 0);
+    const Outcome outcome = run({.program = program,
+                                 .arguments = {"status"},
+                                 .environment = {{"GPUMEM_RUNTIME_DIR", folder()}},
+                                 .user = test_user(10'007)});
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(outcome.output.find(folder()) == std::string::npos, mode == 04755) << outcome.output;
   }
 }
 

@@ -144,10 +144,10 @@ TEST_P(Restart, SurvivesClientsThatAreGoneBeforeTheyAreWelcomed) {
 TEST_P(Restart, WithAnUnreadableJournalTreatsClientsAsUnknown) {
   auto one = client_with(mebibytes(48));
   end_broker();
-  write_file(broker_.folder() + "/journal", "no journal");
+  write_file(broker_.folder() + "/private/journal", "no journal");
   broker_.start_again();
   EXPECT_NE(broker_.log().find("it is no journal"), std::string::npos);
-  EXPECT_TRUE(std::filesystem::exists(broker_.folder() + "/journal.unreadable"));
+  EXPECT_TRUE(std::filesystem::exists(broker_.folder() + "/private/journal.unreadable"));
   EXPECT_EQ(broker_.device().pool(), kPool.count);
   EXPECT_TRUE(eventually([&] { return broker_.device().missing() != 0; })) << "the client has it";
   const Json answer = one->grow("a", mebibytes(64));

@@ -52,7 +52,7 @@ TEST_F(Start, WithoutRoomForItsJournalSaysWhatToDo) {
                                .environment = {{"GPUMEM_CRASH_POINT", "broker.journal.rewrite=fail"}},
                                .user = {}});
   EXPECT_TRUE(says(outcome, 1,
-                   "journal.new: cannot write: No space left on device; make room in " + run_ +
+                   "journal.new: cannot write: No space left on device; make room in " + run_ + "/private" +
                        " and start the broker again: clients keep their memory meanwhile"));
 }
 

@@ -1,12 +1,14 @@
 // Processes of pods: which tenant is charged, which are refused, and which may administer.
 #include <gmock/gmock.h>
 
+#include "daemon/kubernetes/claims/device_specs.h"
 #include "tests/pods/fixture.h"
+#include "tests/support/http_client.h"
 
 namespace gpumem::test {
 namespace {
 
-using testing::HasSubstr;
+using testing::AllOf, testing::HasSubstr, testing::Not;
 
 class Pods : public PodsBrokerTest {};
 
@@ -145,6 +147,37 @@ TEST_F(Pods, RunAsRootWithoutAdministering) {
   const grpc::Status refused = prepare(claim("c1", {pod(kAnna, "a")}, {}, mebibytes(64)));
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_THAT(refused.error_message(), HasSubstr("hostPID"));
+}
+
+// The folder of the sockets is mounted into pods, and root there may connect to all of them.
+TEST_F(Pods, ReadNoMetricsOfOthers) {
+  const auto scrape = [&] {
+    const UniqueFd connection = connect_to(broker_.folder() + "/metrics.sock");
+    EXPECT_TRUE(send_all(connection.get(), kLastScrape));
+    return read_to_end(connection.get());
+  };
+  EXPECT_THAT(scrape(), HasSubstr("gpumem_device"));
+  put(::getpid(), kAnna);
+  EXPECT_THAT(scrape(), AllOf(HasSubstr(" 403 "), Not(HasSubstr("gpumem_device"))));
+}
+
+// The journal has all tenants' secrets, and the next broker does not start while another process has the
+// lock. Root in a container may open any file that it finds.
+TEST_F(Pods, FindTheSocketsAndNothingOfTheBrokersOwn) {
+  GPUMEM_NEEDS_ROOT();
+  const kubernetes::DeviceSpecs specs(
+      {.runtime_folder = broker_.folder(), .injection = kubernetes::Injection::kNone});
+  std::string script = "mount -t tmpfs none /run && mkdir /run/gpumemd\n";
+  for (const auto& mount : specs.edits().mounts)
+    script += "mount --bind " + mount.host.string() + " " + mount.inside + "\n";
+  script += "ls /run/gpumemd/*.sock && find /run/gpumemd -type f ! -path '*/driver/*' ! -path '*/state/*'";
+  const Outcome seen = run({.program = "/usr/bin/unshare",
+                            .arguments = {"--mount", "sh", "-ec", script},
+                            .environment = {},
+                            .user = {}});
+  EXPECT_EQ(seen.status, 0) << seen.output;
+  EXPECT_THAT(seen.output, AllOf(HasSubstr("/run/gpumemd/lane.sock"), HasSubstr("/run/gpumemd/api.sock")));
+  EXPECT_THAT(seen.output, AllOf(Not(HasSubstr("journal")), Not(HasSubstr("lock"))));
 }
 
 TEST_F(Pods, AdministerIfTheyShareTheMachinesPids) {

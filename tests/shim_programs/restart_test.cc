@@ -176,7 +176,7 @@ class ProgramsOfALostSession : public ShimPrograms {
   using ShimPrograms::ShimPrograms;
   void restart() {
     broker_.kill();
-    gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
+    gpumem::test::write_file(broker_.folder() + "/private/journal", "no journal");
     broker_.start_again();
   }
   static void expect_that_it_was_said_once(const std::string& said) {
@@ -255,7 +255,7 @@ TEST_F(ProgramsOfALostSession, AreRefusedWhileNoBrokerIsThereAndNotForEver) {
   one.await();
   broker_.kill();
   one.tell_and_await();
-  gpumem::test::write_file(broker_.folder() + "/journal", "no journal");
+  gpumem::test::write_file(broker_.folder() + "/private/journal", "no journal");
   broker_.start_again();
   one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());

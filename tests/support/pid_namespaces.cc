@@ -18,7 +18,7 @@ constexpr const char* kUnshare = "/usr/bin/unshare";
 
 // A broker lives and has the folder.
 bool is_locked(const std::string& folder) {
-  const UniqueFd lock(::open((folder + "/gpumemd.lock").c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd lock(::open((folder + "/private/gpumemd.lock").c_str(), O_RDWR | O_CLOEXEC));
   return !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
 }
 

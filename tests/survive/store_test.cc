@@ -172,7 +172,7 @@ TEST_F(StoreTest, NumbersOfKeptDescriptorsAreNotGivenToOtherMemory) {
   const std::set<std::string> before = manager_.names();
   broker_->kill();
   lender->kill();
-  write_file(broker_->folder() + "/journal", "no journal");
+  write_file(broker_->folder() + "/private/journal", "no journal");
   start_next();
   EXPECT_TRUE(eventually([&] { return manager_.names().empty(); })) << "nobody knows these leases";
   auto other = client(kOther);

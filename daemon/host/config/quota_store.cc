@@ -178,7 +178,7 @@ Result<QuotaStore> QuotaStore::open(const std::filesystem::path& folder, const s
 
 Result<void> QuotaStore::claim() {
   if (auto made = make_folder(folder_); !made) return made.error();
-  auto lock = lock_folder(folder_, "--state-dir");
+  auto lock = lock_folder(folder_, folder_ / kLockName, "--state-dir");
   if (!lock) return lock.error();
   lock_ = std::move(*lock);
   if (::unlink(prepared_file().c_str()) != 0 && errno != ENOENT)  // of a broker that was killed

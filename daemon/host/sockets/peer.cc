@@ -95,6 +95,15 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
   return found;
 }
 
+bool may_be_of_pod(int connection, const KernelFeatures& kernel) {
+  int domain = AF_UNIX;
+  socklen_t size = sizeof domain;
+  ::getsockopt(connection, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+  if (domain != AF_UNIX) return false;
+  const auto found = identify_peer(connection, kernel);
+  return !found || found->peer.contained;
+}
+
 bool is_same_process(const core::Peer& one, const core::Peer& other) {
   return one.started != 0 && one.pid == other.pid && one.started == other.started;
 }

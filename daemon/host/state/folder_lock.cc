@@ -12,11 +12,10 @@
 #include <string>
 
 #include "daemon/host/system/process.h"
+#include "proto/lane.h"
 
 namespace gpumem::host {
 namespace {
-
-constexpr const char* kLockName = "gpumemd.lock";
 
 struct Holder {
   long pid = 0;
@@ -95,24 +94,30 @@ Result<void> check_closed(const std::filesystem::path& folder, std::string_view 
                                               folder.string() + ", or choose another " + std::string(option)};
 }
 
-Result<UniqueFd> lock_folder(const std::filesystem::path& folder, std::string_view option) {
-  const std::filesystem::path path = lock_file_of(folder);
-  auto lock = open_lock(path);
+Result<UniqueFd> lock_folder(const std::filesystem::path& folder, const std::filesystem::path& file,
+                             std::string_view option) {
+  auto lock = open_lock(file);
   if (!lock) return lock.error();
   if (::flock(lock->get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return errno_error(errno, "cannot lock " + path.string());
-    struct stat file {};
-    ::fstat(lock->get(), &file);
-    return Error{Code::kAlreadyExists, describe(holder_of(file), folder.string()) +
+    if (errno != EWOULDBLOCK) return errno_error(errno, "cannot lock " + file.string());
+    struct stat found {};
+    ::fstat(lock->get(), &found);
+    return Error{Code::kAlreadyExists, describe(holder_of(found), folder.string()) +
                                            ": stop it, or choose another " + std::string(option)};
   }
   const std::string pid = std::to_string(::getpid()) + "\n";
   if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0)
-    return errno_error(errno, "cannot write " + path.string());
+    return errno_error(errno, "cannot write " + file.string());
   return lock;
 }
 
-std::filesystem::path lock_file_of(const std::filesystem::path& folder) { return folder / kLockName; }
+std::filesystem::path private_folder_of(const std::filesystem::path& runtime_folder) {
+  return runtime_folder / kPrivateFolderName;
+}
+
+std::filesystem::path lock_file_of(const std::filesystem::path& runtime_folder) {
+  return private_folder_of(runtime_folder) / kLockName;
+}
 
 void tell_in_lock(int lock, const std::string& line) {
   struct stat file {};
@@ -121,9 +126,9 @@ void tell_in_lock(int lock, const std::string& line) {
   static_cast<void>(::pwrite(lock, text.data(), text.size(), file.st_size) < 0);
 }
 
-std::optional<long> holder_of_lock(const std::filesystem::path& folder) {
+std::optional<long> holder_of_lock(const std::filesystem::path& runtime_folder) {
   struct stat file {};
-  if (::stat(lock_file_of(folder).c_str(), &file) != 0) return std::nullopt;
+  if (::stat(lock_file_of(runtime_folder).c_str(), &file) != 0) return std::nullopt;
   return holder_of(file);
 }
 

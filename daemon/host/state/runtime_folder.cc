@@ -54,6 +54,16 @@ Result<void> clear_stale_socket(const std::filesystem::path& path) {
   return {};
 }
 
+Result<void> make_inside(const std::filesystem::path& folder, mode_t mode) {
+  struct stat found {};
+  if (::mkdir(folder.c_str(), mode) == 0) return {};
+  const int failed = errno;
+  if (failed != EEXIST || ::lstat(folder.c_str(), &found) != 0)
+    return errno_error(failed, "cannot make " + folder.string());
+  if (S_ISDIR(found.st_mode)) return {};
+  return Error{Code::kAlreadyExists, folder.string() + " exists and is no folder: remove it"};
+}
+
 void warn_of_group(const std::filesystem::path& path, unsigned wanted) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0 || found.st_gid == wanted) return;
@@ -114,7 +124,10 @@ Result<RuntimeFolder> RuntimeFolder::claim(const std::filesystem::path& folder, 
                                   " (run as root, or choose another "
                                   "--runtime-dir)");
   if (auto closed = check_closed(folder, "--runtime-dir"); !closed) return closed.error();
-  auto lock = lock_folder(folder, "--runtime-dir");
+  for (const auto& [name, mode] : {std::pair(kPrivateFolderName, 0711), {kEmptyFolderName, 0555}})
+    if (auto made = make_inside(folder / name, mode); !made) return made.error();
+  if (auto closed = check_closed(private_folder_of(folder), "--runtime-dir"); !closed) return closed.error();
+  auto lock = lock_folder(folder, lock_file_of(folder), "--runtime-dir");
   if (!lock) return lock.error();
   RuntimeFolder claimed(
       folder, {kLaneSocketName, SOCK_SEQPACKET, kLaneDescriptor, kOwnLaneDescriptor, std::move(passed.lane)},

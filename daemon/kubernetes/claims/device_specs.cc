@@ -4,6 +4,7 @@
 
 #include "base/system/files.h"
 #include "daemon/kubernetes/http/whole_file.h"
+#include "proto/lane.h"
 
 namespace gpumem::kubernetes {
 namespace {
@@ -65,6 +66,9 @@ ContainerEdits DeviceSpecs::edits() const {
   // The folder, not the sockets: those are others after a restart of the broker. Connecting needs no writable
   // mount.
   edits.mounts.push_back({.host = options_.runtime_folder, .inside = kRuntimeInside, .programs = false});
+  edits.mounts.push_back({.host = options_.runtime_folder / kEmptyFolderName,
+                          .inside = std::string(kRuntimeInside) + "/" + kPrivateFolderName,
+                          .programs = false});
   if (options_.injection != Injection::kNone) {
     add_injection(edits, options_.injection);
     edits.mounts.push_back({.host = options_.shim_folder, .inside = kShimInside, .programs = true});

@@ -290,7 +290,7 @@ class HostileClient {
   // ---- Connections and files ----
 
   bool hold_the_lock() {
-    UniqueFd lock(::open((folder_ + "/gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));
+    UniqueFd lock(::open((folder_ + "/private/gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));
     if (!lock.valid()) return errno == EACCES;
     ::flock(lock.get(), LOCK_EX | LOCK_NB);
     held_lock_ = std::move(lock);

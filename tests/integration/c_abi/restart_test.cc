@@ -25,7 +25,7 @@ class CRestart : public testing::Test {
   /// The next broker knows nothing of this one.
   static void restart_without_journal() {
     broker().kill();
-    std::filesystem::remove(broker().folder() + "/journal");
+    std::filesystem::remove(broker().folder() + "/private/journal");
     broker().start_again();
   }
   gpumem_address allocate(std::uint64_t bytes) {

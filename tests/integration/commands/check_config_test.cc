@@ -131,18 +131,18 @@ TEST_F(CheckConfig, SaysThatLoansAreUnknown) {
   start_broker();
   auto client = client_with(mebibytes(160));
   broker_->kill();
-  write_file(run_ + "/journal", "no journal");
+  write_file(run_ + "/private/journal", "no journal");
   const Outcome outcome = gpumemd("--check-config");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("What is lent is not known, and counts as used by others"));
   EXPECT_THAT(outcome.output, HasSubstr("of the pool are missing at present")) << "96 MiB are free";
-  EXPECT_THAT(outcome.output, HasSubstr(run_ + "/journal"));
-  EXPECT_TRUE(std::filesystem::exists(run_ + "/journal")) << "nothing is put aside";
+  EXPECT_THAT(outcome.output, HasSubstr(run_ + "/private/journal"));
+  EXPECT_TRUE(std::filesystem::exists(run_ + "/private/journal")) << "nothing is put aside";
 }
 
 TEST_F(CheckConfig, WithoutAJournalSaysThatTheBrokersMemoryIsUnknown) {
   start_broker();
-  std::filesystem::remove(run_ + "/journal");
+  std::filesystem::remove(run_ + "/private/journal");
   const Outcome outcome = gpumemd("--check-config");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("It has no journal. What it has lent is not known"));
@@ -151,9 +151,9 @@ TEST_F(CheckConfig, WithoutAJournalSaysThatTheBrokersMemoryIsUnknown) {
 TEST_F(CheckConfig, ThatIsAskedOftenLeavesTheJournalAlone) {
   start_broker();
   auto client = client_with(mebibytes(32));
-  const std::string journal = read_file(run_ + "/journal");
+  const std::string journal = read_file(run_ + "/private/journal");
   for (int i = 0; i < 10; ++i) expect_accepted("What it has lent stays");
-  EXPECT_EQ(read_file(run_ + "/journal"), journal);
+  EXPECT_EQ(read_file(run_ + "/private/journal"), journal);
   EXPECT_EQ(client->leave(), 0);
 }
 

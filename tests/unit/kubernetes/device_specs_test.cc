@@ -29,8 +29,10 @@ TEST(DeviceSpecsTest, GiveAContainerTheSocketsAndTheDropInDriver) {
             "LD_PRELOAD=/usr/lib/gpumem/shim/libcuda.so.1:/usr/lib/gpumem/shim/libnvidia-ml.so.1");
   EXPECT_EQ(edits["mounts"][0]["hostPath"], "/srv/broker");
   EXPECT_EQ(edits["mounts"][0]["containerPath"], "/run/gpumemd");
-  EXPECT_EQ(edits["mounts"][1]["hostPath"], "/srv/shim");
-  EXPECT_EQ(edits["mounts"][1]["options"], Json({"ro", "nosuid", "nodev", "rbind", "rprivate"}));
+  EXPECT_EQ(edits["mounts"][1]["hostPath"], "/srv/broker/empty");
+  EXPECT_EQ(edits["mounts"][1]["containerPath"], "/run/gpumemd/private");
+  EXPECT_EQ(edits["mounts"][2]["hostPath"], "/srv/shim");
+  EXPECT_EQ(edits["mounts"][2]["options"], Json({"ro", "nosuid", "nodev", "rbind", "rprivate"}));
   EXPECT_EQ(specs.list(), std::vector<std::string>{"u"});
   ASSERT_TRUE(specs.remove("u"));
   EXPECT_TRUE(specs.remove("u"));
@@ -44,7 +46,7 @@ TEST(DeviceSpecsTest, LeaveOutUnwantedParts) {
   ASSERT_TRUE(specs.write("u"));
   const Json edits = spec_in(folder)["devices"][0]["containerEdits"];
   EXPECT_EQ(edits["env"], Json::array({"GPUMEM_RUNTIME_DIR=/run/gpumemd"}));
-  EXPECT_EQ(edits["mounts"].size(), 1u);
+  EXPECT_EQ(edits["mounts"].size(), 2u);
 }
 
 TEST(DeviceSpecsTest, GiveTheGroupThatMayConnect) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/system/unix_socket.h"
+#include "daemon/host/state/folder_lock.h"
 #include "proto/lane.h"
 #include "tests/support/temporary_folder.h"
 
@@ -119,18 +120,18 @@ TEST_F(RuntimeFolderTest, IsNotClearedOfOtherThings) {
 }
 
 TEST_F(RuntimeFolderTest, LockBelongsToTheBrokerAloneEvenIfItWasLeftToAll) {
-  std::filesystem::create_directory(folder);
-  test::write_file(folder / "gpumemd.lock", "4711");
-  ::chmod((folder / "gpumemd.lock").c_str(), 0666);
+  std::filesystem::create_directories(private_folder_of(folder));
+  test::write_file(lock_file_of(folder), "4711");
+  ::chmod((lock_file_of(folder)).c_str(), 0666);
   const auto claimed = RuntimeFolder::claim(folder, "");
   ASSERT_TRUE(claimed) << claimed.error().message;
-  EXPECT_EQ(std::filesystem::status(folder / "gpumemd.lock").permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(std::filesystem::status(lock_file_of(folder)).permissions(), std::filesystem::perms(0600));
 }
 
 TEST_F(RuntimeFolderTest, NamesTheKernelsHolderOfTheLock) {
-  std::filesystem::create_directory(folder);
-  test::write_file(folder / "gpumemd.lock", "4711");
-  const UniqueFd held(::open((folder / "gpumemd.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  std::filesystem::create_directories(private_folder_of(folder));
+  test::write_file(lock_file_of(folder), "4711");
+  const UniqueFd held(::open((lock_file_of(folder)).c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
   const Error error = refusal(folder);
   EXPECT_THAT(error.message, HasSubstr("process " + std::to_string(::getpid()) + " ("));
@@ -138,9 +139,9 @@ TEST_F(RuntimeFolderTest, NamesTheKernelsHolderOfTheLock) {
 }
 
 TEST_F(RuntimeFolderTest, IsNotLockedThroughASymlink) {
-  std::filesystem::create_directory(folder);
+  std::filesystem::create_directories(private_folder_of(folder));
   test::write_file(temporary / "victim", "precious");
-  std::filesystem::create_symlink(temporary / "victim", folder / "gpumemd.lock");
+  std::filesystem::create_symlink(temporary / "victim", lock_file_of(folder));
   refusal(folder);
   EXPECT_EQ(test::read_file(temporary / "victim"), "precious");
 }

@@ -172,7 +172,7 @@ TEST_F(DevicePluginTest, KubeletHandsOverForARuntimeWithoutCdi) {
   EXPECT_EQ(answer.envs().at("LD_PRELOAD"),
             "/usr/lib/gpumem/shim/libcuda.so.1:/usr/lib/gpumem/shim/libnvidia-ml.so.1");
   EXPECT_EQ(answer.envs().at("NVIDIA_VISIBLE_DEVICES"), kFirst);
-  ASSERT_EQ(answer.mounts_size(), 2);
+  ASSERT_EQ(answer.mounts_size(), 3);
   EXPECT_EQ(answer.mounts(0).host_path(), folder_.path().string());
   EXPECT_EQ(answer.mounts(0).container_path(), "/run/gpumemd");
   EXPECT_TRUE(answer.mounts(0).read_only());
