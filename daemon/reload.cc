@@ -74,7 +74,7 @@ void Daemon::refuse_reloads() {
 Result<void> Daemon::read_again() {
   auto config = read_config(options_);
   if (!config) return config.error();
-  subordinates_.read_anew();
+  subordinates_.read(SubordinateIds::Again::kAll);
   host::Accounts accounts = host::look_up(*config, in_force_);
   if (auto known = known_accounts_.check(accounts); !known) return known.error();
   if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
@@ -103,7 +103,7 @@ void Daemon::follow_accounts(const host::Config& config, host::Accounts accounts
 }
 
 void Daemon::look_again() {
-  subordinates_.read();
+  subordinates_.read(SubordinateIds::Again::kMissing);
   host::look_up_reader(in_force_);
   if (administrators_.set_reader(in_force_.accounts.uid)) loop_->judge_watchers();
   host::Config config = in_force_;

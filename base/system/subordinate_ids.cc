@@ -56,25 +56,18 @@ SubordinateIds::FindOwner SubordinateIds::of_machine() {
   };
 }
 
-void SubordinateIds::read() {
+void SubordinateIds::read(Again again) {
   auto text = read_text(file_);
   if (!text && text.error().code != Code::kNotFound)
     return spdlog::warn("users of containers count as before: {}", text.error().message);
   if (!text) text = std::string();
-  const auto is_unknown = [](const auto& owner) { return owner.second == nullptr; };
-  if (*text != text_)
-    owners_.clear();
-  else if (!owners_.empty() && std::ranges::none_of(owners_, is_unknown))
-    return;
+  const bool is_as_before = *text == text_;
+  if (is_as_before && again == Again::kNone) return;
+  if (!is_as_before || again == Again::kAll) owners_.clear();
   text_ = std::move(*text);
   auto ranges = std::make_shared<const Ranges>(parse());
   const MutexLock lock(mutex_);
   ranges_ = std::move(ranges);
-}
-
-void SubordinateIds::read_anew() {
-  owners_.clear();
-  read();
 }
 
 // Lines that are no ranges are left out, as newuidmap(1) leaves them out. An owner of many ranges is looked

@@ -25,12 +25,12 @@ class SubordinateIds {
   /// getgrouplist(3)).
   explicit SubordinateIds(std::filesystem::path file = "/etc/subuid", FindOwner find_owner = of_machine());
 
-  /// Reads the file again. Looks owners up that were not found before, such as those of a directory service
-  /// that was away, and all of them if the file has changed. A missing file has no ranges; one that cannot be
-  /// read leaves the ranges as they are, and the log says so.   Blocks.
-  void read();
-  /// As read(), and looks all owners up again: they may have other numbers and groups.
-  void read_anew();
+  /// Which owners read() looks up again though the file is as it was: none; those that were not found, such
+  /// as users of a directory service that was away; or all, who may have other numbers and groups.
+  enum class Again { kNone, kMissing, kAll };
+  /// Reads the file again, and looks up all owners if it has changed. A missing file has no ranges; one that
+  /// cannot be read leaves the ranges as they are, and the log says so.   Blocks.
+  void read(Again again = Again::kNone);
   /// Nothing: `uid` is nobody's subordinate id.
   std::optional<Owner> owner_of(std::uint32_t uid) const;
 

@@ -99,7 +99,9 @@ class Reading {
   }
 
   void look() {
-    subordinates_.read();
+    constexpr unsigned kMinute = 60;  // looks
+    using Again = SubordinateIds::Again;
+    subordinates_.read(++looks_ % kMinute == 0 ? Again::kMissing : Again::kNone);
     auto sample = broker_.look();
     if (!sample) return said_.failed(sample.error());
     said_.succeeded();
@@ -112,6 +114,7 @@ class Reading {
   BrokerReader& broker_;
   Recorder& recorder_;
   SubordinateIds& subordinates_;
+  unsigned looks_ = 0;
   SaidOnce said_;
   std::jthread thread_;
 };
