@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/program.h"
+#include "daemon/host/state/folder_lock.h"
 
 namespace gpumem {
 namespace {
@@ -39,7 +40,7 @@ std::filesystem::path state_folder(const Options& options, const host::Config& c
     return folders.substr(0, folders.find(':'));
   }
   return options.runtime_folder.empty() ? std::filesystem::path(kDefaultState)
-                                        : config.runtime_folder / "state";
+                                        : host::private_folder_of(config.runtime_folder) / "state";
 }
 
 }  // namespace

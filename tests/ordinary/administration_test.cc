@@ -39,7 +39,7 @@ TEST(AnAdministratorsDay, AnAccountThatWasDeletedIsNoMistakeOfTheFile) {
   write_file(broker.config_file(), std::string(kSomeSpare) + kGone);
   EXPECT_EQ(run({.program = gpumemd_program(), .arguments = check}).status, 1);
   EXPECT_EQ(broker.stop(), 0);
-  write_file(broker.folder() + "/state/accounts",
+  write_file(broker.folder() + "/private/state/accounts",
              "user 'no-such-user'\n");  // as a broker that found it leaves it
   broker.start_again(std::string(kSomeSpare) + kGone);
   broker.reload(std::string(kSomeSpare) + kGone + "limit = \"64MiB\"\n");

@@ -28,7 +28,7 @@ using Figures = decltype(&::gpumem_shim_figures);
 constinit RealCall<decltype(::nvmlDeviceGetUUID)> real_uuid("nvmlDeviceGetUUID");
 
 bool shows_device() {
-  const char* const value = std::getenv("GPUMEM_SHOW_DEVICE");
+  const char* const value = ::secure_getenv("GPUMEM_SHOW_DEVICE");
   return value != nullptr && std::string_view(value) == "1";
 }
 

@@ -102,9 +102,9 @@ TEST_F(CheckConfig, BesideABrokerCountsClaimsOfPods) {
   write_file(config_, kThreeQuarters);
   const auto machine = sim::load_machine(folder_ / "driver");
   ASSERT_TRUE(machine);
-  std::filesystem::create_directories(run_ + "/state");
+  std::filesystem::create_directories(run_ + "/private/state");
   const std::string bytes = std::to_string(mebibytes(150).count);
-  write_file(run_ + "/state/claims.toml",
+  write_file(run_ + "/private/state/claims.toml",
              "version = 1\n[[claim]]\nuid = \"c1\"\nnamespace = \"lab\"\nname = \"big\"\n"
              "[[claim.pod]]\nuid = \"11111111-2222-3333-4444-555555555555\"\nnamespace = \"lab\"\n"
              "name = \"p\"\ntenant = \"pod lab/p\"\n[[claim.amount]]\ndevice = \"" +

@@ -150,7 +150,7 @@ TEST_F(History, TellsEventsThatTheBrokerHasForgotten) {
   const Events before = events({});
   EXPECT_EQ(before.said, "");
   broker_.stop();
-  std::filesystem::remove(broker_.folder() + "/state/events.log");
+  std::filesystem::remove(broker_.folder() + "/private/state/events.log");
   broker_.start_again();
   client_with(mebibytes(8), kBob)->leave();
   const std::vector<std::string> all = events({}).kinds, bobs = events(kBob).kinds;

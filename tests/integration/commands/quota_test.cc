@@ -33,7 +33,7 @@ struct Quotas : BrokerTest {
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     return Json::parse(outcome.output, nullptr, false);
   }
-  std::filesystem::path state() const { return std::filesystem::path(broker_.folder()) / "state"; }
+  std::filesystem::path state() const { return std::filesystem::path(broker_.folder()) / "private/state"; }
   Json quota(const std::string& tenant) {
     const Json list = json({});
     for (const Json& line : list["quotas"]) {
