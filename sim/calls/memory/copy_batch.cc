@@ -9,7 +9,7 @@
 namespace gpumem::sim {
 namespace {
 
-struct Batch {
+struct Copies {
   CUdeviceptr* to;
   CUdeviceptr* from;
   size_t* sizes;
@@ -19,7 +19,7 @@ struct Batch {
   size_t attribute_count;
 };
 
-bool is_valid(const Batch& batch) {
+bool is_valid(const Copies& batch) {
   if (batch.to == nullptr || batch.from == nullptr || batch.sizes == nullptr || batch.count == 0)
     return false;
   if (batch.attributes == nullptr || batch.first == nullptr || batch.attribute_count == 0) return false;
@@ -32,7 +32,7 @@ bool is_valid(const Batch& batch) {
   return true;
 }
 
-bool must_be_read_now(const Batch& batch) {
+bool must_be_read_now(const Copies& batch) {
   for (size_t i = 0; i < batch.attribute_count; ++i) {
     if (batch.attributes[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL) return true;
   }
@@ -40,7 +40,7 @@ bool must_be_read_now(const Batch& batch) {
 }
 
 /// `failed`  where the index of a copy that is refused goes; SIZE_MAX: it is the batch.
-CUresult copy(const Batch& batch, CUstream stream, size_t* failed) {
+CUresult copy(const Copies& batch, CUstream stream, size_t* failed) {
   *failed = SIZE_MAX;
   const bool is_named = stream != nullptr && stream != CU_STREAM_LEGACY;
   if (!is_named || !is_valid(batch)) return CUDA_ERROR_INVALID_VALUE;
