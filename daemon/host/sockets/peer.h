@@ -27,8 +27,8 @@ struct PeerProcess {
 Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {});
 
 /// Whether a connection comes from a process in a pod that does not share the machine's PIDs. Also true of a
-/// process that has ended, because the kernel does not tell where it was. Never of a port: the kernel does not
-/// tell who is at its other end.
+/// process that has ended, because the kernel does not tell where it was. Never of a port: the kernel does
+/// not tell who is at its other end.
 bool may_be_of_pod(int connection, const KernelFeatures& kernel);
 
 /// Whether both are the same process, whoever it runs as now: by pid and start time, without a pid by the
