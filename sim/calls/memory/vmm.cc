@@ -11,11 +11,11 @@
 namespace gpumem::sim {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6d69732d62616672;  // "rfab-sim"
+constexpr std::uint64_t kExportMagic = 0x6d69732d62616672;  // "rfab-sim"
 
 /// What the 64 bytes of a fabric handle hold. They keep nothing alive.
 struct FabricPlace {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kExportMagic;
   std::uint64_t generation = 0;
   std::uint32_t index = 0;
   std::uint32_t device = 0;
@@ -47,7 +47,7 @@ Opened open_fabric_handle(Call& driver, const void* bytes) {
   std::memcpy(&place, bytes, sizeof place);
   const Table& table = *driver->table;
   const bool is_here =
-      place.magic == kMagic && place.device < table.device_count() && place.uuid == table.uuid(place.device);
+      place.magic == kExportMagic && place.device < table.device_count() && place.uuid == table.uuid(place.device);
   Opened opened = is_here ? driver->table->open_by_place({place.index, place.generation}) : std::nullopt;
   if (!opened || (opened->info.handle_types & kFabricHandle) == 0 || !opened->info.exported)
     return std::nullopt;
