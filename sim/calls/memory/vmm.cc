@@ -46,8 +46,8 @@ Opened open_fabric_handle(Call& driver, const void* bytes) {
   if (bytes == nullptr) return std::nullopt;
   std::memcpy(&place, bytes, sizeof place);
   const Table& table = *driver->table;
-  const bool is_here =
-      place.magic == kExportMagic && place.device < table.device_count() && place.uuid == table.uuid(place.device);
+  const bool is_here = place.magic == kExportMagic && place.device < table.device_count() &&
+                       place.uuid == table.uuid(place.device);
   Opened opened = is_here ? driver->table->open_by_place({place.index, place.generation}) : std::nullopt;
   if (!opened || (opened->info.handle_types & kFabricHandle) == 0 || !opened->info.exported)
     return std::nullopt;
