@@ -135,6 +135,23 @@ TEST_F(StoreTest, TriesProofsAgainAtOnceThoughMissingMemoryIsLookedForSeldom) {
   EXPECT_EQ(store.missing(), mebibytes(32));
 }
 
+TEST_F(StoreTest, PausesNoLongerBetweenProofsHoweverLongMemoryIsHeld) {
+  run();
+  const auto held = lend(RequestId{1}, mebibytes(2));
+  take_back(held, 1);
+  pass_in_steps(std::chrono::minutes(10));
+  const auto late = lend(RequestId{2}, mebibytes(2));
+  take_back(late, 2);
+  run();
+  let_go(late);
+  pass_in_steps(std::chrono::milliseconds(100));
+  EXPECT_EQ(freed.size(), 1u) << "proofs of what has just come back begin with short pauses";
+  pass_in_steps(std::chrono::minutes(10));
+  let_go(held);
+  pass_in_steps(kLong);
+  EXPECT_EQ(freed.size(), 2u);
+}
+
 TEST_F(StoreTest, TidiesOnlyWhenNothingIsUnderWay) {
   run();
   const auto lent = lend(RequestId{1}, mebibytes(8));
@@ -149,6 +166,25 @@ TEST_F(StoreTest, TidiesOnlyWhenNothingIsUnderWay) {
   EXPECT_EQ(jobs.size(), 1u);
   finish_one();
   EXPECT_FALSE(jobs.empty()) << "it is made up for now";
+}
+
+TEST(StoreOfManyPieces, TriesFewProofsAtOnceAndPausesBetween) {
+  StoreWorld world(gibibytes(2));
+  world.run();
+  for (std::uint64_t i = 1; i <= 1024; ++i) world.take_back(world.lend(RequestId{i}, mebibytes(2)), i);
+  world.run();
+  ASSERT_EQ(world.quarantined.size(), 1024u);
+  for (int round = 0; round < 10; ++round) {
+    world.now = world.store.next_deadline().value();
+    std::size_t tried = 0;
+    for (world.advance(); !world.jobs.empty(); world.advance()) {
+      const Job job = world.jobs.pop();
+      tried += job.steps.size();
+      world.store.finish(world.driver.run(job), world.now);
+    }
+    EXPECT_GT(tried, 0u) << "in round " << round;
+    EXPECT_LE(tried, 256u) << "in round " << round;
+  }
 }
 
 TEST(StoreOfManyPieces, TriesNoMoreThanSomeAtOnceAndPausesBetween) {
