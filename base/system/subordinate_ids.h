@@ -25,9 +25,12 @@ class SubordinateIds {
   /// getgrouplist(3)).
   explicit SubordinateIds(std::filesystem::path file = "/etc/subuid", FindOwner find_owner = of_machine());
 
-  /// Which owners read() looks up again though the file is as it was: none; those that were not found, such
-  /// as users of a directory service that was away; or all, who may have other numbers and groups.
-  enum class Again { kNone, kMissing, kAll };
+  /// The owners that read() looks up again, even if the file has not changed.
+  enum class Again {
+    kNone,
+    kMissing,  ///< those that were not found, such as users of a directory service that was away
+    kAll       ///< they may have other numbers and groups
+  };
   /// Reads the file again, and looks up all owners if it has changed. A missing file has no ranges; one that
   /// cannot be read leaves the ranges as they are, and the log says so.   Blocks.
   void read(Again again = Again::kNone);

@@ -1,32 +1,20 @@
 #include "daemon/history/history_server.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/system/nice_thread.h"
+#include "base/system/peer_credentials.h"
 #include "base/thread_guards.h"
 
 namespace gpumem::history {
 namespace {
 
 std::optional<Peer> peer_of(int socket) {
-  ucred credentials{};
-  socklen_t length = sizeof credentials;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return std::nullopt;
-  std::vector<gid_t> groups(64);
-  const auto read_groups = [&] {
-    length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
-    const bool is_read = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length) == 0;
-    groups.resize(is_read || errno == ERANGE ? length / sizeof(gid_t) : 0);  // as many as there are
-    return is_read;
-  };
-  if (!read_groups() && !groups.empty() && !read_groups()) groups.clear();
-  groups.insert(groups.begin(), credentials.gid);
-  return Peer{credentials.uid, std::move(groups)};
+  const auto credentials = peer_credentials(socket);
+  if (!credentials) return std::nullopt;
+  return Peer{credentials->uid, peer_groups(socket, credentials->gid)};
 }
 
 http::Answer as_json(const Answer& answer) {

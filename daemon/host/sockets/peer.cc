@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "base/system/peer_credentials.h"
 #include "base/system/subordinate_ids.h"
 #include "base/text/printable.h"
 #include "daemon/host/system/process.h"
@@ -51,37 +52,22 @@ bool can_signal(const UniqueFd& pidfd) {
   return pidfd.valid() && ::syscall(SYS_pidfd_send_signal, pidfd.get(), 0, nullptr, 0) == 0;
 }
 
-std::vector<std::uint32_t> supplementary_groups(int socket) {
-  std::vector<std::uint32_t> gids(64);
-  auto length = static_cast<socklen_t>(gids.size() * sizeof(gid_t));
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, gids.data(), &length) != 0) {
-    if (errno != ERANGE) return {};
-    gids.resize(length / sizeof(gid_t));
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, gids.data(), &length) != 0) return {};
-  }
-  gids.resize(length / sizeof(gid_t));
-  return gids;
-}
-
 }  // namespace
 
 Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel) {
-  ucred credentials{};
-  socklen_t length = sizeof credentials;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
-    return errno_error(errno, "cannot tell who connected");
+  const auto credentials = peer_credentials(socket);
+  if (!credentials) return errno_error(errno, "cannot tell who connected");
   PeerProcess found;
-  found.peer.pid = credentials.pid;
-  found.peer.uid = credentials.uid;
-  found.peer.gids = supplementary_groups(socket);
-  found.peer.gids.insert(found.peer.gids.begin(), credentials.gid);
-  auto pidfd = open_pidfd(socket, credentials.pid, kernel);
+  found.peer.pid = credentials->pid;
+  found.peer.uid = credentials->uid;
+  found.peer.gids = peer_groups(socket, credentials->gid);
+  auto pidfd = open_pidfd(socket, credentials->pid, kernel);
   if (!pidfd) return pidfd.error();
   found.pidfd = std::move(*pidfd);
-  PodReader::Found in = kernel.pods.find(credentials.pid);
-  if (credentials.pid == 0) {
+  PodReader::Found in = kernel.pods.find(credentials->pid);
+  if (credentials->pid == 0) {
     found.peer.started = number_of(found.pidfd);
-  } else if (auto stat = in.stat ? std::move(in.stat) : stat_of(credentials.pid)) {
+  } else if (auto stat = in.stat ? std::move(in.stat) : stat_of(credentials->pid)) {
     found.peer.command = printable_ascii(std::move(stat->command));
     found.peer.started = stat->started.value_or(0);
   }

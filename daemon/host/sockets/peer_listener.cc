@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/system/peer_credentials.h"
 #include "base/system/subordinate_ids.h"
 #include "daemon/core/words/refusals.h"
 
@@ -96,14 +97,12 @@ bool PeerListener::accept() {
 // Root's pod is looked for, to tell the host's root from that of a container. Other users count by themselves
 // until their processes are identified, in pods, too.
 void PeerListener::add(UniqueFd socket) {
-  ucred credentials{};
-  socklen_t length = sizeof credentials;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
-    return options_.disposal->close(std::move(socket));
+  const auto credentials = peer_credentials(socket.get());
+  if (!credentials) return options_.disposal->close(std::move(socket));
   core::Peer peer;
-  peer.uid = credentials.uid;
+  peer.uid = credentials->uid;
   if (peer.uid == 0) {
-    auto in = options_.kernel.pods.find(credentials.pid);
+    auto in = options_.kernel.pods.find(credentials->pid);
     peer.pod = std::move(in.pod);
     peer.contained = in.contained;
   } else if (options_.kernel.subordinates != nullptr) {
