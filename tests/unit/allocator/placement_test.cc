@@ -90,6 +90,41 @@ TEST_F(Placing, ExtentsThatOthersStillUseAreMovedForAStreamBehindTheirWork) {
   EXPECT_EQ(backing_.mapped(), mebibytes(32));
 }
 
+TEST_F(Placing, ExtentsAreNotGivenBackWhileTheirFormerMappingsStay) {
+  grant_least();
+  const auto all = allocate_many(32, mebibytes(2));
+  streams_.give(kOne);
+  for (std::size_t i = 1; i < all.size(); i += 2) free(all[i], mebibytes(2));
+  free(allocate(mebibytes(32)), mebibytes(32));
+  streams_.finish_all();
+  backing_.fail(FakeBacking::Call::kUnmap, 1, {Code::kInternal, "cuMemUnmap: broken"}, 15);
+  pass(milliseconds(100));
+  EXPECT_TRUE(backing_.heal()) << "each former mapping was to be unmapped";
+  EXPECT_TRUE(succeeded(engine_->trim_unused(kAll)));
+  EXPECT_EQ(backing_.committed(), mebibytes(62)) << "one extent was free where the block needed it";
+  free_all({all[0]}, mebibytes(2));
+  streams_.finish_all();
+  EXPECT_TRUE(succeeded(engine_->trim(kAll)));
+  EXPECT_EQ(backing_.committed(), mebibytes(30));
+}
+
+struct LargeExtents : EngineTest {
+  LargeExtents() : EngineTest({.limit = mebibytes(128), .granularity = mebibytes(32)}) {}
+};
+
+TEST_F(LargeExtents, RestOfWhatWasMovedIsBehindTheWorkOnIt) {
+  const Address earlier = allocate(mebibytes(3));
+  streams_.give(kOne);
+  free(earlier, mebibytes(3));  // sets a mark that the device reaches before that of `used`
+  const auto all = allocate_many(4, mebibytes(32));
+  const auto used = streams_.give(kOne);
+  for (const std::size_t i : {0, 2}) free(all[i], mebibytes(32));
+  allocate(mebibytes(40));
+  EXPECT_EQ(statistics().moved_extents, 2U);
+  allocate(mebibytes(20), kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+}
+
 TEST_F(Placing, ManyExtentsAreMappedInFewCalls) {
   fill_with_holes();
   const auto before = backing_.calls(FakeBacking::Call::kMap);

@@ -183,6 +183,21 @@ TEST_F(StreamCache, MarkOfOneThreadsCacheCoversNothingThatAnotherThreadFreed) {
   EXPECT_TRUE(streams_.is_behind(kTwo, later));
 }
 
+TEST_F(StreamCache, MarkOfAnotherThreadsCacheCoversNoSurplus) {
+  constexpr Bytes kBytes = kibibytes(64);
+  auto other = std::make_unique<Worker>();
+  other->run([&] { cache_one(kBytes, kOne); });
+  const auto all = allocate_many(mebibytes(64).count / kBytes.count - 1, kBytes, kOne);
+  const auto half = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  free_all({all.begin(), half}, kBytes, kOne);
+  streams_.finish(kOne);  // the marks so far are reached
+  const auto used = streams_.give(kOne);
+  free_all({half, all.end()}, kBytes, kOne);  // more than a cache takes
+  other.reset();                              // leaves its mark
+  while (!HasFailure() && statistics().in_use < mebibytes(56)) allocate(kBytes, kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+}
+
 TEST_F(StreamCache, MarksOfManyThreadsAreAllReachedBeforeTheMemoryIsFree) {
   std::array<Worker, 8> workers;
   std::vector<FakeStreams::Moment> used;

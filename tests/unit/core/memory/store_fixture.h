@@ -1,6 +1,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <set>
 
 #include "daemon/core/memory/job.h"
@@ -38,6 +40,7 @@ class StoreWorld {
       quarantined.erase(id);
     }
     quarantined.insert(progress.quarantined.begin(), progress.quarantined.end());
+    for (const auto& [request, free] : progress.looked) looked[request] = free;
     for (Job& job : progress.jobs) jobs.push(job.turn, std::move(job));
     for (const JobId id : progress.hurried) jobs.hurry([id](const Job& job) { return job.id == id; });
   }
@@ -106,6 +109,7 @@ class StoreWorld {
   std::set<RequestId> unobtainable;
   std::set<LeaseId> freed;
   std::set<LeaseId> quarantined;
+  std::map<RequestId, std::optional<Bytes>> looked;  ///< free bytes, by Store::look()
 };
 
 class StoreOf : public testing::Test, protected StoreWorld {

@@ -167,6 +167,36 @@ TEST_F(LargeStoreTest, HasReadyWhatWasAskedForBefore) {
   }
 }
 
+TEST_F(LargeStoreTest, HurriesWhatIsBeingMadeForTheStock) {
+  advance();
+  const std::size_t begun = jobs.size();
+  ASSERT_GT(begun, 1u);
+  store.want(RequestId{1}, mebibytes(2), kOneExtent);
+  advance();
+  EXPECT_EQ(jobs.size(), begun) << "nothing is made for it alone";
+  EXPECT_LE(creations_until(RequestId{1}), 1u);
+}
+
+TEST_F(LargeStoreTest, TellsNothingFreeThatIsAboutToBeCreated) {
+  store.want(RequestId{1}, mebibytes(20), kOneExtent);
+  advance();
+  store.look(RequestId{2});
+  advance();
+  while (!looked.contains(RequestId{2})) finish_one();
+  EXPECT_GT(driver.room(0), Bytes{}) << "the rest of what was broken is created later";
+  EXPECT_EQ(looked[RequestId{2}], Bytes{});
+}
+
+TEST_F(StoreTest, KeepsWhatItWasToReleaseIfThatIsWithdrawn) {
+  run();
+  store.release(RequestId{1}, mebibytes(8));
+  EXPECT_EQ(store.missing(), mebibytes(8));
+  EXPECT_TRUE(store.withdraw(RequestId{1}));
+  EXPECT_EQ(store.missing(), Bytes{});
+  run();
+  EXPECT_EQ(store.warm(), kPool);
+}
+
 TEST_F(LargeStoreTest, KeepsNothingReadyForWhoAsksAndWithdraws) {
   for (std::uint64_t number = 1; number <= 20; ++number) {
     store.want(RequestId{number}, mebibytes(20), kOneExtent);

@@ -9,15 +9,19 @@ namespace {
 
 using Turns = StoreWorld;
 
+// The pool is created in several rounds. What comes back meanwhile is proved after the last.
 TEST(StoreTurns, MemoryOfAnUnfinishedPoolProvesNothing) {
   Turns at(mebibytes(64));
   at.store.adopt(mebibytes(2));
   ASSERT_EQ(at.driver.steal(0, mebibytes(2)), mebibytes(2)) << "a process holds what was lent before";
-  at.driver.fails = [](const Extent& extent) { return extent.size == mebibytes(32); };
+  at.driver.fails = [](const Extent& extent) { return extent.size >= mebibytes(8); };
   at.advance();
   at.finish_one();
-  ASSERT_EQ(at.store.missing(), mebibytes(32));
+  ASSERT_GE(at.store.missing(), mebibytes(32));
   at.store.take_back(LeaseId{1}, {{}, mebibytes(2)});
+  while (!at.store.missing().is_zero() && !at.jobs.empty()) at.finish_one();
+  at.driver.fails = nullptr;
+  EXPECT_FALSE(at.freed.contains(LeaseId{1}));
   const RequestId request = at.want(mebibytes(4), kOneExtent);
   at.run();
   EXPECT_TRUE(at.assembled.contains(request));
