@@ -184,7 +184,7 @@ class Engine {
   Arena arena_ GPUMEM_GUARDED_BY(lock_);
   std::vector<std::string> tags_ GPUMEM_GUARDED_BY(lock_);
   IdleTracker idle_ GPUMEM_GUARDED_BY(lock_);
-  SteadyGrowth steady_ GPUMEM_GUARDED_BY(lock_);
+  SteadyGrowth steady_ GPUMEM_GUARDED_BY(lock_){unit_};
   std::shared_ptr<void> attachment_;
   std::optional<client::BackgroundTask> background_task_;
 };

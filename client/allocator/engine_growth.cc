@@ -110,7 +110,7 @@ Result<void, GrowError> Engine::obtain(Backing& backing, const Backing::Request&
   }
   arena_.add_extents(std::move(*lent));
   ++arena_.counters().growths;
-  steady_.grew(request.min_bytes.count, Clock::now());
+  steady_.grew(waiter.bytes, Clock::now());
   return {};
 }
 
@@ -122,13 +122,17 @@ Backing::Request Engine::request_for(const Need& need, const GrowthQueue::Waiter
   const std::uint64_t left = properties_.limit.minus({committed}).count / unit_ * unit_;
   const bool is_span = need.kind == Need::Kind::kSpan;
   const std::uint64_t more = is_span ? std::min(units(committed / kRequestPart), left) : 0;
-  const std::uint64_t ahead = is_span ? steady_.bytes_for(missing, committed, Clock::now()) : missing;
+  const auto steady =
+      is_span ? steady_.extent_for(need.bytes, missing, committed, Clock::now()) : std::nullopt;
   Backing::Request request;
   request.min_bytes = {missing};
-  request.bytes = {std::max({missing, more, std::min(ahead, left)})};
-  const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
-  request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
-  if (ahead > missing) request.largest = std::max(request.largest, Bytes{ahead});
+  if (steady) {
+    request.bytes = request.largest = {std::max(missing, std::min(*steady, left))};
+  } else {
+    const std::uint64_t least = missing < kLargeGrowth ? 0 : kLeastOfLarge;
+    request.bytes = {std::max(missing, more)};
+    request.largest = {units(std::max({(committed + missing) / kExtentPart, missing / kGrowthPart, least}))};
+  }
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   if (waiter.waits) request.wait = std::max(wait, std::chrono::milliseconds::zero());
   request.stop = waiter.stop.get_token();

@@ -14,14 +14,17 @@ TEST_P(SteadilyBySize, GrowingTakesSeveralBlocksAtOnceAndKeepsLittleMore) {
   constexpr std::size_t kBlocks = 600;
   const Bytes size = GetParam();
   std::vector<Address> all;
-  std::uint64_t half = 0;
+  std::uint64_t half = 0, half_extents = 0;
   for (std::size_t i = 1; i <= kBlocks; ++i) {
     all.push_back(allocate(size));
     const std::uint64_t used = i * size.count;
     EXPECT_LE(backing_.committed(), Bytes{used + used / SteadyGrowth::kPart + mebibytes(2).count});
-    if (i == kBlocks / 2) half = growths();
+    if (i != kBlocks / 2) continue;
+    half = growths();
+    half_extents = backing_.extents();
   }
-  EXPECT_LE(growths() - half, kBlocks / 2 / 4 + 1);
+  EXPECT_LE(growths() - half, kBlocks / 2 / 2 + 1);
+  EXPECT_LE(backing_.extents() - half_extents, growths() - half) << "one extent each";
   free_all(all, size);
   EXPECT_TRUE(succeeded(engine_->trim(kAll)));
   EXPECT_EQ(backing_.committed(), Bytes{});
