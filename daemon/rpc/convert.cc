@@ -130,6 +130,7 @@ v1::Denial to_proto(const core::Denial& denial) {
   message.set_limiting_limit(denial.limiting_limit.count);
   message.set_limiting_charged(denial.limiting_charged.count);
   message.set_limiting_kept(denial.limiting_kept.count);
+  message.set_limiting_contexts(denial.limiting_contexts.count);
   message.set_returning(denial.returning.count);
   message.set_asked_back(denial.asked_back.count);
   message.set_missing(denial.missing.count);

@@ -62,7 +62,8 @@ void Accounts::count(NodeIndex node) {
     count(child);
     const Account& below = accounts_[child];
     own.leases += below.leases;
-    own.outside += std::min(below.outside, std::max<Number>(0, limit(child) - below.leases));
+    const Number room = std::max<Number>(0, limit(child) - below.leases);
+    own.outside += books_.nodes[child].is_part ? below.outside : std::min(below.outside, room);
     own.promised += accounts_[child].promised;
     own.members_kept += accounts_[child].kept;
     own.members_pool_kept += accounts_[child].pool_kept;

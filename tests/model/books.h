@@ -58,7 +58,7 @@ class Accounts {
  public:
   struct Account {
     Number leases = 0;   ///< and what is reserved
-    Number outside = 0;  ///< of those below, each as far as its own limit allows
+    Number outside = 0;  ///< the sum of the children, each as far as its limit allows, parts in full
     Number used = 0;
     Number promised = 0;
     Number members_kept = 0;  ///< the sum of the children's

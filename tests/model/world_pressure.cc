@@ -121,6 +121,7 @@ class Needs {
     Number beyond = 0;
     for (const NodeIndex node : standing_.books.children(group)) {
       const auto& own = accounts_.of(node);
+      if (standing_.books.nodes[node].is_part) continue;
       beyond += own.outside - std::min(own.outside, std::max<Number>(0, limit(node) - own.leases));
     }
     return std::max<Number>(0, returning(group) - beyond);

@@ -53,6 +53,7 @@ class Draw {
                                 : one_in(2) ? Escalation::kWait
                                             : Escalation::kDeny;
     if (one_in(3)) device.context_overhead = kPiece;
+    device.contexts_in_limit = pool.count / kPiece.count % 2 == 0;
     return device;
   }
 

@@ -90,7 +90,8 @@ std::string Promises::check_books(const Accounts& accounts, const Jobs& jobs, co
   return {};
 }
 
-// A job's sessions are lent no more than its limit together; what it has besides is reserved.
+// A job's sessions are lent no more than its limit together; what it has besides is reserved. Their contexts
+// count, too, if the administrator says so, and may be more than there is room for.
 std::string Promises::check_jobs(const Happened& happened, const Jobs& jobs, const State& state) {
   crowded_jobs_.insert(happened.inheriting.begin(), happened.inheriting.end());
   auto pinned = broker_.pinned_by_jobs();
@@ -101,10 +102,15 @@ std::string Promises::check_jobs(const Happened& happened, const Jobs& jobs, con
       for (const auto& [session, facts] : state.sessions)
         if (facts.job == id) lent += books_.charges_of(session)[device];
       lent += pinned[{id, device}];
+      const DevicePolicy& policy = broker_.device(device);
+      const Bytes contexts = policy.is_host() ? Bytes{} : job.devices[device].outside;
+      if (!contexts.is_zero() && !policy.contexts_in_limit)
+        return "P1: " + name + " is charged for contexts" + on(device);
+      lent += contexts;
       if (lent != on_loan(job, device))
         return "P1: " + name + " is charged " + to_string(on_loan(job, device)) + on(device) + ", and has " +
                to_string(lent);
-      if (job.devices[device].charged > job.devices[device].limit && !crowded_jobs_.contains(id))
+      if (job.devices[device].charged - contexts > job.devices[device].limit && !crowded_jobs_.contains(id))
         return "P1: " + name + " is past its limit" + on(device);
     }
   }

@@ -23,6 +23,9 @@ TEST(RoomTest, ForTheDriversMemoryIsTheTenantsNotTheJobs) {
   figures.tenant_charged = mebibytes(8).count;
   EXPECT_TRUE(check_room(figures, mebibytes(2)));
   EXPECT_FALSE(check_room(figures, mebibytes(3)));
+  figures.charged = mebibytes(5).count;
+  EXPECT_FALSE(check_room(figures, {})) << "above the job's limit, as a context can take it";
+  figures.charged = mebibytes(4).count;
   figures.tenant_charged = mebibytes(11).count;
   EXPECT_FALSE(check_room(figures, {})) << "above its limit it has room for nothing";
 }

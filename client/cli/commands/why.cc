@@ -75,7 +75,8 @@ std::string limit_words(const v1::Denial& denial) {
   const bool debt = denial.reason() == v1::Denial::REASON_DEBT;
   return who + (debt ? " uses more than its limit of " : " would pass its limit of ") +
          size_text(denial.limiting_limit()) + ": " + size_text(denial.limiting_charged()) +
-         " are charged already" + kept_words(denial);
+         " are charged already" + and_so(denial.limiting_contexts(), "of them for contexts of its programs") +
+         kept_words(denial);
 }
 
 std::string holder_words(const v1::Holder& holder) {
@@ -231,6 +232,7 @@ Json waiting_json(const v1::Denial& denial) {
           {"context", denial.context()},
           {"returning", denial.returning()},
           {"asked_back", denial.asked_back()},
+          {"limiting_contexts", denial.limiting_contexts()},
           {"limiting_tenant", denial.limiting_tenant().empty() ? Json() : Json(denial.limiting_tenant())},
           {"holders", holders_json(denial.holders())},
           {"other_tenants", holders_json(denial.other_tenants())}};

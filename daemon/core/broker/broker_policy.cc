@@ -27,6 +27,8 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   const bool other_aging = policy.aging != state_.policy.aging;
   for (DeviceIndex i = 0; i < policy.devices.size(); ++i)
     policy.devices[i].has_display = state_.policy.devices[i].has_display;
+  for (DeviceIndex i = 0; i < policy.devices.size(); ++i)
+    outside_.set_in_limit(i, policy.devices[i].contexts_in_limit);
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);
@@ -90,11 +92,13 @@ void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
       const auto found = session.outside.find(device);
       const OutsideCharge outside = found == session.outside.end() ? OutsideCharge{} : found->second;
       if (!stays) state_.transfer(session, leaf, device, session.holding(device).charges);
-      const TenantId before = state_.charged_besides(session, device);
-      const TenantId after = state_.policy.devices[device].is_host() ? leaf : rest;
-      state_.ledger.transfer(before, after, device, {}, outside.total());
-      state_.charge_unasked(before, device, outside.unasked(), {});
-      state_.charge_unasked(after, device, {}, outside.unasked());
+      const DevicePolicy& policy = state_.policy.devices[device];
+      const TenantId besides = policy.is_host() ? leaf : rest;
+      state_.transfer_outside(state_.charged_for_contexts(session, device),
+                              policy.contexts_in_limit ? leaf : besides, device, outside.of_contexts(),
+                              outside.unasked_of_contexts());
+      state_.transfer_outside(state_.charged_besides(session, device), besides, device,
+                              outside.besides_contexts(), outside.past);
     }
     if (!stays) session.job = {};
     state_.arbiter.set_tenant(session.id, leaf, session.job, rest);

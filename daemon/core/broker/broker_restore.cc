@@ -59,7 +59,6 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   };
   restore_each(from.slices, [this](Session& session, const Checkpoint::Slice& slice, DeviceIndex device) {
     leases_.restore(session, slice, device);
-    outside_.begin_context(session, device);
   });
   restore_each(from.leases, [&](Session& session, const Checkpoint::Lease& lease, DeviceIndex device) {
     const Extent extent = leases_.restore(session, lease, device, kept.contains(lease.id));
@@ -70,6 +69,10 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
                [this](Session& session, const Checkpoint::Declaration& declaration, DeviceIndex device) {
                  outside_.set(session, device, &OutsideCharge::declared, declaration.bytes);
                });
+  // Now that all else is charged, an estimate without room in the limits is known as such.
+  restore_each(from.slices, [this](Session& session, const Checkpoint::Slice&, DeviceIndex device) {
+    outside_.begin_context(session, device);
+  });
   for (const auto& [id, import] : from.imports)
     if (state_.find(import.session) != nullptr) leases_.restore(import);
   for (const auto& [lease, session] : from.suspects)

@@ -47,7 +47,8 @@ struct GrantTerms {
 ///  - On every device, the sum of all leases is at most the pool.
 ///  - No grant takes a tenant, or one above it, past its limit. A lowered limit, or charges outside the pool,
 ///    can leave it over its limit.
-///  - Charges outside the pool count above the tenant only up to the tenant's own limit.
+///  - Charges outside the pool count above the tenant only up to the tenant's own limit. Those of a part count
+///    in full for its tenant.
 ///  - No grant takes memory that unmet guarantees need, unless the device lends it.
 ///  - A leaf with a reservation is charged at least its bytes: the part not on loan is charged as reserved.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
@@ -157,7 +158,8 @@ class Ledger {
   }
   /// The part of `bytes` on loan to the leaf that its reservation takes back when they are returned.
   Bytes refilled(TenantId leaf, DeviceIndex device, Bytes bytes) const;
-  /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit.
+  /// The part of outside() that counts for the parent tenants: at most the room under this tenant's limit. Of
+  /// a part: all of it.
   Bytes outside_above(TenantId tenant, DeviceIndex device) const { return figures(tenant, device).counted; }
   const Quota& quota(TenantId tenant, DeviceIndex device) const { return node(tenant).quotas[device]; }
   TenantId parent(TenantId tenant) const { return node(tenant).parent; }

@@ -160,7 +160,8 @@ Ledger::Figures Ledger::figures(const Node& one, DeviceIndex device) const {
   GPUMEM_CHECK(device < devices_.size(), "device known");
   const Account& own = one.accounts[device];
   const Bytes pool = own.charges.total();
-  const Bytes counted = std::min(own.outside, one.quotas[device].limit.minus(pool));
+  const Bytes counted =
+      one.is_part ? own.outside : std::min(own.outside, one.quotas[device].limit.minus(pool));
   return {pool, own.outside, own.kept, own.pool_kept, own.promised, counted};
 }
 

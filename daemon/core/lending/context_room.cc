@@ -4,13 +4,6 @@
 #include <utility>
 
 namespace gpumem::core {
-namespace {
-
-// Without any figure, a context takes this part of the device, and what is ignored as a context at most.
-constexpr std::uint64_t kUsualShare = 32;
-
-}  // namespace
-
 ContextRoom::ContextRoom(State& state, Leases& leases, Outside& outside)
     : state_(state), leases_(leases), outside_(outside), devices_(state.policy.devices.size()) {}
 
@@ -21,7 +14,7 @@ Bytes ContextRoom::estimate(const Session& session, DeviceIndex device) const {
   const Bytes least = outside == session.outside.end() ? Bytes{} : outside->second.context_needs;
   if (devices_[device].measured) return std::max(least, *devices_[device].measured);
   if (!policy.context_overhead.is_zero()) return std::max(least, policy.context_overhead);
-  return std::max(least, std::min(state_.policy.past_broker.allowance, {policy.total.count / kUsualShare}));
+  return std::max(least, usual_context(policy.total, state_.policy.past_broker.allowance));
 }
 
 bool ContextRoom::has_failed(const Session& session, DeviceIndex device) const {
@@ -75,7 +68,7 @@ void ContextRoom::find_place(Announced& one) {
     one.is_free_of_charge = true;
     return;
   }
-  const TenantId leaf = state_.tenants.leaf_of(state_.session(one.session).tenant);
+  const TenantId leaf = state_.charged_for_contexts(state_.session(one.session), one.device);
   if (!state_.ledger.limiting(leaf, one.device, one.needed)) charge(one, one.needed);
 }
 

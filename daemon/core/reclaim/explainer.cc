@@ -122,6 +122,8 @@ Denial Explainer::quick_figures_of(const Request& request, const Refusal& refusa
   denial.limiting_limit = ledger.quota(limiting, device).limit;
   denial.limiting_charged = ledger.used(limiting, device);
   denial.limiting_reserved = ledger.charges(limiting, device)[Charge::kReserved];
+  if (is_job && !state_.policy.devices[device].is_host())
+    denial.limiting_contexts = ledger.outside(limiting, device);
   denial.reserved = ledger.charges(tenant, device)[Charge::kReserved];
   const Bytes of_others = denial.limiting_reserved.minus(ledger.reserved(request.tenant, device));
   denial.by_jobs = !of_others.is_zero() && ledger.excess_at(limiting, request.tenant, device,

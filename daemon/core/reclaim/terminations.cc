@@ -124,8 +124,13 @@ Bytes Terminations::brings(const Session& session, DeviceIndex device) const {
 Bytes Terminations::coming_with_outside(DeviceIndex device, TenantId of, TimePoint now) const {
   return sum(of, now, [&](const Session& session) {
     const auto outside = session.outside.find(device);
-    const bool is_charged = state_.tenants.is_below(state_.charged_besides(session, device), of);
-    const Bytes besides = is_charged && outside != session.outside.end() ? outside->second.total() : Bytes{};
+    Bytes besides;
+    if (outside != session.outside.end()) {
+      if (state_.tenants.is_below(state_.charged_for_contexts(session, device), of))
+        besides += outside->second.of_contexts();
+      if (state_.tenants.is_below(state_.charged_besides(session, device), of))
+        besides += outside->second.besides_contexts();
+    }
     return brings(session, device) + besides;
   });
 }

@@ -118,7 +118,9 @@ JobAccount Jobs::account(const CommandJob& job) const {
 }
 
 Bytes Jobs::level(const CommandJob& job, DeviceIndex device) const {
-  return state_.ledger.on_loan(job.leaf, device) + state_.ledger.outside(job.leaf, device);
+  const bool is_host = state_.policy.devices[device].is_host();
+  return state_.ledger.on_loan(job.leaf, device) +
+         (is_host ? state_.ledger.outside(job.leaf, device) : Bytes{});
 }
 
 void Jobs::lose_owner(SessionId owner, TimePoint now) {

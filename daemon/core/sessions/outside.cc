@@ -3,23 +3,39 @@
 #include <algorithm>
 
 namespace gpumem::core {
+namespace {
+
+/// The part of the context's charge that nobody is asked for, if the charge becomes `bytes`. It is beyond the
+/// estimate, or the limits have no room for it: an estimate can be larger than what was measured before.
+Bytes unforeseen_of(const OutsideCharge& outside, Bytes bytes, Bytes estimate, bool has_room) {
+  const Bytes foreseen = outside.overhead - outside.unforeseen;
+  return bytes.minus(has_room ? estimate : std::min(estimate, foreseen));
+}
+
+}  // namespace
 
 void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
   OutsideCharge& outside = session.outside[device];
   Bytes& charged = outside.*part;
   if (charged == bytes) return;
-  const TenantId leaf = state_.charged_besides(session, device);
+  const bool is_context = part == &OutsideCharge::overhead || part == &OutsideCharge::room;
+  const TenantId leaf =
+      is_context ? state_.charged_for_contexts(session, device) : state_.charged_besides(session, device);
+  const auto unasked = [&] { return is_context ? outside.unasked_of_contexts() : outside.past; };
+  const Bytes before = unasked();
+  if (part == &OutsideCharge::overhead) {
+    const bool has_room = bytes <= charged || !limiting(leaf, device, bytes - charged);
+    const Bytes estimate = state_.policy.devices[device].context_overhead;
+    outside.unforeseen = unforeseen_of(outside, bytes, estimate, has_room);
+  }
   if (bytes > charged)
     state_.ledger.charge_outside(leaf, device, bytes - charged);
   else
     state_.ledger.release_outside(leaf, device, charged - bytes);
   if (part == &OutsideCharge::declared)
     state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
-  const Bytes unasked = outside.unasked();
   charged = bytes;
-  if (part == &OutsideCharge::overhead)
-    outside.unforeseen = bytes.minus(state_.policy.devices[device].context_overhead);
-  state_.charge_unasked(leaf, device, unasked, outside.unasked());
+  state_.charge_unasked(leaf, device, before, unasked());
   if (session.declared(device).is_zero())
     state_.declaring[device].erase(session.id);
   else
@@ -43,16 +59,18 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
   const Bytes overhead = state_.policy.devices[device].context_overhead;
   if (has_begun || overhead.is_zero()) return {};
-  const TenantId at = limiting(state_.charged_besides(session, device), device, overhead);
+  const TenantId at = limiting(state_.charged_for_contexts(session, device), device, overhead);
   if (!at) return {};
+  const bool is_job = state_.tenants.owner_of(at) != at;
   const Bytes used = state_.ledger.used(at, device);
   const Bytes unused = state_.ledger.charges(at, device)[Charge::kReserved];
-  return Error{Code::kResourceExhausted,
-               "a context on " + name_of(state_.policy, device) + " is charged with " + to_string(overhead) +
-                   ", which would pass the limit of tenant '" + state_.tenants.name(at) + "' (" +
-                   to_string(state_.ledger.quota(at, device).limit) + ", of which " +
-                   to_string(used - unused) +
-                   " are charged already); give memory back or ask the administrator for a higher limit"};
+  return Error{
+      Code::kResourceExhausted,
+      "a context on " + name_of(state_.policy, device) + " is charged with " + to_string(overhead) +
+          ", which would pass the limit of " + (is_job ? "" : "tenant ") + "'" + state_.tenants.name(at) +
+          "' (" + to_string(state_.ledger.quota(at, device).limit) + ", of which " +
+          to_string(used - unused) + " are charged already); give memory back or " +
+          (is_job ? "start the command with a higher --limit" : "ask the administrator for a higher limit")};
 }
 
 void Outside::begin_context(Session& session, DeviceIndex device) {
@@ -72,17 +90,34 @@ void Outside::change_room(Session& session, DeviceIndex device, Bytes before, By
 void Outside::note_room(Session& session, DeviceIndex device, Bytes bytes) {
   OutsideCharge& outside = session.outside[device];
   if (!outside.measured) set(session, device, &OutsideCharge::overhead, {});
-  const Bytes unasked = outside.unasked();
+  const TenantId leaf = state_.charged_for_contexts(session, device);
+  state_.transfer_outside(state_.charged_besides(session, device), leaf, device, bytes, {});
   outside.room += bytes;
-  state_.charge_unasked(state_.charged_besides(session, device), device, unasked, outside.unasked());
+  state_.charge_unasked(leaf, device, {}, bytes);
   state_.outbox.touch(session.id);
 }
 
+void Outside::set_in_limit(DeviceIndex device, bool in_limit) {
+  if (std::exchange(state_.policy.devices[device].contexts_in_limit, in_limit) == in_limit) return;
+  for (const auto& [id, session] : state_.sessions) {
+    const auto found = session->outside.find(device);
+    if (found == session->outside.end()) continue;
+    const OutsideCharge& outside = found->second;
+    const TenantId besides = state_.charged_besides(*session, device);
+    state_.transfer_outside(in_limit ? besides : session->leaf, in_limit ? session->leaf : besides, device,
+                            outside.of_contexts(), outside.unasked_of_contexts());
+  }
+}
+
 void Outside::end(Session& session) {
+  const auto release = [&](TenantId leaf, DeviceIndex device, Bytes bytes, Bytes not_asked) {
+    if (!bytes.is_zero()) state_.ledger.release_outside(leaf, device, bytes);
+    state_.charge_unasked(leaf, device, not_asked, {});
+  };
   for (const auto& [device, outside] : session.outside) {
-    const TenantId leaf = state_.charged_besides(session, device);
-    if (!outside.total().is_zero()) state_.ledger.release_outside(leaf, device, outside.total());
-    state_.charge_unasked(leaf, device, outside.unasked(), {});
+    release(state_.charged_for_contexts(session, device), device, outside.of_contexts(),
+            outside.unasked_of_contexts());
+    release(state_.charged_besides(session, device), device, outside.besides_contexts(), outside.past);
     state_.declaring[device].erase(session.id);
     if (!outside.declared.is_zero()) state_.outbox.record(Checkpoint::Declaration{session.id, device, {}});
   }
@@ -128,7 +163,6 @@ Result<void> Outside::declare(Session& session, DeviceIndex index, Bytes declare
 Bytes Outside::excused(Session& session, DeviceIndex device) {
   OutsideCharge& outside = session.outside[device];
   const Bytes declared = outside.declared;
-  // Pinned memory beyond the limit of a job does not count for its tenant.
   const Bytes others = state_.ledger.used(session.tenant, device).minus(declared);
   const Bytes room = state_.ledger.quota(session.tenant, device).limit.minus(others);
   outside.excused = std::min(declared, std::max(outside.excused, room));

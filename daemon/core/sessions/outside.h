@@ -21,12 +21,16 @@ class Outside {
   /// The session is charged for room for contexts: `after` where it was `before`. Room takes the place of the
   /// estimate of begin_context().
   void change_room(Session& session, DeviceIndex device, Bytes before, Bytes after);
-  /// As change_room(), for `bytes` that the ledger has charged (Ledger::give_to_driver).
+  /// As change_room(), for `bytes` that the ledger has charged to State::charged_besides()
+  /// (Ledger::give_to_driver).
   void note_room(Session& session, DeviceIndex device, Bytes bytes);
   /// The part of the session's declared memory that is not reclaimed if the tenant exceeds its limit: the
   /// part that had room when it was declared, or has room now.
   Bytes excused(Session& session, DeviceIndex device);
   void set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes);
+  /// The contexts of `device` are charged within the limits of jobs from now on, or no longer: changes the
+  /// policy, too.
+  void set_in_limit(DeviceIndex device, bool in_limit);
   /// The session is over: nothing is charged any more.
   void end(Session& session);
 

@@ -42,7 +42,7 @@ struct OutsideCharge {
   Bytes declared;
   Bytes excused;                  ///< of `declared`: what limits had room for when it was declared, or later
   Bytes overhead;                 ///< its context: an estimate, until it has been measured
-  Bytes unforeseen;               ///< of `overhead`: what the estimate did not tell
+  Bytes unforeseen;               ///< of `overhead`: beyond the estimate, or without room in the limits
   Bytes past;                     ///< held past the broker, beyond what is allowed
   Bytes room;                     ///< for contexts that are not measured yet
   bool begun = false;             ///< the session has had a slice on this device
@@ -52,9 +52,11 @@ struct OutsideCharge {
   std::size_t contexts_failed = 0;  ///< in a row, for want of memory
   PastBroker watch;
 
-  Bytes total() const { return declared + overhead + past + room; }
-  /// What nobody is asked to give back.
-  Bytes unasked() const { return unforeseen + past + room; }
+  Bytes of_contexts() const { return overhead + room; }
+  /// Of of_contexts(), what nobody is asked to give back.
+  Bytes unasked_of_contexts() const { return unforeseen + room; }
+  Bytes besides_contexts() const { return declared + past; }
+  Bytes total() const { return of_contexts() + besides_contexts(); }
 };
 
 /// A process that is no session's and holds memory of a device.

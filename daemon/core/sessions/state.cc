@@ -81,6 +81,13 @@ void State::transfer(const Session& from, TenantId to, DeviceIndex device, const
   if (CommandJob* const job = find_job(from.job)) record(*job);  // with a smaller reservation
 }
 
+void State::transfer_outside(TenantId from, TenantId to, DeviceIndex device, Bytes bytes, Bytes not_asked) {
+  if (from == to || bytes.is_zero()) return;
+  ledger.transfer(from, to, device, {}, bytes);
+  charge_unasked(from, device, not_asked, {});
+  charge_unasked(to, device, {}, not_asked);
+}
+
 Result<DeviceIndex> State::find_device(const std::string& uuid) const {
   const auto found = std::ranges::find(policy.devices, uuid, &DevicePolicy::uuid);
   if (found != policy.devices.end()) return static_cast<DeviceIndex>(found - policy.devices.begin());

@@ -38,12 +38,19 @@ struct State {
   TenantId charged_besides(const Session& session, DeviceIndex device) const {
     return policy.devices[device].is_host() ? session.leaf : tenants.leaf_of(session.tenant);
   }
+  /// The leaf that answers for the session's contexts: its job's where contexts are within its limit.
+  TenantId charged_for_contexts(const Session& session, DeviceIndex device) const {
+    return policy.devices[device].contexts_in_limit ? session.leaf : charged_besides(session, device);
+  }
   /// The job of that number. Null: there is none.
   CommandJob* find_job(CommandJobId id);
   Checkpoint::CommandJob checkpoint_of(const CommandJob& job) const;
   void record(CommandJob& job);
   /// Charges the leaf `to` with what the session has been charged with so far.
   void transfer(const Session& from, TenantId to, DeviceIndex device, const Charges& charges);
+  /// The leaf `to` answers for `bytes` outside the pool from now on, and not `from`. `not_asked`  of them,
+  /// nobody is asked for.
+  void transfer_outside(TenantId from, TenantId to, DeviceIndex device, Bytes bytes, Bytes not_asked);
   /// The part of the device's missing memory that would be there without the contexts of sessions.
   Bytes pool_of_contexts(DeviceIndex device) const {
     return std::min(given_to_contexts[device] + contexts_seen[device], missing(device));

@@ -70,7 +70,7 @@ struct JobView {
     Bytes peak;
     std::size_t waiting = 0;
     Bytes quarantined;  ///< of `charged`
-    Bytes outside;      ///< of `charged`: pinned memory of the host
+    Bytes outside;      ///< of `charged`: pinned memory of the host; of a GPU contexts, if they count
   };
   CommandJobId id;
   std::string tenant;

@@ -39,6 +39,11 @@ std::string reserved_in_words(const Denial& denial, Bytes reserved) {
          " and not used)";
 }
 
+std::string contexts_in_words(const Denial& denial) {
+  if (denial.limiting_contexts.is_zero()) return {};
+  return " (" + to_string(denial.limiting_contexts) + " of it by contexts of its programs)";
+}
+
 // The part that others below the limit may claim.
 std::string kept_in_words(const Denial& denial) {
   if (denial.limiting_kept.is_zero()) return {};
@@ -139,13 +144,13 @@ std::string obstacle_in_words(const Denial& denial) {
                " or " + for_more_in_words(denial);
       return "it would pass " + owner_in_words(denial) + " of " + to_string(denial.limiting_limit) +
              ", of which " + to_string(denial.limiting_charged) + " are charged already" +
-             holders_in_words(denial) + reserved_in_words(denial, denial.limiting_reserved) +
-             kept_in_words(denial) + "; " + (denial.by_jobs ? kEndAJob : "give memory back") + " or " +
-             for_more_in_words(denial);
+             holders_in_words(denial) + contexts_in_words(denial) +
+             reserved_in_words(denial, denial.limiting_reserved) + kept_in_words(denial) + "; " +
+             (denial.by_jobs ? kEndAJob : "give memory back") + " or " + for_more_in_words(denial);
     case Denial::Reason::kDebt:
       return "nothing is granted while " + to_string(denial.limiting_charged) + " are charged against " +
              owner_in_words(denial) + " of " + to_string(denial.limiting_limit) + holders_in_words(denial) +
-             "; give back what is over it";
+             contexts_in_words(denial) + "; give back what is over it";
     case Denial::Reason::kPoolSize:
       if (!denial.limiting_kept.is_zero())
         return owner_in_words(denial) + " is " + to_string(denial.limiting_limit) + ", of which " +

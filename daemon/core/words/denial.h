@@ -59,6 +59,7 @@ struct Denial {
   /// of kPoolSize all. Zero for kPoolSize: no limit is in the way, but the pool.
   Bytes limiting_kept;
   Bytes limiting_reserved;  ///< of `limiting_charged`: reserved by jobs and not used
+  Bytes limiting_contexts;  ///< of `limiting_charged`, of a job's limit: contexts of its processes
   Bytes reserved;           ///< of `charged`: the same
   bool by_jobs = false;     ///< the limit would have room if other jobs had reserved no more than they use
   Bytes pool;

@@ -192,6 +192,8 @@ Bytes kept_for_contexts(const DevicePolicy& device, Bytes contexts) {
   return std::min({remainder.minus(contexts), {remainder.count / 2}, {device.total.count / 20}});
 }
 
+Bytes usual_context(Bytes total, Bytes allowance) { return std::min(allowance, {total.count / 32}); }
+
 Bytes kept_for_others(const DevicePolicy& device) {
   constexpr Bytes kForOthers{1ULL << 30};
   return device.is_elastic() ? std::min(kForOthers, Bytes{device.total.count / 8}) : Bytes{};

@@ -75,6 +75,8 @@ struct DevicePolicy {
   ReclaimPolicy reclaim{};
   /// Charged to each session that uses the device, until its context has been measured.
   Bytes context_overhead{};
+  /// Contexts of a job's processes count within the limit of the job, too; else within its tenant's alone.
+  bool contexts_in_limit = false;
   PoolMode pool_mode = PoolMode::kAll;
   bool has_display = false;  ///< a display is connected to the device
   bool is_elastic() const {
@@ -90,6 +92,9 @@ struct DevicePolicy {
 /// twentieth of the device. So programs can make their contexts even if others use most of the device. The
 /// `contexts` that clients have already count as room that was kept for them.
 Bytes kept_for_contexts(const DevicePolicy& device, Bytes contexts);
+/// The size that a context is expected to have while nothing tells it: a thirty-second of the device's
+/// `total`, at most `allowance` (PastBrokerPolicy).
+Bytes usual_context(Bytes total, Bytes allowance);
 /// The bytes of the device that stay free besides when an elastic pool grows, for whoever else uses the
 /// device: 1 GiB, or an eighth of a small device. What guarantees need does not leave them.
 Bytes kept_for_others(const DevicePolicy& device);

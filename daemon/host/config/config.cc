@@ -20,17 +20,19 @@ std::vector<TomlReader::Field> device_fields(TomlReader& reader, DeviceConfig& d
   using core::Escalation;
   using std::chrono::milliseconds, std::chrono::seconds;
   core::ReclaimPolicy& reclaim = device.reclaim;
-  return {{"reserve", reader.amount(device.reserve)},
-          {"lend_guarantees", reader.boolean(reclaim.lend_guarantees)},
-          {"reclaim_deadline_ms", reader.duration<milliseconds>(reclaim.deadline, 1, 1000 * kDaySeconds)},
-          {"escalation",
-           reader.choice<Escalation>(reclaim.escalation, {{"wait", Escalation::kWait},
-                                                          {"deny", Escalation::kDeny},
-                                                          {"end-session", Escalation::kEndSession}})},
-          {"grace_seconds", reader.duration<seconds>(reclaim.grace, 0, kDaySeconds)},
-          {"pool", reader.choice<core::PoolMode>(
-                       device.pool, {{"all", core::PoolMode::kAll}, {"elastic", core::PoolMode::kElastic}})},
-          {"context_overhead", reader.bytes(device.context_overhead)}};
+  return {
+      {"reserve", reader.amount(device.reserve)},
+      {"lend_guarantees", reader.boolean(reclaim.lend_guarantees)},
+      {"reclaim_deadline_ms", reader.duration<milliseconds>(reclaim.deadline, 1, 1000 * kDaySeconds)},
+      {"escalation",
+       reader.choice<Escalation>(reclaim.escalation, {{"wait", Escalation::kWait},
+                                                      {"deny", Escalation::kDeny},
+                                                      {"end-session", Escalation::kEndSession}})},
+      {"grace_seconds", reader.duration<seconds>(reclaim.grace, 0, kDaySeconds)},
+      {"pool", reader.choice<core::PoolMode>(
+                   device.pool, {{"all", core::PoolMode::kAll}, {"elastic", core::PoolMode::kElastic}})},
+      {"context_overhead", reader.bytes(device.context_overhead)},
+      {"context", reader.choice<bool>(device.contexts_in_limit, {{"beside", false}, {"in-limit", true}})}};
 }
 
 void read_broker(TomlReader& reader, const toml::table& table, Config& config) {

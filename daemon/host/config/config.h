@@ -34,7 +34,8 @@ struct QuotasConfig {
 struct DeviceConfig {
   Amount reserve = Amount::percent(9'000);
   core::ReclaimPolicy reclaim{};
-  Bytes context_overhead{};
+  Bytes context_overhead{};        ///< zero with `contexts_in_limit`: the usual size
+  bool contexts_in_limit = false;  ///< within limits of jobs, too
   core::PoolMode pool = core::PoolMode::kByDisplay;
 };
 

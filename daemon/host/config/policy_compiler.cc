@@ -160,6 +160,9 @@ Result<core::DevicePolicy> compile_device(const Config& config, const DeviceFact
                                              device.uuid};
   device.reclaim = how.reclaim;
   device.context_overhead = how.context_overhead;
+  device.contexts_in_limit = how.contexts_in_limit;
+  if (how.contexts_in_limit && how.context_overhead.is_zero())
+    device.context_overhead = core::usual_context(device.total, config.past_broker.allowance);
   device.no_fabric = facts.no_fabric;
   compile_pool_mode(how, facts, device, warnings);
   return device;

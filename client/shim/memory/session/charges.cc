@@ -23,14 +23,19 @@ Result<DeviceFigures> figures_of(const Slices& of) {
   return figures->devices.at(*index);
 }
 
-// Of the tenant, in a job, too: memory of the driver is not charged to the job.
+// Of the tenant, in a job, too: memory of the driver is not charged to the job. Contexts may be, and can take
+// it past its limit.
 Result<void> check_room(const DeviceFigures& figures, Bytes more) {
   const Bytes charged{figures.tenant_charged};
   const Bytes limit{figures.tenant_limit};
   const auto all = charged.plus(more);
-  if (all && *all <= limit) return {};
-  return Error{Code::kResourceExhausted,
-               to_string(charged) + " of the tenant's limit of " + to_string(limit) + " are charged"};
+  if (!all || *all > limit)
+    return Error{Code::kResourceExhausted,
+                 to_string(charged) + " of the tenant's limit of " + to_string(limit) + " are charged"};
+  if (figures.charged <= figures.limit) return {};
+  return Error{Code::kResourceExhausted, to_string(Bytes{figures.charged}) +
+                                             " are charged against the job's limit of " +
+                                             to_string(Bytes{figures.limit})};
 }
 
 Result<void> Declaration::more(Bytes bytes) {

@@ -77,8 +77,8 @@ class Chargeable : public Dischargeable {
 /// The figures of the broker's page on the slices' device.
 /// Errors  as Connection::broker_figures; kNotFound: the broker does not lend the device.
 Result<DeviceFigures> figures_of(const Slices& of);
-/// Errors  kResourceExhausted: the tenant's limit has no room for `more`. Above the limit it has none for
-///         nothing either.
+/// Errors  kResourceExhausted: the tenant's limit has no room for `more`, or the tenant or the job is above
+///         its limit, even if `more` is zero.
 Result<void> check_room(const DeviceFigures& figures, Bytes more);
 
 /// Declares to the broker the memory that the driver itself holds for this process on one device. Each

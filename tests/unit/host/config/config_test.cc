@@ -57,6 +57,7 @@ reclaim_deadline_ms = 750
 escalation = "end-session"
 grace_seconds = 8
 context_overhead = "300MiB"
+context = "in-limit"
 reconcile_seconds = 3
 past_broker = "end"
 past_broker_allowance = "1GiB"
@@ -74,6 +75,7 @@ fabric_handles = true
   EXPECT_EQ(config.any_device.reclaim.escalation, core::Escalation::kEndSession);
   EXPECT_EQ(config.any_device.reclaim.grace, std::chrono::seconds(8));
   EXPECT_EQ(config.any_device.context_overhead, mebibytes(300));
+  EXPECT_TRUE(config.any_device.contexts_in_limit);
   EXPECT_EQ(config.reconcile, std::chrono::seconds(3));
   EXPECT_EQ(config.past_broker.confirm, std::chrono::seconds(7));
   EXPECT_TRUE(config.past_broker.end);
@@ -244,6 +246,7 @@ TEST(Config, WithAValueOfTheWrongTypeNamesTheRightType) {
       {"[broker]\npast_broker_allowance = \"5%\"", "and no share"},
       {"[broker]\ncontext_overhead = \"all-but 1GiB\"", "and no share"},
       {"[broker]\ncontext_overhead = -1", "expected an amount of at least 0"},
+      {"[broker]\ncontext = \"within\"", "expected one of \"beside\", \"in-limit\""},
       {"[broker]\nstate_dir = 1", "expected a text in quotes"},
       {"[broker]\nadmin_group = 1.5", "expected a text in quotes"},
       {"[default]\nrefuse = 1", "expected true or false"},

@@ -226,17 +226,23 @@ priority = 0
 }
 
 TEST(PolicyCompiler, TakesHowEachDeviceIsLent) {
-  const core::Policy policy =
-      good_policy("[broker]\nescalation = \"deny\"\ncontext_overhead = \"512MiB\"\n[[device]]\nuuid = \"" +
-                      uuid(1) + "\"\n[[device]]\nuuid = \"" + uuid(2) +
-                      "\"\nescalation = \"wait\"\nlend_guarantees = true\ncontext_overhead = 0\n",
-                  {device(1), device(2)});
+  const core::Policy policy = good_policy(
+      "[broker]\nescalation = \"deny\"\ncontext_overhead = \"512MiB\"\n[[device]]\nuuid = \"" + uuid(1) +
+          "\"\n[[device]]\nuuid = \"" + uuid(2) +
+          "\"\nescalation = \"wait\"\nlend_guarantees = true\ncontext_overhead = 0\n" +
+          "[[device]]\nuuid = \"" + uuid(3) + "\"\ncontext = \"in-limit\"\n[[device]]\nuuid = \"" + uuid(4) +
+          "\"\ncontext = \"in-limit\"\ncontext_overhead = 0\n",
+      {device(1), device(2), device(3), device(4)});
   EXPECT_EQ(policy.devices[0].reclaim.escalation, core::Escalation::kDeny);
   EXPECT_FALSE(policy.devices[0].reclaim.lend_guarantees);
   EXPECT_EQ(policy.devices[0].context_overhead, mebibytes(512));
   EXPECT_EQ(policy.devices[1].reclaim.escalation, core::Escalation::kWait);
   EXPECT_TRUE(policy.devices[1].reclaim.lend_guarantees);
   EXPECT_EQ(policy.devices[1].context_overhead, Bytes{});
+  EXPECT_FALSE(policy.devices[1].contexts_in_limit);
+  EXPECT_TRUE(policy.devices[2].contexts_in_limit);
+  EXPECT_EQ(policy.devices[2].context_overhead, mebibytes(512));
+  EXPECT_EQ(policy.devices[3].context_overhead, mebibytes(512)) << "a thirty-second of 16 GiB";
   EXPECT_EQ(good_policy("[broker]\nescalation = \"deny\"").devices[0].reclaim.escalation,
             core::Escalation::kDeny)
       << "devices that are not listed";
