@@ -18,7 +18,7 @@ class SteadyGrowth {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kSame = 3;                   ///< growths that tell
-  static constexpr std::uint64_t kPart = 64;        ///< of the committed memory, at most
+  static constexpr std::uint64_t kPart = 32;        ///< of the committed memory, at most
   static constexpr Bytes kMost = mebibytes(128);    ///< at one time
   static constexpr std::chrono::seconds kPause{2};  ///< between growths that do not follow each other
 
