@@ -289,6 +289,7 @@ std::vector<JobView> Broker::jobs(CommandJobId after, std::size_t most) const {
                                                .since = job.since,
                                                .sessions = leaf.sessions.size(),
                                                .waited = job.waited,
+                                               .waiting_since = jobs_.waiting_since(job),
                                                .denied = job.denied,
                                                .devices = {}});
     for (DeviceIndex i = 0; i < job.devices.size(); ++i) {

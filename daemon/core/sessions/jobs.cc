@@ -175,6 +175,21 @@ void Jobs::note_level(CommandJob& job, DeviceIndex device) {
   if (one.peak > known + Bytes{known.count / kPeakPart}) state_.record(job);
 }
 
+// Its owner waits for the reservation, and need not be a session of the job.
+std::vector<TimePoint> Jobs::waiting_since(const CommandJob& job) const {
+  std::vector<TimePoint> all;
+  const auto add_of = [&](SessionId session) {
+    for (const RequestId id : state_.arbiter.requests_of(session)) {
+      const Request& request = *state_.arbiter.find(id);
+      if (request.job == job.id) all.push_back(request.asked);
+    }
+  };
+  const auto& sessions = state_.tenants.at(job.leaf).sessions;
+  for (const SessionId session : sessions) add_of(session);
+  if (!sessions.contains(job.owner)) add_of(job.owner);
+  return all;
+}
+
 void Jobs::note_waited(CommandJob& job, Duration waited) {
   if (waited == Duration::zero()) return;
   job.waited += waited;

@@ -33,6 +33,8 @@ class Jobs {
   void note_lent(CommandJob& job, DeviceIndex device, TimePoint now);
   /// What it has of the device may be more than ever before.
   void note_level(CommandJob& job, DeviceIndex device);
+  /// When each of its requests that wait was made.
+  std::vector<TimePoint> waiting_since(const CommandJob& job) const;
   void note_waited(CommandJob& job, Duration waited);
   void note_denied(CommandJob& job, Duration waited, bool counts);
 

@@ -78,7 +78,8 @@ struct JobView {
   SessionId owner;  ///< none: gone
   TimePoint since{};
   std::size_t sessions = 0;
-  Duration waited{};
+  Duration waited{};                     ///< by requests that do not wait any more
+  std::vector<TimePoint> waiting_since;  ///< by each that waits
   std::uint64_t denied = 0;
   std::vector<OnDevice> devices;
 };

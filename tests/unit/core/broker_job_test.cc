@@ -345,6 +345,23 @@ TEST_F(BrokerJob, HoldsUpNobodyElseByWhatItsTenantHasNoRoomFor) {
 }
 
 // A request of the rest that is overdue gets its turn before later ones of the job.
+TEST_F(BrokerJob, TellsSinceWhenItsRequestsWait) {
+  const CommandJobId job = begin(owner, mebibytes(56));
+  const SessionId member = join(2, job), beside = machine.connect(2);
+  const SliceId slice = machine.slice(member);
+  const Grant grant = machine.get(beside, machine.slice(beside), mebibytes(40));
+  const TimePoint begun = machine.now;
+  machine.grow(member, slice, mebibytes(16), minutes(60));
+  machine.pass_in_steps(seconds(10));
+  reserve(owner, mebibytes(32));
+  machine.grow(beside, machine.slice(beside), mebibytes(16), minutes(60));
+  EXPECT_THAT(machine.broker.jobs()[0].waiting_since,
+              testing::UnorderedElementsAre(begun, begun + seconds(10)));
+  machine.die(beside);
+  EXPECT_THAT(machine.broker.jobs()[0].waiting_since, testing::IsEmpty());
+  EXPECT_EQ(machine.broker.jobs()[0].waited, seconds(10));
+}
+
 TEST_F(BrokerJob, WaitsBehindAnOverdueRequestThatItsTenantHasNoRoomFor) {
   const SessionId member = join(2, begin(owner, {}));
   const SliceId slice = machine.slice(member);
