@@ -47,8 +47,8 @@ struct GrantTerms {
 ///  - On every device, the sum of all leases is at most the pool.
 ///  - No grant takes a tenant, or one above it, past its limit. A lowered limit, or charges outside the pool,
 ///    can leave it over its limit.
-///  - Charges outside the pool count above the tenant only up to the tenant's own limit. Those of a part count
-///    in full for its tenant.
+///  - Charges outside the pool count above the tenant only up to the tenant's own limit. Those of a part are
+///    counted in full for its tenant.
 ///  - No grant takes memory that unmet guarantees need, unless the device lends it.
 ///  - A leaf with a reservation is charged at least its bytes: the part not on loan is charged as reserved.
 /// A call that would break one, or takes back more than there is, is a bug of the caller and aborts.
