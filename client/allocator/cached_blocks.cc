@@ -112,6 +112,7 @@ std::uint64_t CachedBlocks::flush(CacheSink& into) {
   if (!is_empty) hand_over_mark(into);
   for (ClassIndex i = 0; i <= kClasses; ++i) {
     Bin& bin = bins_[i];
+    if (!is_open(i)) continue;
     could_hold += i == kNoClass ? 0 : bin.capacity() * kClassBytes[i];
     remove_oldest(bin, kMostBlocks, [&](const Block& block) { into.free_cached(stream_, block); });
     bin.ceiling = bin.floor.get();

@@ -38,9 +38,10 @@ ExtentHeap::Plan ExtentHeap::plan_span(std::uint64_t bytes, StreamIndex stream) 
     plan.owner = takes_after ? site.after : site.before;
     return plan;
   };
-  Plan best = plan_for(best_site(bytes, stream));
+  const Site site = best_site(bytes, stream);
+  Plan best = plan_for(site);
   FreeSet& gaps = heap_.free_spans().gaps();
-  if (best.missing == 0 || gaps.empty()) return best;
+  if (best.missing == 0 || gaps.empty() || site.gap == &*gaps.rbegin()) return best;
   // The available extents may be too large for that gap.
   Plan wide = plan_for(site_of(*gaps.rbegin(), bytes, stream));
   return wide.at != 0 && wide.missing < best.missing ? wide : best;
@@ -183,7 +184,7 @@ std::vector<ExtentHeap::Source> ExtentHeap::sources(StreamIndex stream, const Sp
 
 // The largest that fit, then the smallest that covers the rest. Each size divides the next, so this finds an
 // exact sum whenever there is one.
-ExtentHeap::Plan ExtentHeap::choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most) {
+ExtentHeap::Plan ExtentHeap::choose(std::vector<Source>& sources, std::uint64_t bytes, std::uint64_t most) {
   std::ranges::stable_sort(sources,
                            [](const Source& a, const Source& b) { return a.extent.size > b.extent.size; });
   Plan plan;
@@ -211,8 +212,9 @@ ExtentHeap::Plan ExtentHeap::choose_for(std::uint64_t bytes, std::uint64_t most,
   Plan plan = choose(all, rounded_up(bytes, unit_), most);
   if (plan.missing == 0 || stream == kNoStream || alias_bytes_ + bytes > most_aliases_) return plan;
   const auto used = sources(stream, excluded, also_excluded);
+  if (used.empty()) return plan;
   all.insert(all.end(), used.begin(), used.end());
-  Plan more = choose(std::move(all), rounded_up(bytes, unit_), most);
+  Plan more = choose(all, rounded_up(bytes, unit_), most);
   return more.missing < plan.missing ? more : plan;
 }
 

@@ -86,7 +86,8 @@ class ExtentHeap {
   Site best_site(std::uint64_t bytes, StreamIndex stream) const;
   Site site_of(Span& gap, std::uint64_t bytes, StreamIndex stream) const;
   std::vector<Source> sources(StreamIndex stream, const Span* excluded, const Span* also_excluded) const;
-  static Plan choose(std::vector<Source> sources, std::uint64_t bytes, std::uint64_t most);
+  /// Out of `sources`, which it sorts.
+  static Plan choose(std::vector<Source>& sources, std::uint64_t bytes, std::uint64_t most);
   /// Extents of at least `bytes`, if nothing is missing, and of at most `most`. Some that the work of
   /// `stream` uses are among them if the others do not suffice.
   Plan choose_for(std::uint64_t bytes, std::uint64_t most, StreamIndex stream = kNoStream,

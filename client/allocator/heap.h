@@ -58,7 +58,7 @@ class FreeSpans {
     bool operator()(std::uint64_t bytes, const Span& span) const { return bytes < span.bytes; }
   };
   FreeSet& of_stream(StreamIndex stream) {
-    while (sets_.size() <= stream) sets_.emplace_back();
+    if (sets_.size() <= stream) sets_.resize(stream + std::size_t{1});
     return sets_[stream];
   }
   FreeSet* set_of(const Span& span) {
@@ -67,7 +67,7 @@ class FreeSpans {
   }
 
   const std::uint64_t unit_;
-  std::deque<FreeSet> sets_;  // by stream
+  std::vector<FreeSet> sets_;  // by stream
   FreeSet gaps_;
 };
 

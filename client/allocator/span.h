@@ -149,8 +149,9 @@ struct Block {
 };
 
 /// Adjacent addresses with one use, mapped unless they are a gap or reserved. The object never moves. It is
-/// recycled, not deleted, while the allocator lives, so that an old pointer to it can still be read.
-struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hook<> {
+/// recycled, not deleted, while the allocator lives, so that an old pointer to it can still be read. A search
+/// of a set reads one cache line of each object.
+struct alignas(64) Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hook<> {
   enum class Use : std::uint8_t {
     kFree,
     kSlab,
@@ -159,25 +160,26 @@ struct Span : boost::intrusive::set_base_hook<>, boost::intrusive::list_base_hoo
     kReserved,  ///< room of a block, or an alias: for no other memory
   };
 
-  // Read by every free.
   Address base = 0;
+  std::uint64_t bytes = 0;
+
+  // Read by every free, with `base`.
   Slot* slots = nullptr;         ///< a slab's, or `own`
   std::uint32_t slot_bytes = 0;  ///< bytes that each block of the class takes
   std::uint32_t reciprocal = 0;  ///< of a slab's slot_bytes; zero: one block
   ClassIndex size_class = kNoClass;
 
   std::uint32_t slot_count = 1;
-  std::uint64_t bytes = 0;
   Span* before = nullptr;  ///< ends where this begins
   Span* after = nullptr;   ///< begins where this ends
   Use use = Use::kFree;
+  bool has_room = false;           ///< in use: placed in addresses that are reserved for it
   StreamIndex stream = kNoStream;  ///< free: its work may still use it. Slab: owner of its free slots
   std::uint64_t epoch = 0;         ///< the stream's, when it or the slab's last slot became free
 
   // In use.
+  std::uint64_t requested = 0;  ///< kNoClass
   Slot own;
-  std::uint64_t requested = 0;            ///< kNoClass
-  bool has_room = false;                  ///< placed in addresses that are reserved for it
   std::vector<std::uint16_t> free_slots;  ///< of a slab; those of its own stream
 
   Address end() const { return base + bytes; }

@@ -70,6 +70,7 @@ Result<void> Streams::mark(Entry& entry, bool is_met) {
   if (entry.unmet) {
     if (auto met = meet(entry); !met) return met;
   }
+  if (is_met && renew(entry)) return {};
   auto set = is_met ? port_.mark_met(entry.handle) : port_.mark(entry.handle);
   if (!set) return set.error();
   entry.unmarked = false;
@@ -90,8 +91,24 @@ Streams::SharedMark Streams::share(StreamPort::Mark mark) {
   return {owned, &owned->mark};
 }
 
+// Most frees come this way: no mark is made or dropped. As with the marks of caches, the latest one stays
+// valid if the other cannot be set.
+bool Streams::renew(Entry& entry) {
+  if (!entry.spare || entry.marks.size() < 2 || !entry.marks.back().is_own()) return false;
+  if (!port_.renew(*entry.spare, entry.handle)) return false;
+  entry.unmarked = false;
+  entry.spare.swap(entry.marks.back().marks.front());
+  entry.marks.back().epoch = ++entry.epoch;
+  return true;
+}
+
+// The handle of a default stream means streams of several contexts, which their marks are of.
 void Streams::add_mark(Entry& entry, SharedMarks marks) {
-  if (entry.marks.size() == 2) entry.marks.pop_back();
+  if (entry.marks.size() == 2) {
+    SetMark& latest = entry.marks.back();
+    if (id_of(entry) != StreamPort::Id{} && latest.is_own()) entry.spare = std::move(latest.marks.front());
+    entry.marks.pop_back();
+  }
   entry.marks.push_back({std::move(marks), ++entry.epoch});
 }
 
@@ -126,8 +143,9 @@ StreamIndex Streams::known(StreamHandle handle) const {
   return found == known_.end() ? kNoStream : found->second;
 }
 
-StreamPort::Id Streams::cached_id(StreamIndex stream) const {
-  const Entry& entry = entries_[stream];
+StreamPort::Id Streams::cached_id(StreamIndex stream) const { return id_of(entries_[stream]); }
+
+StreamPort::Id Streams::id_of(const Entry& entry) {
   return entry.key && !is_default(entry.handle) ? std::get<StreamPort::Id>(*entry.key) : StreamPort::Id{};
 }
 
@@ -172,6 +190,7 @@ std::optional<std::uint64_t> Streams::poll(StreamIndex stream) {
 }
 
 StreamPort::Progress Streams::ask(SetMark& set) {
+  set.is_told = true;
   while (!set.marks.empty()) {
     const StreamPort::Progress progress = port_.ask(*set.marks.back());
     if (progress != StreamPort::Progress::kReached) return progress;
@@ -195,9 +214,11 @@ bool Streams::order(StreamIndex later, StreamIndex stream, std::uint64_t epoch) 
   if (!is_covered && is_marked_late(stream)) (void)mark(entry);
   const auto covers = [epoch](const SetMark& set) { return set.epoch > epoch; };
   const auto set = std::ranges::find_if(entry.marks, covers);
-  return set != entry.marks.end() && std::ranges::all_of(set->marks, [&](const SharedMark& one) {
-           return port_.order(entries_[later].handle, *one).has_value();
-         });
+  if (set == entry.marks.end()) return false;
+  set->is_told = true;
+  return std::ranges::all_of(set->marks, [&](const SharedMark& one) {
+    return port_.order(entries_[later].handle, *one).has_value();
+  });
 }
 
 std::vector<Streams::Awaited> Streams::awaited() {
@@ -205,7 +226,9 @@ std::vector<Streams::Awaited> Streams::awaited() {
   for (const StreamIndex stream : pending()) {
     Entry& entry = entries_[stream];
     if (is_mark_due(stream)) (void)mark(entry);
-    if (!entry.marks.empty()) all.push_back({stream, entry.marks.back().epoch, entry.marks.back().marks});
+    if (entry.marks.empty()) continue;
+    entry.marks.back().is_told = true;
+    all.push_back({stream, entry.marks.back().epoch, entry.marks.back().marks});
   }
   return all;
 }
@@ -255,6 +278,7 @@ void Streams::remove_key(Entry& entry) {
   port_.forget(std::get<StreamHandle>(*entry.key), std::get<StreamPort::Id>(*entry.key));
   known_.erase(*entry.key);
   entry.key.reset();
+  entry.spare.reset();
 }
 
 }  // namespace gpumem::allocator

@@ -116,7 +116,10 @@ class Streams {
   void retire_idle();
 
   void drop_marks() {
-    for (Entry& entry : entries_) entry.marks.clear();
+    for (Entry& entry : entries_) {
+      entry.marks.clear();
+      entry.spare.reset();
+    }
   }
 
  private:
@@ -127,6 +130,9 @@ class Streams {
   struct SetMark {
     SharedMarks marks;
     std::uint64_t epoch = 0;  ///< covers what became free before it
+    bool is_told = false;     ///< somebody asked for the marks, or waits for them
+    /// Whether this is one mark, which nobody else knows of.
+    bool is_own() const { return marks.size() == 1 && marks.front().use_count() == 1 && !is_told; }
   };
   struct Entry {
     StreamHandle handle = nullptr;
@@ -141,10 +147,12 @@ class Streams {
     /// The oldest one not known to be reached, and the latest. The oldest stays until it is reached: on a
     /// stream that is always busy, none would ever be reached if newer marks replaced it.
     std::vector<SetMark> marks;
+    SharedMark spare;  ///< a former latest mark, which the next free moves; or null
   };
   static constexpr std::size_t kFirstSweep = 64;
 
   Result<Key> key_of(StreamHandle handle) const;
+  static StreamPort::Id id_of(const Entry& entry);  ///< as cached_id()
   Result<void> meet(Entry& entry);
   /// Whether a mark is due now that somebody needs the memory.
   bool is_mark_due(StreamIndex stream) const {
@@ -153,6 +161,9 @@ class Streams {
   /// `is_met`  as StreamPort::mark_met.
   Result<void> mark(Entry& entry, bool is_met = false);
   SharedMark share(StreamPort::Mark mark);
+  /// Moves the spare mark behind all work of the stream, in place of the latest mark, which becomes the
+  /// spare. In a call that names the stream. False: there is none, or it could not be set.
+  bool renew(Entry& entry);
   /// Adds marks that cover all that is free by now.
   static void add_mark(Entry& entry, SharedMarks marks);
   StreamPort::Progress ask(SetMark& set);

@@ -25,11 +25,14 @@ constexpr const char* kRaise = "; raise the limit of open files (LimitNOFILE=)";
 // Descriptors or memory have run out, for now.
 bool is_shortage(const Error& error) { return error.code == Code::kResourceExhausted; }
 
-// Whether the client has closed its end, and reads nothing any more.
-bool has_hung_up(const UniqueFd& socket) {
-  pollfd polled{socket.get(), 0, 0};
+// Whether the socket has one of `events` now, or its other end is closed.
+bool has(int socket, short events) {
+  pollfd polled{socket, events, 0};
   return ::poll(&polled, 1, 0) > 0;
 }
+
+// Whether the client has closed its end, and reads nothing any more.
+bool has_hung_up(const UniqueFd& socket) { return has(socket.get(), 0); }
 
 }  // namespace
 
@@ -89,8 +92,10 @@ bool PeerListener::accept() {
     return is_shortage(error) ? pause(error.message + kRaise) : true;  // else this one gave up alone
   }
   if (has_hung_up(connection)) return options_.disposal->close(std::move(connection)), true;
-  // Of the last descriptors none is kept by a connection that waits.
-  if (options_.budget.is_reserved(connection.get(), false)) return identify(std::move(connection)), false;
+  // A single connection need not wait. Of the last descriptors none is kept by a connection that waits.
+  const bool is_single = unidentified_.empty() && !has(socket_.native_handle(), POLLIN);
+  if (is_single || options_.budget.is_reserved(connection.get(), false))
+    return identify(std::move(connection)), false;
   return add(std::move(connection)), true;
 }
 

@@ -23,7 +23,8 @@ struct Connection {
 
 /// Accepts connections and says whose they are. To accept is cheap, and done in the order in which clients
 /// have connected, which is the kernel's. To identify a process is not. It is done in turns over users, so a
-/// user waits for one connection of each other user. A connection whose client has hung up is not identified.
+/// user waits for one connection of each other user. A single connection waits for nobody, so its user is not
+/// looked up before. A connection whose client has hung up is not identified.
 /// The last descriptors are kept from clients that connect. When there are none at all, the listener waits a
 /// little and goes on.
 /// Threads  the loop's.

@@ -74,6 +74,25 @@ TEST_P(StreamOrderOfSizes, FreedMemoryServesAnotherStreamBehindItsWork) {
 INSTANTIATE_TEST_SUITE_P(Sizes, StreamOrderOfSizes,
                          testing::Values(300, 4096, 100'000, 1 << 20, (8 << 20) + 1, 64 << 20));
 
+TEST_F(StreamOrder, MarksTakeTurnsAndOneThatCannotBeSetLeavesTheLatest) {
+  std::vector<Address> all;
+  for (std::uint64_t i = 2; i <= 8; ++i) all.push_back(allocate(mebibytes(i)));  // no size twice
+  const Address between = allocate(mebibytes(1)), last = allocate(mebibytes(9));
+  for (std::uint64_t i = 2; i <= 7; ++i) free(all[i - 2], mebibytes(i));
+  const auto used = streams_.give(kOne);
+  free(all.back(), mebibytes(8));
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kMark), 3U);
+  EXPECT_EQ(streams_.calls(FakeStreams::Call::kRenew), 4U);
+  for (const auto call : {FakeStreams::Call::kRenew, FakeStreams::Call::kMark})
+    streams_.fail(call, 1, {Code::kInternal, "captured"});
+  free(last, mebibytes(9));
+  EXPECT_TRUE(streams_.heal());
+  const Address other = allocate(mebibytes(30), kTwo);
+  EXPECT_TRUE(streams_.is_behind(kTwo, used));
+  free(other, mebibytes(30), kTwo);
+  free(between, mebibytes(1));
+}
+
 TEST_F(StreamOrder, AnotherStreamIsOrderedBehindTheWorkNotHeldUpByIt) {
   const auto used = use_up(kOne);
   streams_.on_wait([] { ADD_FAILURE() << "the host waits"; });
