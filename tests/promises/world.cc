@@ -358,7 +358,7 @@ std::string World::history() const {
 Bytes World::past_room(DeviceIndex device) const {
   Bytes taken;
   for (const auto& [pid, process] : processes_) taken += process->past[device];
-  return (broker.device(device).total - broker.device(device).pool).minus(taken);
+  return (broker.device(device).total - broker.device(device).pool).minus(taken + kRoomForContexts);
 }
 
 }  // namespace gpumem::core::promises
