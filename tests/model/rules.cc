@@ -115,7 +115,10 @@ std::optional<Moment::Place> Moment::claim_of(NodeIndex node, DeviceIndex device
 }
 
 // The node's own claim: the leaf's, or its candidate, if what can be claimed from the leaf up to it allows.
+// The top has no guarantee. Its candidate may be of one part where an older request of another part is the
+// claim.
 bool Moment::is_claim_of(NodeIndex node, Place place, DeviceIndex device) const {
+  if (node == Books::kTop) return false;
   const NodeIndex leaf = queue_[place].leaf;
   if (node == leaf || books_.has_parts(node))
     return claim_of(node, device, queue_[place].request.parts.size() > 1) == place;

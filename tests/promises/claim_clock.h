@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct OpenRequest {
   TimePoint deadline;
 };
 
-/// How long requests within a guarantee have waited. A request is promised while its least, with that of the
-/// tenant's earlier ones, fits in what its tenant's guarantee has yet to give, and in its job's limit.
+/// How long requests within a guarantee have waited. A request is promised while its least fits in what its
+/// tenant's guarantee has yet to give, and in its job's limit. Each tenant has one such request at a time.
 class ClaimClock {
  public:
   /// What reclaim deadline and grace do not include: the longest pause between two proofs that memory is

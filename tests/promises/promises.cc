@@ -350,7 +350,9 @@ std::string Promises::check_end() const {
     if (view.waiting != 0) return "P5: somebody waits";
     const bool is_whole = view.missing.is_zero() || view.policy.is_elastic();
     if (!is_whole || view.free != view.policy.pool || view.warm != view.created)
-      return "P5: the pool is not whole";
+      return "P5: of the pool of " + to_string(view.policy.pool) + ", " + to_string(view.free) +
+             " are free, " + to_string(view.missing) + " missing, " + to_string(view.created) +
+             " created and " + to_string(view.warm) + " warm";
   }
   for (const auto& [key, account] : broker_.accounts()) {
     if (!account.used().is_zero()) return "P5: tenant " + key.first + " is charged";

@@ -42,7 +42,7 @@ void run_world(std::uint64_t seed, std::uint64_t events, Workload::Habits habits
   }
   World world(configuration.policy, random());
   if (habits.read_late) world.read_late(seed);
-  if (habits.contexts) world.make_contexts_explicit(mebibytes(24));
+  if (habits.contexts) world.make_contexts_explicit();
   Workload workload(world, configuration.users, habits, random);
   while (world.events() < events && world.fault().empty()) workload.step();
   if (world.fault().empty()) world.finish();

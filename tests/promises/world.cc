@@ -97,6 +97,10 @@ void World::absorb() {
   const std::vector<Event> events = broker.outbox().take_events();
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kGranted) note_granted(event);
+    const auto open = open_.find(event.request);
+    // The broker expects a larger context than the process makes.
+    if (event.kind == Event::Kind::kWaiting && open != open_.end() && open->second.is_context)
+      open->second.least.front().second = event.bytes;
   }
   broker.outbox().take_touched();
   take_effects(*this);
@@ -358,7 +362,7 @@ std::string World::history() const {
 Bytes World::past_room(DeviceIndex device) const {
   Bytes taken;
   for (const auto& [pid, process] : processes_) taken += process->past[device];
-  return (broker.device(device).total - broker.device(device).pool).minus(taken);
+  return (broker.device(device).total - broker.device(device).pool).minus(taken + kRoomForContexts);
 }
 
 }  // namespace gpumem::core::promises

@@ -22,6 +22,8 @@ namespace gpumem::core::promises {
 class World : public CoreWorld<WatchedBroker> {
  public:
   static constexpr Bytes kContext = mebibytes(2);
+  /// Beside each pool, and never taken past the broker.
+  static constexpr Bytes kRoomForContexts = mebibytes(24);
 
   World(const Policy& policy, std::uint64_t seed);
 
@@ -91,8 +93,8 @@ class World : public CoreWorld<WatchedBroker> {
   void look(DeviceIndex device, bool regular);
   /// What a process that has a slice on a device holds of it besides.
   void set_context(Bytes bytes) { context_ = bytes; }
-  /// Processes make contexts as they come. `besides`  the driver has so much for them beside each pool.
-  void make_contexts_explicit(Bytes besides);
+  /// Processes make contexts as they come. The driver has kRoomForContexts for them beside each pool.
+  void make_contexts_explicit();
   /// From now on the host finds some sessions' lanes unread when they are to be ended.
   void read_late(std::uint64_t seed) { late_.emplace(seed); }
   /// They are made every second, unless they are stopped.

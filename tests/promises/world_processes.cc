@@ -321,10 +321,10 @@ void World::restore(DeviceIndex device) {
 
 // ---- Contexts ----
 
-void World::make_contexts_explicit(Bytes besides) {
+void World::make_contexts_explicit() {
   context_ = {};
   driver.tells_free = true;
-  for (DeviceIndex device = 0; device < jobs.size(); ++device) driver.besides[device] = besides;
+  for (DeviceIndex device = 0; device < jobs.size(); ++device) driver.besides[device] = kRoomForContexts;
 }
 
 RequestId World::announce_context(Process& process, DeviceIndex device, Duration wait) {

@@ -273,7 +273,9 @@ void Broker::begin_observation(DeviceIndex device) {
 }
 
 void Broker::observe(const Observation& observation, TimePoint now) {
+  const Bytes hindrance = state_.hinders_proofs[observation.device];
   unmanaged_.observe(observation, leases_.store(observation.device).started(), now);
+  if (state_.hinders_proofs[observation.device] != hindrance) reclaimer_.replan();
   const Bytes contexts = unmanaged_.view(observation.device).contexts;
   state_.contexts_seen[observation.device] = contexts;
   leases_.observed(observation.device);

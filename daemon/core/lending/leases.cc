@@ -265,12 +265,12 @@ void Leases::count_unanswered(Lease& lease, TenantId tenant) {
     if (one) tell_unanswered(one, lease.device);
 }
 
-// Proofs fail for memory past the broker, too, without any fault of the tenant.
+// Proofs fail for memory that others have taken, too, without any fault of the tenant.
 void Leases::tell_unanswered(TenantId tenant, DeviceIndex device) {
   if (!state_.tenants.contains(tenant)) return;
   const auto found = unanswered_[device].find(tenant);
   const Bytes bytes = found == unanswered_[device].end() ? Bytes{} : found->second;
-  state_.ledger.set_unanswered(tenant, device, bytes > state_.past_broker[device] ? bytes : Bytes{});
+  state_.ledger.set_unanswered(tenant, device, bytes > state_.hinders_proofs[device] ? bytes : Bytes{});
 }
 
 void Leases::observed(DeviceIndex device) {

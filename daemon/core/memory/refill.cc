@@ -38,7 +38,8 @@ void Refill::retire(Bytes bytes) {
 void Refill::set_demand(const Demand& demand, TimePoint now) {
   const Bytes before = open();
   demand_ = demand;
-  dormant_ = obtainable().minus(demand.bytes);
+  demand_.bytes = demand.bytes.rounded_up(classes_.granularity()).value_or(kUnlimited);
+  dormant_ = obtainable().minus(demand_.bytes);
   if (open() > before) ask_anew(now);
 }
 

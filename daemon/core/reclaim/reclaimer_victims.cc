@@ -25,14 +25,21 @@ Bytes Reclaimer::answerable(const Session& session, DeviceIndex device) const {
 }
 
 // Memory that the session left behind with its lane, and memory that it returned but did not let go of. The
-// latter counts only beyond the memory past the broker, which can also be the reason why the driver does not
-// prove it free. Memory given out by fabric handles does not count: terminating the session would not free
-// it.
+// latter counts only beyond the memory of others that can also be the reason why the driver does not prove it
+// free, and only in whole leases, since each is proved as one. Memory given out by fabric handles does not
+// count: terminating the session would not free it.
 Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
   const Holding& holding = session.holding(device);
   const Bytes left_behind =
       holding.charges[Charge::kQuarantined] - holding.fabric[Charge::kQuarantined] - holding.unproved;
-  return left_behind + holding.unproved.minus(state_.past_broker[device]);
+  const Bytes hindered = state_.hinders_proofs[device];
+  if (hindered.is_zero()) return left_behind + holding.unproved;
+  Bytes smallest = holding.unproved;
+  for (const Lease& lease : session.leases)
+    if (lease.device == device && lease.unproved && !lease.fabric)
+      smallest = std::min(smallest, lease.extent.size);
+  const Bytes kept = holding.unproved.minus(hindered);
+  return left_behind + (kept < smallest ? Bytes{} : kept);
 }
 
 Bytes Reclaimer::givable(TenantId tenant, DeviceIndex device, ReclaimCause cause, Belief belief,

@@ -83,6 +83,7 @@ struct Reconciled {
   std::vector<std::int64_t>
       clients_before;  ///< pids that had a session when the latest observation began, in order
   Bytes unexplained_before;
+  Bytes drivers_own;        ///< used, and booked on nobody, as far as memory on its way lets tell
   Bytes jobs_ended_before;  ///< Store::ended() when the latest observation began
   Announced unexplained;
 };

@@ -21,6 +21,7 @@ State::State(Policy policy_in_force)
       reserving(policy.devices.size()),
       declaring(policy.devices.size()),
       past_broker(policy.devices.size()),
+      hinders_proofs(policy.devices.size()),
       given_to_contexts(policy.devices.size()),
       contexts_seen(policy.devices.size()),
       not_asked_for(policy.devices.size()),

@@ -79,6 +79,7 @@ struct State {
   std::set<SessionId> detached_sessions;          ///< of `session_order`: without a process
   std::vector<std::set<SessionId>> declaring;     ///< by device: who answers for memory outside the pool
   std::vector<Bytes> past_broker;                 ///< by device: taken past the broker, as last seen
+  std::vector<Bytes> hinders_proofs;              ///< by device: others' memory, as last seen (pinned())
   std::vector<Bytes> given_to_contexts;           ///< by device: of the pool, for those not measured yet
   std::vector<Bytes> contexts_seen;               ///< by device: of sessions, as the driver last said
   /// By device, of an elastic pool: missing bytes for which there is no demand, or which are being created.

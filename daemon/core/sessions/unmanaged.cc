@@ -62,6 +62,7 @@ class Unmanaged::Look {
   bool tells_processes() const;
   void tell(Event::Kind kind, const Suspect& suspect, const std::string& words);
   void sum_up();
+  void note_hindrance();
 
   Unmanaged& unmanaged_;
   State& state_;
@@ -73,6 +74,7 @@ class Unmanaged::Look {
   std::map<std::int64_t, ForeignProcess> foreign_processes_;  // as they are now
   Bytes foreign_;                                             // held by them, charged or not
   Bytes contexts_;                                            // of clients, as the driver says
+  Bytes others_;                                              // held by processes, and not lent
 };
 
 void Unmanaged::Look::run() {
@@ -92,6 +94,7 @@ void Unmanaged::Look::run() {
   }
   drop_foreign_processes();
   sum_up();
+  note_hindrance();
 }
 
 void Unmanaged::Look::find_clients() {
@@ -140,6 +143,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
     if (own) return see_client(process, *known, *own);
     Session& session = *known->sessions.front();
     OutsideCharge& outside = session.outside[seen_.device];
+    others_ += outside.overhead + outside.past;
     account(process, session.tenant_name,
             {.context = outside.overhead,
              .declared = known->declared,
@@ -156,6 +160,7 @@ void Unmanaged::Look::see(const Process& process, std::optional<Bytes> own) {
 // Declared memory that limits have no room for is charged, and yet counts as taken past the broker.
 void Unmanaged::Look::see_client(const Process& process, Client& client, Bytes own) {
   contexts_ += std::min(own, rules().allowance);
+  others_ += own;
   const Bytes besides = own.minus(client.declared);
   const Bytes overhead = std::min(besides, rules().allowance);
   charge_client(client, overhead, besides - overhead, true);
@@ -200,6 +205,7 @@ void Unmanaged::Look::see_foreign_process(const Process& process) {
   const bool matters = bytes > rules().allowance;
   charge_foreign_process(foreign, matters ? tenant_of_process(process) : TenantId{}, bytes);
   foreign_ += bytes;
+  others_ += bytes;
   const Suspect suspect{
       process, foreign.watch, foreign.tenant ? state_.tenants.name(foreign.tenant) : "", {}};
   account(process, suspect.tenant, {.past_broker = bytes});
@@ -334,6 +340,25 @@ void Unmanaged::Look::sum_up() {
   Event& event = state_.outbox.note(Event::Kind::kUnexplained, now_);
   event.device = seen_.device;
   event.bytes = stays;
+}
+
+// The driver proves memory of the pool free where it has room for it. It lacks room for what others have
+// taken beyond the rest of the device, less the part that is missing from the pool. In an elastic pool, any
+// memory that was taken at the wrong moment can hide the fall of the used bytes.
+void Unmanaged::Look::note_hindrance() {
+  const auto unexplained =
+      device_.view.accounting.tells_processes ? device_.view.accounting.unexplained() : 0;
+  const Charges charges = state_.ledger.charges(seen_.device);
+  const Bytes on_its_way = charges[Charge::kReturning] + charges[Charge::kQuarantined] + moving_;
+  const auto booked_on_nobody = [&](Bytes less, Bytes more) {
+    const auto bytes = unexplained + static_cast<std::int64_t>(more.count - less.count);
+    return Bytes{static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0))};
+  };
+  device_.drivers_own =
+      std::clamp(device_.drivers_own, booked_on_nobody(moving_, {}), booked_on_nobody({}, on_its_way));
+  const Bytes rest = total().minus(policy().pool) + state_.ledger.missing(seen_.device);
+  state_.hinders_proofs[seen_.device] =
+      policy().is_elastic() ? device_.view.past_broker : (others_ + device_.drivers_own).minus(rest);
 }
 
 // ---- Observations ----

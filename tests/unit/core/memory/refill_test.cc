@@ -53,6 +53,12 @@ TEST_F(RefillTest, TriesRefusedMemoryInSmallerExtentsUntilTheSmallestAreRefused)
   EXPECT_FALSE(refill.is_due(kNow));
 }
 
+// Charges besides the pool have any size, and so has what a guarantee still needs.
+TEST_F(RefillTest, CreatesAnExtentForADemandOfLess) {
+  refill.set_demand({.bytes = mebibytes(1)}, kNow);
+  EXPECT_THAT(begin(), ElementsAre(mebibytes(2)));
+}
+
 TEST_F(RefillTest, SplitsNothingWhereThereMayBeNoMoreExtents) {
   begin();
   refill.end({.refused = gibibytes(2), .may_split = false}, kNow);

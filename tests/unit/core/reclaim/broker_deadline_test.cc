@@ -18,14 +18,19 @@ using testing::UnorderedElementsAre;
 // 16 MiB, of which she has half.
 class BrokerDeadline : public testing::Test {
  protected:
+  static constexpr Bytes kBesidesThePool = mebibytes(64);
   static Policy policy() {
     Policy policy = small_policy();
+    policy.devices[0].total = policy.devices[0].pool + kBesidesThePool;
     policy.devices[0].reclaim.lend_guarantees = true;
     policy.devices[0].reclaim.escalation = Escalation::kEndSession;
     policy.tenants[1].quotas[0].limit = mebibytes(60);
     return policy;
   }
-  BrokerDeadline() { import = share(liar, of_liar, shared); }
+  BrokerDeadline() {
+    EXPECT_EQ(machine.driver.steal(0, kBesidesThePool), kBesidesThePool);
+    import = share(liar, of_liar, shared);
+  }
   ImportId share(SessionId lender, SliceId slice, const Grant& grant) {
     const HandleBytes handle{static_cast<char>(lender.value)};
     const auto leases = Machine::leases_of(grant);
@@ -45,16 +50,20 @@ class BrokerDeadline : public testing::Test {
     EXPECT_TRUE(machine.broker.release_import(user, {import}, machine.now));
     machine.collect();
   }
-  /// Takes bob past his limit. Nobody is asked for a context.
-  void make_context() {
+  /// Besides the pool, so much is used by a process, and so much by the driver.
+  void observe(std::int64_t pid, Bytes of_process, Bytes of_driver) {
     Observation seen;
     seen.broker = mebibytes(64);
-    seen.used = mebibytes(72);
-    seen.processes.emplace_back().pid = peer_of(2).pid;
-    seen.processes.back().used = mebibytes(8);
+    seen.used = std::min(seen.broker + of_process + of_driver, policy().devices[0].total);
+    seen.processes.emplace_back().pid = pid;
+    seen.processes.back().used = of_process;
     machine.broker.begin_observation(0);
     machine.broker.observe(seen, machine.now);
     machine.collect();
+  }
+  /// Takes bob past his limit. Nobody is asked for a context.
+  void make_context() {
+    observe(peer_of(2).pid, mebibytes(8), {});
     ASSERT_THAT(machine.events_of(Event::Kind::kDebt), SizeIs(1));
   }
   void run_jobs_again() {
@@ -99,6 +108,33 @@ TEST_P(BrokerDeadlineByDebt, IsThatOfTheNeedThatThereIsNow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(WhetherInDebt, BrokerDeadlineByDebt, testing::Bool());
+
+// A display has the rest of the device, with the driver itself or alone. It takes more after the lie. If it
+// may have a part of each lease, the driver cannot prove any of them free, whoever keeps them.
+struct Others {
+  Bytes of_display, of_driver;
+};
+struct BrokerDeadlineBesideOthers : BrokerDeadline, testing::WithParamInterface<Others> {};
+
+TEST_P(BrokerDeadlineBesideOthers, IsForMemoryThatOthersCannotHave) {
+  constexpr std::int64_t kDisplay = 99;
+  const auto& [of_display, of_driver] = GetParam();
+  const auto size = [](const OfferedLease& lease) { return lease.extent.size; };
+  const Bytes all_but_one = mebibytes(40) - std::ranges::min(shared.leases, {}, size).extent.size;
+  let_go();
+  observe(kDisplay, of_display, of_driver);
+  ask_for(mebibytes(8));
+  lie();
+  machine.pass_in_steps(deadline / 2);  // then another is asked
+  observe(kDisplay, of_display + all_but_one + Bytes{1}, of_driver);
+  machine.pass_in_steps(deadline / 2);
+  EXPECT_EQ(std::ranges::count(machine.signals, std::pair(liar, Signal::kTerminate)), 0);
+  observe(kDisplay, of_display + all_but_one, of_driver);
+  EXPECT_EQ(std::ranges::count(machine.signals, std::pair(liar, Signal::kTerminate)), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(WhatTheyHave, BrokerDeadlineBesideOthers,
+                         testing::Values(Others{mebibytes(64), {}}, Others{mebibytes(32), mebibytes(32)}));
 
 // Another session returns memory in the user's place, and keeps it. The user shares other memory with it.
 TEST_F(BrokerDeadline, IsTheOneThatASessionWasToldLast) {
