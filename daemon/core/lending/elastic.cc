@@ -49,7 +49,7 @@ void Elastic::update(TimePoint now) {
 void Elastic::update(DeviceIndex device, TimePoint now) {
   Store& store = leases_.store(device);
   const Ledger& ledger = state_.ledger;
-  const Bytes promised = std::max(ledger.kept(device), state_.arbiter.claimed(device));
+  const Bytes promised = ledger.kept(device);
   Bytes needed = promised;
   Bytes first, largest;
   const auto next = state_.arbiter.next(device);

@@ -258,6 +258,22 @@ TEST_F(BrokerJob, LosesToTheLineWhatItDoesNotUse) {
   EXPECT_TRUE(machine.signals.empty());
 }
 
+TEST_F(BrokerJob, LosesToTheLineWhatItDoesNotUseNoLaterBesideAYoungerJob) {
+  for (const SessionId one : {owner, machine.connect(2)}) {
+    begin(one, {});
+    ASSERT_TRUE(machine.is_granted(reserve(one, mebibytes(16))));
+    machine.pass_in_steps(seconds(50));
+  }
+  const SessionId other = machine.connect(2);
+  const SliceId slice = machine.slice(other);
+  machine.get(other, slice, mebibytes(16));
+  const RequestId waits = machine.grow(other, slice, mebibytes(16), minutes(10));
+  machine.pass_in_steps(seconds(19));
+  EXPECT_EQ(machine.why(waits), "waits");
+  machine.pass_in_steps(seconds(2));
+  EXPECT_TRUE(machine.is_granted(waits)) << "the older one has used nothing for two minutes";
+}
+
 // It lacks free memory, and memory that is reserved already is not free.
 TEST_F(BrokerJob, ReservesMoreFromFreeMemoryAlone) {
   begin(owner, {});

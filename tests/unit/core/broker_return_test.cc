@@ -26,6 +26,15 @@ TEST_F(BrokerReturn, OfAGrantThatWasAcceptedIsNotForced) {
   EXPECT_EQ(machine.charges("ann")[Charge::kActive], mebibytes(14));
 }
 
+TEST_F(BrokerReturn, OfALeaseIsMadeOnce) {
+  machine.jobs_run_at_once = false;
+  ASSERT_TRUE(machine.give_back(ann, slice, grant));
+  const auto again = machine.keep_but_give_back(ann, slice, grant);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::kNotFound);
+  EXPECT_EQ(machine.events_of(Event::Kind::kReturned).size(), 1U);
+}
+
 TEST_F(BrokerReturn, MakesRoomInTheSliceAtOnceButInTheLimitOnlyWhenProved) {
   const SliceId small = machine.slice(ann, mebibytes(50));
   const Grant held = machine.get(ann, small, mebibytes(50));

@@ -398,6 +398,16 @@ TEST_F(BrokerShareEnding, AUserWhoseReleaseIsReadLateGetsNoSignal) {
   EXPECT_THAT(seen, IsEmpty());
 }
 
+TEST_F(BrokerShareEnding, AUserThatHasLetGoOfNothingGetsTheSignalThatWasHeldBack) {
+  import(user, handle);
+  claim();
+  pass_and_let_the_killed_die(deadline());
+  machine.broker.hold_signal(user, machine.now);
+  seen.clear();
+  pass_and_let_the_killed_die(std::chrono::seconds(1));
+  EXPECT_THAT(seen, Contains(Pair(user, Signal::kTerminate)));
+}
+
 TEST_F(BrokerShareEnding, AUserThatKeepsWhatTheLenderGaveBackEndsInTime) {
   const ImportId import = this->import(user, handle);
   ASSERT_TRUE(import);

@@ -2,7 +2,7 @@
 // back.
 #include <gmock/gmock.h>
 
-#include "tests/unit/core/machine.h"
+#include "tests/unit/core/ledger/context_fixture.h"
 
 namespace gpumem::core {
 namespace {
@@ -10,61 +10,6 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 using Outcome = ContextDone::Outcome;
-
-constexpr Bytes kOneContext = mebibytes(8);
-constexpr Bytes kTwoContexts = mebibytes(16);
-
-// The pool has 64 of 256 MiB. Without a figure, a context is expected to take a thirty-second of the device.
-// A pool that grows leaves 12 MiB free in any case.
-Policy with_contexts() {
-  Policy policy = small_policy();
-  policy.devices[0].total = mebibytes(256);
-  policy.past_broker.allowance = kTwoContexts;
-  return policy;
-}
-
-struct BrokerContext : testing::Test {
-  explicit BrokerContext(const Policy& policy = with_contexts()) : machine(policy) {
-    leave_free(mebibytes(12));
-  }
-
-  void expect_whole_once_others_leave() {
-    machine.driver.restore(0);
-    machine.pass_in_steps(Store::kLongestPause);
-    EXPECT_EQ(missing(), Bytes{});
-  }
-  /// Other programs take all of the device but this and the pool.
-  void leave_free(Bytes bytes) { machine.driver.steal(0, machine.driver.room(0) - bytes); }
-  RequestId announce(SessionId session, Duration wait = {}) {
-    const RequestId id = machine.request_ids.next();
-    machine.broker.announce_context(id, session, {"GPU-0", wait}, machine.now);
-    machine.collect();
-    return id;
-  }
-  void done(SessionId session, Outcome outcome = Outcome::kMade) {
-    machine.broker.context_done(session, {"GPU-0", outcome}, machine.now);
-    machine.collect();
-  }
-  void observe(std::uint32_t uid, Bytes used) {
-    machine.broker.begin_observation(0);
-    Observation seen;
-    seen.broker = mebibytes(64) - missing();
-    seen.used = seen.broker + used;
-    seen.processes.emplace_back().pid = peer_of(uid).pid;
-    seen.processes.back().used = used;
-    machine.broker.observe(seen, machine.now);
-    machine.collect();
-  }
-  DeviceView view() const { return machine.broker.devices()[0]; }
-  Bytes missing() const { return view().missing; }
-  Bytes outside(const std::string& tenant) const {
-    for (const TenantView& one : machine.broker.tenants())
-      if (one.name == tenant) return one.outside;
-    return {};
-  }
-
-  Machine machine;
-};
 
 TEST_F(BrokerContext, IsMadeAtOnceWhereTheDriverHasRoom) {
   const SessionId bob = machine.connect(2);
@@ -101,15 +46,42 @@ TEST_F(BrokerContext, TakesOfThePoolWhatTheDriverLacksUntilItIsMeasured) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
-TEST_F(BrokerContext, ExpectsWhatTheFirstOneHasTaken) {
+TEST_F(BrokerContext, ExpectsWhatTheFirstOneOfAProcessHasTakenIfItWasMeasuredSoon) {
+  struct Case {
+    int contexts;
+    Duration after;
+    Bytes expected;
+  };
+  for (const Case& one : {Case{2, ContextRoom::kFresh, kOneContext},
+                          {1, ContextRoom::kFresh + std::chrono::milliseconds(1), kOneContext},
+                          {1, ContextRoom::kFresh, mebibytes(6)}}) {
+    machine.driver.restore(0);
+    leave_free(kTwoContexts);
+    const SessionId bob = machine.connect(2);
+    for (int i = 0; i < one.contexts; ++i) announce(bob);
+    for (int i = 0; i < one.contexts; ++i) done(bob);
+    machine.pass(one.after);
+    observe(2, mebibytes(6));
+    leave_free({});
+    const RequestId next = announce(bob);
+    EXPECT_TRUE(machine.is_granted(next));
+    EXPECT_EQ(missing(), one.expected) << one.contexts;
+    machine.die(bob);
+    expect_whole_once_others_leave();
+  }
+}
+
+TEST_F(BrokerContext, FindsNoRoomWhereAnotherWasMadeWhileTheDriverWasAsked) {
   const SessionId bob = machine.connect(2);
   announce(bob);
-  leave_free(mebibytes(6));
+  machine.jobs_run_at_once = false;
+  announce(machine.connect(2));
+  const JobResult before = machine.run_next_job(0);
+  leave_free(mebibytes(4));
   done(bob);
-  machine.pass(ContextRoom::kFresh);
-  observe(2, mebibytes(6));
-  EXPECT_TRUE(machine.is_granted(announce(bob)));
-  EXPECT_EQ(missing(), Bytes{}) << "6 MiB are free";
+  machine.broker.job_done(before, machine.now);
+  machine.run_jobs();
+  EXPECT_EQ(missing(), mebibytes(4)) << "8 MiB of the 12 that it was told are bob's";
 }
 
 TEST_F(BrokerContext, MayBeMadeFasterThanTheyAreMeasured) {
@@ -120,6 +92,9 @@ TEST_F(BrokerContext, MayBeMadeFasterThanTheyAreMeasured) {
     ASSERT_TRUE(machine.is_granted(announce(bob))) << i;
     done(bob);
   }
+  leave_free({});
+  EXPECT_TRUE(machine.is_granted(announce(bob)));
+  EXPECT_EQ(missing(), kOneContext) << "it has room all the same";
   for (std::size_t i = 0; i < most; ++i) announce(bob, seconds(30));
   EXPECT_TRUE(machine.is_granted(announce(bob))) << "the driver decides";
 }
@@ -261,118 +236,24 @@ TEST_F(BrokerContext, AnEndAtAnyStageLeavesThePoolWhole) {
   }
 }
 
-// ---- Within the limits of jobs ----
-
-struct ContextsInLimit : BrokerContext {
-  static constexpr Bytes kEstimate = mebibytes(4);
-
-  static Policy policy(bool in_limit = true) {
-    Policy policy = with_contexts();
-    policy.devices[0].context_overhead = kEstimate;
-    policy.devices[0].contexts_in_limit = in_limit;
-    policy.devices[0].reclaim.escalation = Escalation::kEndSession;
-    return policy;
-  }
-  ContextsInLimit() : BrokerContext(policy()) {
-    Peer beside = peer_of(2);
-    ++beside.pid;
-    owner = machine.broker.open_session(beside, "", machine.now).value();
-    const auto job = machine.broker.begin_job(owner, {"train", mebibytes(16)}, machine.now);
-    member = machine.broker.open_session(peer_of(2), "", machine.now, job.value().job).value();
-    slice = machine.slice(member);
-  }
-  auto job() const { return machine.broker.jobs()[0].devices[0]; }
-  void expect_nobody_asked() {
-    machine.pass_in_steps(seconds(60));
-    EXPECT_THAT(machine.events_of(Event::Kind::kPressure), testing::IsEmpty());
-    EXPECT_THAT(machine.events_of(Event::Kind::kTerminating), testing::IsEmpty());
-  }
-
-  SessionId owner, member;
-  SliceId slice;
-};
-
-TEST_F(ContextsInLimit, CountAsTheirEstimateAndThenAsMeasured) {
-  EXPECT_EQ(job().charged, kEstimate);
-  const Grant grant = machine.get(member, slice, mebibytes(12));
-  EXPECT_THAT(
-      machine.why(machine.grow(member, slice, mebibytes(2))),
-      testing::AllOf(HasSubstr("its job's limit of 16MiB"), HasSubstr("4MiB of it by contexts of its")));
-  observe(2, mebibytes(7));
-  EXPECT_EQ(job().charged, mebibytes(19));
-  EXPECT_EQ(outside("bob"), mebibytes(7)) << "all of it, although it is more than the job may have";
-  EXPECT_THAT(machine.why(machine.grow(member, slice, mebibytes(2))),
-              HasSubstr("nothing is granted while 19MiB are charged against its job's limit"));
-  expect_nobody_asked();
-  ASSERT_TRUE(machine.give_back(member, slice, grant));
-  machine.get(member, slice, mebibytes(8));
-  EXPECT_EQ(machine.code(machine.grow(member, slice, mebibytes(2))), Code::kResourceExhausted);
-  EXPECT_EQ(job().peak, mebibytes(12)) << "what was lent";
-}
-
-TEST_F(ContextsInLimit, AnEstimateForWhichThereIsNoRoomIsADebtOfNobody) {
-  observe(2, mebibytes(2));
-  const Grant grant = machine.get(member, slice, mebibytes(14));
-  machine.restart(policy());
-  ASSERT_TRUE(machine.resume(owner, {}, {}));
-  ASSERT_TRUE(machine.resume(member, {slice}, {grant}));
-  EXPECT_EQ(job().charged, mebibytes(18));
-  expect_nobody_asked();
-  observe(2, mebibytes(2));
-  EXPECT_EQ(job().charged, mebibytes(16));
-}
-
-TEST_F(ContextsInLimit, NoFurtherSliceIsOpenedWithoutRoomForOne) {
-  const Grant grant = machine.get(member, slice, mebibytes(12));
-  Peer other = peer_of(2);
-  other.pid += 2;
-  const auto second =
-      machine.broker.open_session(other, "", machine.now, machine.broker.jobs()[0].id).value();
-  const auto refused = machine.broker.open_slice(second, {"GPU-0", {}, "test"});
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(
-      refused.error().message,
-      testing::AllOf(HasSubstr("the limit of 'job 1' (16MiB, of which 16MiB"), HasSubstr("higher --limit")));
-  ASSERT_TRUE(machine.give_back(member, slice, grant));
-  EXPECT_TRUE(machine.broker.open_slice(second, {"GPU-0", {}, "test"}));
-}
-
-TEST_F(ContextsInLimit, TakeTheirRoomOfThePoolThere) {
+TEST_F(BrokerContext, TakesNothingOfThePoolIfItIsCalledOffWhileExtentsAreReshaped) {
+  Policy policy = with_contexts();
+  policy.devices[0].context_overhead = mebibytes(14);  // all that is left
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
   leave_free({});
-  ASSERT_TRUE(machine.is_granted(announce(member)));
-  EXPECT_EQ(missing(), kEstimate);
-  EXPECT_EQ(job().outside, kEstimate) << "room, in place of the estimate";
-  done(member);
-  observe(2, mebibytes(5));
-  EXPECT_EQ(job().outside, mebibytes(5));
-  machine.die(member);
-  machine.say_goodbye(owner);
-  expect_whole_once_others_leave();
-  EXPECT_TRUE(machine.is_as_new());
-}
-
-TEST_F(ContextsInLimit, ArePaidByWhatTheirJobHasReserved) {
-  machine.die(member);
-  const RequestId all = machine.request_ids.next();
-  machine.broker.reserve_for_job(all, owner, {"GPU-0", mebibytes(16), {}}, machine.now);
-  machine.collect();
-  ASSERT_TRUE(machine.is_granted(all)) << machine.why(all);
-  machine.slice(
-      machine.broker.open_session(peer_of(2), "", machine.now, machine.broker.jobs()[0].id).value());
-  EXPECT_EQ(job().charged, mebibytes(16));
-  EXPECT_EQ(job().reserved, mebibytes(12));
-}
-
-TEST_F(ContextsInLimit, FollowTheSetting) {
-  observe(2, mebibytes(7));
-  for (const bool in_limit : {false, true, false}) {
-    ASSERT_TRUE(machine.broker.apply(policy(in_limit), machine.now));
-    machine.collect();
-    EXPECT_EQ(job().charged, in_limit ? mebibytes(7) : Bytes{});
-    EXPECT_EQ(outside("bob"), mebibytes(7));
-  }
-  machine.die(member);
-  EXPECT_EQ(outside("bob"), Bytes{});
+  const SessionId ann = machine.connect(1);
+  const SliceId slice = machine.slice(ann);
+  machine.use_up_stock(ann, slice);
+  machine.jobs_run_at_once = false;
+  const RequestId context = announce(machine.connect(2));
+  const RequestId growth = machine.grow(ann, {{slice, mebibytes(4), {}, kOneExtent}});
+  machine.run_job();
+  EXPECT_EQ(missing(), mebibytes(14));
+  machine.cancel(context);
+  EXPECT_EQ(missing(), Bytes{});
+  machine.run_jobs();
+  EXPECT_TRUE(machine.is_granted(growth));
+  EXPECT_EQ(missing(), Bytes{});
 }
 
 }  // namespace

@@ -54,6 +54,13 @@ struct ElasticPool : testing::Test {
 
 struct PoolThatBecomesElastic : ElasticPool {
   PoolThatBecomesElastic() : ElasticPool(false) {}
+  void become_elastic(Bytes guarantee = kGuarantee) {
+    Policy policy = elastic_policy();
+    policy.tenants[0].quotas[0].guarantee = guarantee;
+    EXPECT_TRUE(machine.broker.apply(policy, machine.now));
+    machine.broker.set_display(0, true, machine.now);
+    machine.collect();
+  }
 };
 
 TEST_F(ElasticPool, CreatesWhatGuaranteesNeedAndAStock) {
@@ -113,6 +120,54 @@ TEST_F(PoolThatBecomesElastic, GivesBackWhatNobodyNeedsForAWhileAndFillsAgain) {
   machine.run_jobs();
   machine.pass_in_steps(seconds(1));
   EXPECT_TRUE(machine.is_as_new());
+}
+
+TEST_F(PoolThatBecomesElastic, GivesBackOnlyWhatNobodyNeededInAllThatTime) {
+  become_elastic();
+  machine.pass_in_steps(Elastic::kIdle / 2);
+  become_elastic(gibibytes(4));
+  become_elastic();
+  machine.pass_in_steps(Elastic::kIdle / 2);
+  EXPECT_EQ(created(), gibibytes(4) + Elastic::kStock);
+  machine.pass_in_steps(Elastic::kIdle);
+  EXPECT_EQ(created(), kAtRest);
+}
+
+TEST_F(PoolThatBecomesElastic, KeepsASurplusThatIsNotWorthADriverCall) {
+  for (const auto& [surplus, kept] : {std::pair(mebibytes(30), mebibytes(30)), {mebibytes(32), Bytes{}}}) {
+    const Bytes needed = gibibytes(8) - surplus;
+    become_elastic(needed - Elastic::kStock);
+    machine.pass_in_steps(2 * Elastic::kIdle);
+    EXPECT_EQ(created(), needed + kept);
+  }
+}
+
+TEST_F(ElasticPool, CreatesNothingForAContextWhichNeedsTheMemoryOfTheDriver) {
+  machine.driver.steal(0, machine.driver.room(0));
+  const RequestId context = machine.request_ids.next();
+  machine.broker.announce_context(context, bob, {"GPU-0", seconds(60)}, machine.now);
+  machine.run_jobs();
+  EXPECT_EQ(machine.why(context), "waits");
+  EXPECT_EQ(view().missing, Bytes{}) << "nothing was refused";
+}
+
+// Of two claims of one tenant, the first uses up what its group is guaranteed.
+TEST(ElasticPoolOfAGroup, CreatesNoMoreAtTheExpenseOfOthersThanIsGuaranteed) {
+  Policy policy = elastic_policy();
+  policy.tenants = {parent("lab", {{gibibytes(1), gibibytes(8)}}),
+                    user("ann", 1, {{kGuarantee, gibibytes(8)}}, "lab")};
+  Machine machine(policy, Machine::Start::kEmpty);
+  machine.driver.steal(0, gibibytes(10));
+  machine.pass({});
+  const SessionId ann = machine.connect(1);
+  const SliceId slice = machine.slice(ann);
+  const RequestId first = machine.grow(ann, slice, gibibytes(1), seconds(60));
+  const RequestId second = machine.grow(ann, slice, kGuarantee, seconds(60));
+  machine.driver.restore(0, gibibytes(2));
+  machine.pass_in_steps(Store::kLongestPause);
+  EXPECT_EQ(machine.why(first), "granted");
+  EXPECT_EQ(machine.why(second), "waits");
+  EXPECT_EQ(machine.driver.room(0), gibibytes(1));
 }
 
 TEST_F(ElasticPool, KeepsForAGuaranteeWhatItsTenantReturns) {

@@ -79,5 +79,14 @@ TEST_F(RefillTest, LooksForLostMemoryAfterAPauseOnceThePoolWasWhole) {
   EXPECT_EQ(whole.next(), kNow + Refill::kFirstPause);
 }
 
+TEST_F(RefillTest, ForgetsWhatWasRefusedOnceThePoolIsWhole) {
+  refill.plan(mebibytes(8));
+  begin();
+  refill.end({.created = mebibytes(8), .room = Bytes{}}, kNow);
+  refill.lose(mebibytes(8), kNow);
+  EXPECT_FALSE(refill.is_exhausted());
+  EXPECT_THAT(begin(), ElementsAre(mebibytes(8)));
+}
+
 }  // namespace
 }  // namespace gpumem::core

@@ -320,6 +320,23 @@ TEST_F(BrokerEscalation, EndsTheDebtorsSessionThatHasMostWithWhatItHasDeclared) 
   EXPECT_EQ(machine->signals.front(), std::pair(small, Signal::kTerminate));
 }
 
+TEST_F(BrokerEscalation, KillsNobodyWhoHasReturnedAsMuchInPlaceOfWhatItHasDeclared) {
+  machine.emplace(policy(Escalation::kEndSession));
+  small = machine->connect(2);
+  const SliceId slice = machine->slice(small);
+  const Grant grant = machine->get(small, slice, mebibytes(16));
+  ASSERT_TRUE(machine->broker.charge(small, {"GPU-0", mebibytes(16)}, machine->now));
+  Policy lower = policy(Escalation::kEndSession);
+  lower.tenants[1].quotas[0].limit = mebibytes(16);
+  ASSERT_TRUE(machine->broker.apply(lower, machine->now));
+  machine->collect();
+  machine->pass_in_steps(seconds(2));
+  ASSERT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+  ASSERT_TRUE(machine->give_back(small, slice, grant));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_EQ(machine->signals.size(), 1u);
+}
+
 TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
   for (const Escalation escalation : {Escalation::kWait, Escalation::kDeny, Escalation::kEndSession}) {
     start(escalation);

@@ -33,7 +33,7 @@ class BrokerRegionReplica : public testing::Test {
   }
   Result<MappedRegion> map(const std::string& device, std::uint64_t version = Regions::kNewest) {
     return machine.broker.map_region(
-        ann, {.owner = "bob", .name = "weights", .version = version, .device = device}, machine.now);
+        reader, {.owner = "bob", .name = "weights", .version = version, .device = device}, machine.now);
   }
   RequestId await(const std::string& device) {
     const RequestId id{++last_};
@@ -44,7 +44,7 @@ class BrokerRegionReplica : public testing::Test {
   }
 
   Machine machine{replica_policy()};
-  SessionId publisher = machine.connect(2), ann = machine.connect(1);
+  SessionId publisher = machine.connect(2), ann = machine.connect(1), reader = ann;
 
  private:
   std::uint64_t last_ = 1000;
@@ -52,11 +52,14 @@ class BrokerRegionReplica : public testing::Test {
 
 TEST_F(BrokerRegionReplica, IsTheNewestOfItsDevice) {
   const RegionId older = publish("GPU-0"), newer = publish("GPU-0"), other = publish("GPU-1");
-  EXPECT_EQ(map("GPU-0")->version, newer);
-  EXPECT_EQ(map("GPU-1")->version, other);
-  EXPECT_EQ(map("")->version, other) << "the newest of all";
-  EXPECT_EQ(map("GPU-0", older.value)->version, older);
-  EXPECT_FALSE(map("GPU-1", older.value)) << "that is of another device";
+  for (const SessionId one : {ann, machine.connect(2)}) {
+    reader = one;  // of another tenant, or of the publisher's own
+    EXPECT_EQ(map("GPU-0")->version, newer);
+    EXPECT_EQ(map("GPU-1")->version, other);
+    EXPECT_EQ(map("")->version, other) << "the newest of all";
+    EXPECT_EQ(map("GPU-0", older.value)->version, older);
+    EXPECT_FALSE(map("GPU-1", older.value)) << "that is of another device";
+  }
   ASSERT_TRUE(machine.broker.remove_region(publisher, {"weights", newer.value}, machine.now));
   EXPECT_EQ(map("GPU-0")->version, older);
 }

@@ -515,6 +515,25 @@ TEST_F(BrokerRegionUnderPressure, AReaderThatIsEndedWithItsPublisherKeepsNothing
   for (const SessionId other : others) EXPECT_EQ(machine.asked_of(other), Bytes{});
 }
 
+// The publisher says that it has given the memory back, and keeps it.
+TEST_F(BrokerRegionUnderPressure, AReaderThatHasLetGoIsNotEndedWithItsPublisher) {
+  const ImportId import = use(zoe);
+  machine.get(publisher, slice, mebibytes(6));
+  for (const auto& [uid, bytes] : {std::pair(2, mebibytes(12)), std::pair(2, mebibytes(12)),
+                                   std::pair(2, mebibytes(10)), std::pair(3, mebibytes(16))}) {
+    const SessionId other = machine.connect(uid);
+    machine.get(other, machine.slice(other), bytes);
+  }
+  machine.stop_using(zoe, grant);
+  ASSERT_TRUE(machine.broker.release_import(zoe, {import}, machine.now));
+  ASSERT_TRUE(machine.keep_but_give_back(publisher, slice, grant));
+  machine.grow(ann, machine.slice(ann), mebibytes(16), seconds(60));
+  EXPECT_EQ(machine.asked_of(zoe), mebibytes(8)) << "it may be the one that keeps it";
+  machine.pass_in_steps(seconds(2));
+  EXPECT_THAT(machine.signals, testing::Contains(Pair(publisher, Signal::kTerminate)));
+  EXPECT_THAT(machine.signals, testing::Not(testing::Contains(Pair(zoe, testing::_))));
+}
+
 // The publisher says that it has nothing. Its reader keeps the memory from coming back all the same.
 TEST_F(BrokerRegionUnderPressure, AReaderIsAskedOnThoughItsPublisherSaysThatItHasNothing) {
   use(mate);
