@@ -33,7 +33,7 @@ Bytes Reclaimer::pinned(const Session& session, DeviceIndex device) const {
   const Bytes left_behind =
       holding.charges[Charge::kQuarantined] - holding.fabric[Charge::kQuarantined] - holding.unproved;
   const Bytes hindered = state_.hinders_proofs[device];
-  if (hindered.is_zero()) return left_behind + holding.unproved;
+  if (hindered.is_zero() || holding.unproved.is_zero()) return left_behind + holding.unproved;
   Bytes smallest = holding.unproved;
   for (const Lease& lease : session.leases)
     if (lease.device == device && lease.unproved && !lease.fabric)
