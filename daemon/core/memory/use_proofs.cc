@@ -51,8 +51,7 @@ bool UseProofs::end(const Job::Step::Proof& proof, bool has_destroyed, Used used
 // The fall that proves it proves no other lease. A fall from the present figure on may.
 void UseProofs::note_fall(const Unproved& proved) {
   const std::int64_t fall = std::clamp<std::int64_t>(proved.peak - figure_, 0, signed_of(proved.size));
-  for (auto& [lease, other] : unproved_)
-    if (!other.has_fallen) other.peak = std::max(other.peak - fall, figure_);
+  for (auto& [lease, other] : unproved_) other.peak = std::max(other.peak - fall, figure_);
 }
 
 void UseProofs::note_outcome(const Job::Step::Proof& proof, bool proved, Used used) {

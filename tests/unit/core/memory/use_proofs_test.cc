@@ -58,6 +58,14 @@ TEST_F(UseProofsTest, TakesNoMemoryOfOthersThatIsTakenInBetweenForTheLeases) {
   EXPECT_TRUE(retry(kFirst));
 }
 
+TEST_F(UseProofsTest, ProvesByAFallThatIsSeenInParts) {
+  EXPECT_FALSE(destroy(kFirst, true));
+  used -= {kSize.count / 4};
+  EXPECT_FALSE(retry(kFirst));
+  used -= {kSize.count / 4};
+  EXPECT_TRUE(retry(kFirst));
+}
+
 TEST_F(UseProofsTest, ProvesByAFallThatAnotherLeaseHasHidden) {
   EXPECT_FALSE(destroy(kFirst, true));
   used -= kSize;
