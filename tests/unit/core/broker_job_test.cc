@@ -536,6 +536,15 @@ TEST_F(BrokerJob, SurvivesItsBroker) {
   EXPECT_NE(begin(machine.connect(2), {}), job) << "numbers are not given out again";
 }
 
+TEST_F(BrokerJob, KeepsItsReservationOverARestartWhereOthersHaveTheRest) {
+  const SessionId member = join(2, begin(owner, {})), other = machine.connect(1);
+  ASSERT_TRUE(machine.is_granted(reserve(owner, mebibytes(40))));
+  machine.get(member, machine.slice(member), mebibytes(32));
+  machine.get(other, machine.slice(other), mebibytes(24));
+  machine.restart();
+  EXPECT_EQ(machine.charged("bob"), mebibytes(40));
+}
+
 class BrokerJobBesideContexts : public BrokerJob {
  protected:
   static Policy with_contexts() {
