@@ -39,13 +39,11 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   state_.session_ids.skip(from.last.session);
   leases_.skip(from.last);
   published_.skip(from.last);
-  for (DeviceIndex i = 0; i < devices.size(); ++i) {
-    if (const auto index = state_.find_device(devices[i])) leases_.adopt(*index, from.lent(i));
-  }
   std::vector<std::optional<DeviceIndex>> places;
-  for (const std::string& device : devices) {
-    const auto index = state_.find_device(device);
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    const auto index = state_.find_device(devices[i]);
     places.push_back(index ? std::optional(*index) : std::nullopt);
+    if (index) leases_.adopt(*index, from.lent(i));
   }
   for (const auto& [id, session] : from.sessions) restore(session);
   jobs_.skip(from.last.job);
