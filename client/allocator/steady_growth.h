@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "client/allocator/span.h"
 #include "gpumem/bytes.h"
 
 namespace gpumem::allocator {
@@ -37,18 +38,17 @@ class SteadyGrowth {
   /// Memory was lent for a block of `bytes`. A request that was refused is no growth.
   void grew(std::uint64_t bytes, Clock::time_point now) {
     count_ = follows(bytes, now) ? count_ + 1 : 1;
-    units_ = units_of(bytes);
+    size_ = rounded_up(bytes, unit_);
     last_ = now;
   }
 
  private:
-  std::uint64_t units_of(std::uint64_t bytes) const { return (bytes + unit_ - 1) / unit_; }
   bool follows(std::uint64_t bytes, Clock::time_point now) const {
-    return units_of(bytes) == units_ && now - last_ < kPause;
+    return rounded_up(bytes, unit_) == size_ && now - last_ < kPause;
   }
 
   const std::uint64_t unit_;
-  std::uint64_t units_ = 0;  ///< of the block
+  std::uint64_t size_ = 0;  ///< of the block, in whole units
   Clock::time_point last_{};
   int count_ = 0;
 };

@@ -246,9 +246,7 @@ v1::JobInfo to_proto(const core::JobView& view, const std::vector<std::string>& 
   info.set_owner(view.owner.value);
   info.set_since(to_date(view.since, now));
   info.set_sessions(view.sessions);
-  core::Duration waited = view.waited;
-  for (const core::TimePoint since : view.waiting_since) waited += now - since;
-  info.set_waited_ms(core::to_milliseconds(waited));
+  info.set_waited_ms(core::to_milliseconds(view.waited_until(now)));
   info.set_denied(view.denied);
   for (std::size_t i = 0; i < view.devices.size(); ++i) {
     v1::JobUsage& one = *info.add_devices();

@@ -25,10 +25,10 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
 
   std::vector<std::string> changed = state_.tenants.changed_under(rules);
   const bool other_aging = policy.aging != state_.policy.aging;
-  for (DeviceIndex i = 0; i < policy.devices.size(); ++i)
+  for (DeviceIndex i = 0; i < policy.devices.size(); ++i) {
     policy.devices[i].has_display = state_.policy.devices[i].has_display;
-  for (DeviceIndex i = 0; i < policy.devices.size(); ++i)
     outside_.set_in_limit(i, policy.devices[i].contexts_in_limit);
+  }
   state_.policy = std::move(policy);
   for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i)
     state_.ledger.set_lending(i, state_.policy.devices[i].reclaim.lend_guarantees);

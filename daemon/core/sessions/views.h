@@ -82,6 +82,12 @@ struct JobView {
   std::vector<TimePoint> waiting_since;  ///< by each that waits
   std::uint64_t denied = 0;
   std::vector<OnDevice> devices;
+
+  Duration waited_until(TimePoint now) const {
+    Duration all = waited;
+    for (const TimePoint since : waiting_since) all += now - since;
+    return all;
+  }
 };
 
 /// How a tenant stands on a device.

@@ -360,7 +360,6 @@ TEST_F(BrokerJob, HoldsUpNobodyElseByWhatItsTenantHasNoRoomFor) {
   machine.get(cid, machine.slice(cid), mebibytes(4));
 }
 
-// A request of the rest that is overdue gets its turn before later ones of the job.
 TEST_F(BrokerJob, TellsSinceWhenItsRequestsWait) {
   const CommandJobId job = begin(owner, mebibytes(56));
   const SessionId member = join(2, job), beside = machine.connect(2);
@@ -378,6 +377,7 @@ TEST_F(BrokerJob, TellsSinceWhenItsRequestsWait) {
   EXPECT_EQ(machine.broker.jobs()[0].waited, seconds(10));
 }
 
+// A request of the rest that is overdue gets its turn before later ones of the job.
 TEST_F(BrokerJob, WaitsBehindAnOverdueRequestThatItsTenantHasNoRoomFor) {
   const SessionId member = join(2, begin(owner, {}));
   const SliceId slice = machine.slice(member);
