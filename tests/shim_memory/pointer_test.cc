@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/shim_memory/scene.h"
+#include "tests/support/eventually.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -196,8 +197,14 @@ SCENE(OpensABlockThatThenEnds) {
   EXPECT_CU(calls::cuIpcCloseMemHandle(at));
   EXPECT_EQ(byte_at(again), 1);
   EXPECT_CU(calls::cuIpcCloseMemHandle(again));
-  EXPECT_NE(calls::cuIpcOpenMemHandle_v2(&at, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-            CUDA_SUCCESS);
+  // The owner's call does not wait until the broker has heard of it.
+  EXPECT_TRUE(gpumem::test::eventually([] {
+    CUdeviceptr late = 0;
+    if (calls::cuIpcOpenMemHandle_v2(&late, get_handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS)
+      return true;
+    EXPECT_CU(calls::cuIpcCloseMemHandle(late));
+    return false;
+  }));
 }
 
 TEST_F(PointerTest, AHandleEndsWithItsBlockAndWhatIsOpenStays) {
