@@ -18,15 +18,12 @@ DeviceWorker::~DeviceWorker() {
   thread_.join();
 }
 
-void DeviceWorker::run(std::vector<DriverJob> jobs) {
-  {
-    const MutexLock lock(mutex_);
-    for (DriverJob& job : jobs) {
-      const core::Job::Turn turn = job.job.turn;
-      tasks_.push(turn, std::move(job));
-    }
+void DeviceWorker::queue(std::vector<DriverJob> jobs) {
+  const MutexLock lock(mutex_);
+  for (DriverJob& job : jobs) {
+    const core::Job::Turn turn = job.job.turn;
+    tasks_.push(turn, std::move(job));
   }
-  wake_.notify_one();
 }
 
 void DeviceWorker::hurry(core::JobId job) {

@@ -46,8 +46,9 @@ class DeviceWorker {
   DeviceWorker& operator=(const DeviceWorker&) = delete;
 
   /// Queues all of `jobs` before an ordered one starts: a job may free the memory that the next one
-  /// allocates. Threads  any; does not block.
-  void run(std::vector<DriverJob> jobs);
+  /// allocates. The worker that sleeps sleeps on until wake(). Threads  any; does not block.
+  void queue(std::vector<DriverJob> jobs);
+  void wake() { wake_.notify_one(); }
   /// A request waits for the job: core::JobQueue::hurry(). Likewise.
   void hurry(core::JobId job);
   /// As ExtentSource::adopt, before the jobs that are queued later. Likewise.

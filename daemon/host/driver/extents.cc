@@ -63,7 +63,13 @@ void Extents::run(core::DeviceIndex device, std::vector<core::Job> jobs) {
   std::vector<DriverJob> work;
   work.reserve(jobs.size());
   for (core::Job& job : jobs) work.push_back(with_extents(std::move(job)));
-  workers_[device]->run(std::move(work));
+  workers_[device]->queue(std::move(work));
+  to_wake_.push_back(device);
+}
+
+void Extents::begin_jobs() {
+  for (const core::DeviceIndex device : to_wake_) workers_[device]->wake();
+  to_wake_.clear();
 }
 
 DriverJob Extents::with_extents(core::Job job) {

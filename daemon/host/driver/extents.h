@@ -39,7 +39,11 @@ class Extents {
   /// Errors  kNotFound: a device of the policy that the driver does not show.
   static Result<std::unique_ptr<Extents>> create(boost::asio::io_context& loop, Options options);
 
+  /// Takes the extents out that the jobs destroy. The jobs begin with begin_jobs() at the latest.
   void run(core::DeviceIndex device, std::vector<core::Job> jobs);
+  /// Wakes the workers that have jobs. After the answers to clients, which would else compete with them for
+  /// the processors.
+  void begin_jobs();
   void hurry(core::DeviceIndex device, core::JobId job) { workers_[device]->hurry(job); }
   /// The extent is on its way to a client, for a private slice or another one.
   void lent(ExtentId id, LeaseId lease, core::DeviceIndex device, bool is_private);
@@ -105,6 +109,7 @@ class Extents {
   std::unordered_map<ExtentId, core::DeviceIndex> stored_;
   bool has_warned_ = false;                             ///< of too few descriptors
   std::string last_refusal_;                            ///< of the host store's memory, as last logged
+  std::vector<core::DeviceIndex> to_wake_;              ///< by begin_jobs()
   std::vector<std::unique_ptr<DeviceWorker>> workers_;  // last: they end before what they post to goes
 };
 

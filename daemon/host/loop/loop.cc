@@ -269,6 +269,7 @@ void Loop::run(const Work& work) {
   }
   for (const SessionId session : broker_.outbox().take_touched()) publish(session);
   for (const auto& done : std::exchange(after_, {})) done();
+  extents_->begin_jobs();
   publish_soon();
   deadline_.arm(broker_.next_deadline());
   if (journal_.is_failing()) try_journal_again();

@@ -64,10 +64,14 @@ class DeviceWorkerTest : public testing::Test {
     }
     return job;
   }
+  void run(std::vector<DriverJob> jobs) {
+    worker_->queue(std::move(jobs));
+    worker_->wake();
+  }
   void run(DriverJob job) {
     std::vector<DriverJob> jobs;
     jobs.push_back(std::move(job));
-    worker_->run(std::move(jobs));
+    run(std::move(jobs));
   }
   /// Of jobs `ids`, the order in which they end; what has failed of them.
   std::vector<std::uint64_t> await(std::size_t count) {
@@ -126,7 +130,7 @@ TEST_F(DeviceWorkerTest, DoesHurriedJobsBetweenTheStepsOfALongJob) {
   std::vector<DriverJob> hurried;
   hurried.push_back(creates(3, Turn::kSoon, 1));
   hurried.push_back(creates(4, Turn::kNow, 1));
-  worker_->run(std::move(hurried));
+  run(std::move(hurried));
   EXPECT_EQ(await(4), (std::vector<std::uint64_t>{4, 3, 1, 2}));
   EXPECT_EQ(failed(), 0u);
 }
@@ -152,7 +156,7 @@ TEST_F(DeviceWorkerTest, FindsNothingInOrderBetweenJobsThatComeAtOnce) {
   jobs.push_back(creates(3, Turn::kNow, 1, mebibytes(32)));
   jobs.back().destroy.front() = take_held();
   jobs.push_back(creates(4, Turn::kSoon, 1, mebibytes(32)));
-  worker_->run(std::move(jobs));
+  run(std::move(jobs));
   EXPECT_EQ(await(4), (std::vector<std::uint64_t>{1, 3, 4, 2}));
   EXPECT_EQ(failed(), 20u) << "what is destroyed for others does not pass as a proof";
 }
