@@ -276,9 +276,9 @@ void Growths::answer(RequestId id, Error error) {
   state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
 }
 
+// It is overdue on each of its devices.
 void Growths::refuse_waiting(RequestId id, TimePoint now) {
-  const Request request = *state_.arbiter.remove(id);
-  refuse(request, explainer_.obstacle(request), now);
+  if (const auto request = state_.arbiter.remove(id)) refuse(*request, explainer_.obstacle(*request), now);
 }
 
 void Growths::refuse_infeasible(TimePoint now) {

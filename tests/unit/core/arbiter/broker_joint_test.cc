@@ -57,6 +57,21 @@ TEST_F(BrokerJoint, IsRefusedWhereOnePartCanNeverBe) {
   expect_nothing_charged();
 }
 
+TEST_F(BrokerJoint, IsRefusedOnceThoughItIsOverdueOnBothDevices) {
+  Policy denying = policy();
+  for (DevicePolicy& device : denying.devices) {
+    device.reclaim.lend_guarantees = true;
+    device.reclaim.escalation = Escalation::kDeny;
+  }
+  denying.tenants[0].quotas.assign(2, {mebibytes(64), mebibytes(64)});
+  ASSERT_TRUE(machine.broker.apply(denying, machine.now));
+  for (const char* device : {"GPU-0", "GPU-1"})
+    machine.get(bob, machine.slice(bob, {}, device), mebibytes(64));
+  const RequestId id = grow(mebibytes(8), mebibytes(8), std::chrono::minutes(60));
+  machine.pass_in_steps(2 * denying.devices[0].reclaim.deadline);
+  EXPECT_EQ(machine.code(id), Code::kDeadlineExceeded);
+}
+
 TEST_F(BrokerJoint, RefusesPartsThatAreNoRequest) {
   const SliceId again = machine.slice(ann, {}, "GPU-0");
   EXPECT_EQ(machine.code(machine.grow(ann, {{first, kPiece}, {again, kPiece}})), Code::kInvalidArgument);
