@@ -234,7 +234,8 @@ void ContextRoom::done(const Session& session, DeviceIndex device, ContextDone::
   end(found, now);
 }
 
-// The driver may have been asked before the context was there, and answer later.
+// The driver may have been asked before the context was there, and answer later. A job waits for what its
+// estimate takes too much.
 void ContextRoom::note_made(All::iterator found, TimePoint now) {
   const RequestId id = found->first;
   Announced& one = found->second;
@@ -249,7 +250,8 @@ void ContextRoom::note_made(All::iterator found, TimePoint now) {
   lose_place(one);
   one.made = now;
   last_until(id, one, now + kLongest);
-  if (!one.taken.is_zero()) state_.outbox.emit(LookAtDevices{one.account});
+  const bool is_estimated = state_.policy.devices[one.device].contexts_in_limit && !outside.measured;
+  if (!one.taken.is_zero() || is_estimated) state_.outbox.emit(LookAtDevices{one.account});
 }
 
 // The next one of the session is expected to need more. Where it had no place, others may have taken the

@@ -65,7 +65,7 @@ class Planner {
   // rest.
   void draw_debts() {
     for (const auto& [leaf, target] : asked_.targets) {
-      const Bytes beyond = target.debt.minus(target.claims);
+      const Bytes beyond = target.any_debt().minus(target.claims);
       for (TenantId node = leaf; node && !beyond.is_zero(); node = ledger_.parent(node))
         asked_.drawn[node] += beyond;
     }
@@ -207,7 +207,7 @@ bool is_below(const Ledger& ledger, TenantId tenant, TenantId above) {
 // the pool that exceeds a limit between the two does not count for `tenant`, and neither does its return.
 Bytes relieves(const Ledger& ledger, DeviceIndex device, TenantId leaf, const ReclaimTarget& target,
                TenantId tenant) {
-  Bytes less = target.pool() + target.declared;
+  Bytes less = target.pool() + target.besides();
   for (TenantId node = leaf; node != tenant; node = ledger.parent(node))
     less = less.minus(ledger.outside(node, device) - ledger.outside_above(node, device));
   return less;
@@ -248,7 +248,7 @@ Bytes lack_within(const Ledger& ledger, DeviceIndex device, TenantId tenant, Byt
   for (const auto& [leaf, target] : plan.targets) {
     if (!is_below(ledger, leaf, tenant)) continue;
     pool += target.pool();
-    declared += target.declared;
+    declared += target.besides();
   }
   const Bytes over_limit = (ledger.used(tenant, device) + needed).minus(ledger.quota(tenant, device).limit);
   const Bytes over_reach =

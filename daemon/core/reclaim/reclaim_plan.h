@@ -24,11 +24,16 @@ struct ReclaimTarget {
   Bytes fairness;  ///< on top, for the next request, whose tenant would still have less than this one
   Bytes debt;      ///< beyond the limit of the tenant, or of one above it
   Bytes declared;  ///< beyond such a limit by what the tenant itself declared
+  Bytes job_debt;  ///< beyond the limit of a job, which keeps nothing from others: nothing follows
+  Bytes job_declared;
   Bytes& operator[](ReclaimCause cause) {
     return cause == ReclaimCause::kClaims ? claims : cause == ReclaimCause::kFairness ? fairness : debt;
   }
+  Bytes any_debt() const { return std::max(debt, job_debt); }
   /// Memory of the pool. One return serves claims and debts.
-  Bytes pool() const { return std::max(claims, debt) + fairness; }
+  Bytes pool() const { return std::max(claims, any_debt()) + fairness; }
+  /// Declared memory.
+  Bytes besides() const { return std::max(declared, job_declared); }
   /// A session that does not return this amount is terminated, if the policy says so.
   Bytes forced() const { return std::max(claims, debt) + declared; }
 };

@@ -9,7 +9,7 @@ namespace gpumem::core {
 namespace {
 
 const char* cause_of(const ReclaimTarget& target) {
-  if (target.debt > target.claims + target.fairness) return words_of(ReclaimCause::kDebt);
+  if (target.any_debt() > target.claims + target.fairness) return words_of(ReclaimCause::kDebt);
   return words_of(target.claims.is_zero() ? ReclaimCause::kFairness : ReclaimCause::kClaims);
 }
 
@@ -158,10 +158,13 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
   if (state_.ledger.in_debt(device).empty()) return targets;
   with_debt_facts(device, belief, now, [&](const ReclaimFacts& facts) {
     for (const TenantId debtor : state_.ledger.in_debt(device)) {
+      const bool is_job = state_.tenants.owner_of(debtor) != debtor;
       for (const auto& [tenant, own] : core::plan_debt(state_.ledger, device, debtor, facts)) {
         ReclaimTarget& target = targets[tenant];
-        target.debt = std::max(target.debt, own.debt);
-        target.declared = std::max(target.declared, own.declared);
+        Bytes& debt = is_job ? target.job_debt : target.debt;
+        Bytes& declared = is_job ? target.job_declared : target.declared;
+        debt = std::max(debt, own.debt);
+        declared = std::max(declared, own.declared);
       }
     }
     return 0;
@@ -203,9 +206,9 @@ Reclaimer::Shares Reclaimer::divide(DeviceIndex device, const ReclaimTargets& ta
   for (const auto& [tenant, target] : targets) {
     const Share kind{{}, {}, !target.forced().is_zero(), cause_of(target)};
     if (!target.pool().is_zero()) divide_among(target.pool(), victims(tenant, device, belief), kind, false);
-    if (!target.declared.is_zero())
-      divide_among(target.declared, declarers(tenant, device, belief),
-                   {{}, {}, true, "its tenant uses more than its limit"}, true);
+    if (!target.besides().is_zero())
+      divide_among(target.besides(), declarers(tenant, device, belief),
+                   {{}, {}, !target.declared.is_zero(), words_of(ReclaimCause::kDebt)}, true);
   }
   return shares;
 }

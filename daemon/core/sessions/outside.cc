@@ -17,21 +17,20 @@ Bytes unforeseen_of(const OutsideCharge& outside, Bytes bytes, Bytes estimate, b
 void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*part, Bytes bytes) {
   OutsideCharge& outside = session.outside[device];
   Bytes& charged = outside.*part;
-  if (charged == bytes) return;
+  const bool is_overhead = part == &OutsideCharge::overhead;
+  if (charged == bytes && (!is_overhead || outside.unforeseen.is_zero())) return;
   const bool is_context = part == &OutsideCharge::overhead || part == &OutsideCharge::room;
   const TenantId leaf =
       is_context ? state_.charged_for_contexts(session, device) : state_.charged_besides(session, device);
   const auto unasked = [&] { return is_context ? outside.unasked_of_contexts() : outside.past; };
   const Bytes before = unasked();
-  if (part == &OutsideCharge::overhead) {
-    const bool has_room = bytes <= charged || !limiting(leaf, device, bytes - charged);
+  if (bytes < charged) state_.ledger.release_outside(leaf, device, charged - bytes);
+  if (is_overhead) {
+    const bool has_room = !limiting(leaf, device, bytes.minus(charged));
     const Bytes estimate = state_.policy.devices[device].context_overhead;
     outside.unforeseen = unforeseen_of(outside, bytes, estimate, has_room);
   }
-  if (bytes > charged)
-    state_.ledger.charge_outside(leaf, device, bytes - charged);
-  else
-    state_.ledger.release_outside(leaf, device, charged - bytes);
+  if (bytes > charged) state_.ledger.charge_outside(leaf, device, bytes - charged);
   if (part == &OutsideCharge::declared)
     state_.outbox.record(Checkpoint::Declaration{session.id, device, bytes});
   charged = bytes;
@@ -43,22 +42,35 @@ void Outside::set(Session& session, DeviceIndex device, Bytes OutsideCharge::*pa
   state_.outbox.touch(session.id);
 }
 
-// The first tenant, from the leaf up, whose limit has no room. Memory that jobs have reserved and do not use
-// gives way (Reservations).
+// The first tenant, from the leaf up, whose limit has no room; for no bytes, the first that is beyond its
+// limit. Memory that jobs have reserved and do not use gives way (Reservations).
 TenantId Outside::limiting(TenantId leaf, DeviceIndex device, Bytes bytes) const {
   const Ledger& ledger = state_.ledger;
   for (TenantId tenant = leaf; tenant; tenant = ledger.parent(tenant)) {
     const Bytes unused = ledger.charges(tenant, device)[Charge::kReserved];
-    if (ledger.excess_at(tenant, leaf, device, bytes) > unused) return tenant;
+    const Bytes beyond =
+        bytes.is_zero() ? ledger.debt(tenant, device) : ledger.excess_at(tenant, leaf, device, bytes);
+    if (beyond > unused) return tenant;
   }
   return {};
 }
 
+// A process has one context for all its sessions.
+bool Outside::has_context(const Session& session, DeviceIndex device) const {
+  const auto has = [&](const Session& one) {
+    const auto known = one.outside.find(device);
+    return known != one.outside.end() && (known->second.begun || known->second.measured);
+  };
+  if (has(session)) return true;
+  return session.peer.pid != 0 && std::ranges::any_of(state_.sessions, [&](const auto& entry) {
+           const Session& one = *entry.second;
+           return one.peer.pid == session.peer.pid && one.peer.started == session.peer.started && has(one);
+         });
+}
+
 Result<void> Outside::check_context(const Session& session, DeviceIndex device) const {
-  const auto known = session.outside.find(device);
-  const bool has_begun = known != session.outside.end() && (known->second.begun || known->second.measured);
   const Bytes overhead = state_.policy.devices[device].context_overhead;
-  if (has_begun || overhead.is_zero()) return {};
+  if (overhead.is_zero() || has_context(session, device)) return {};
   const TenantId at = limiting(state_.charged_for_contexts(session, device), device, overhead);
   if (!at) return {};
   const bool is_job = state_.tenants.owner_of(at) != at;
@@ -74,9 +86,10 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
 }
 
 void Outside::begin_context(Session& session, DeviceIndex device) {
-  OutsideCharge& outside = session.outside[device];
-  if (std::exchange(outside.begun, true) || outside.measured) return;
-  set(session, device, &OutsideCharge::overhead, state_.policy.devices[device].context_overhead);
+  const bool had_context = has_context(session, device);
+  session.outside[device].begun = true;
+  if (!had_context)
+    set(session, device, &OutsideCharge::overhead, state_.policy.devices[device].context_overhead);
 }
 
 void Outside::change_room(Session& session, DeviceIndex device, Bytes before, Bytes after) {
@@ -97,15 +110,20 @@ void Outside::note_room(Session& session, DeviceIndex device, Bytes bytes) {
   state_.outbox.touch(session.id);
 }
 
+// Nobody is asked for a context that has come into a limit without room for it.
 void Outside::set_in_limit(DeviceIndex device, bool in_limit) {
   if (std::exchange(state_.policy.devices[device].contexts_in_limit, in_limit) == in_limit) return;
   for (const auto& [id, session] : state_.sessions) {
     const auto found = session->outside.find(device);
     if (found == session->outside.end()) continue;
-    const OutsideCharge& outside = found->second;
+    OutsideCharge& outside = found->second;
     const TenantId besides = state_.charged_besides(*session, device);
-    state_.transfer_outside(in_limit ? besides : session->leaf, in_limit ? session->leaf : besides, device,
-                            outside.of_contexts(), outside.unasked_of_contexts());
+    const TenantId to = in_limit ? session->leaf : besides;
+    const Bytes unasked = outside.unasked_of_contexts();
+    state_.transfer_outside(in_limit ? besides : session->leaf, to, device, outside.of_contexts(), unasked);
+    if (!limiting(to, device, {})) continue;
+    outside.unforeseen = outside.overhead;
+    state_.charge_unasked(to, device, unasked, outside.unasked_of_contexts());
   }
 }
 

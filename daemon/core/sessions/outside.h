@@ -36,6 +36,7 @@ class Outside {
 
  private:
   TenantId limiting(TenantId leaf, DeviceIndex device, Bytes bytes) const;
+  bool has_context(const Session& session, DeviceIndex device) const;
   Result<void> check_room(const Session& session, DeviceIndex device, Bytes more) const;
 
   State& state_;

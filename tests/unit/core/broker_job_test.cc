@@ -574,7 +574,11 @@ TEST_F(BrokerJobBesideContexts, StartsItsProgramOnWhatItHasReserved) {
   const SliceId slice = machine.slice(member);
   EXPECT_EQ(machine.charged("bob"), mebibytes(36)) << "the reservation has paid for the context";
   machine.get(member, slice, mebibytes(36));
-  const auto refused = machine.broker.open_slice(machine.connect(2), {"GPU-0", {}, "test"});
+  Peer another = peer_of(2);
+  ++another.pid;
+  const SessionId beside = machine.broker.open_session(another, "test", machine.now).value();
+  const auto refused = machine.broker.open_slice(beside, {"GPU-0", {}, "test"});
+  ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("of which 40MiB are charged already"));
 }
 
@@ -757,6 +761,35 @@ TEST_F(BrokerJobAmongThree, GetsNothingOfWhatItReturnsForAClaim) {
   ASSERT_TRUE(machine.give_back(one, slice, grant));
   EXPECT_TRUE(machine.is_granted(of_ann));
   EXPECT_EQ(machine.why(waits), "waits");
+}
+
+struct BrokerJobThatMayBeEnded : BrokerJob {
+  BrokerJobThatMayBeEnded() : BrokerJob(ending()) {}
+  static Policy ending() {
+    Policy policy = small_policy();
+    policy.devices[0].reclaim.lend_guarantees = true;
+    policy.devices[0].reclaim.escalation = Escalation::kEndSession;
+    return policy;
+  }
+  std::size_t ended() const { return machine.events_of(Event::Kind::kTerminating).size(); }
+};
+
+// What it was asked for because its job is beyond its limit had no consequence.
+TEST_F(BrokerJobThatMayBeEnded, HasAWholeDeadlineForAClaimHoweverLongItsJobIsInDebt) {
+  const Duration deadline = machine.broker.policy().devices[0].reclaim.deadline;
+  const SessionId lender = machine.connect(2), member = join(2, begin(owner, mebibytes(48)));
+  const SliceId slice = machine.slice(lender);
+  const Grant grant = machine.get(lender, slice, mebibytes(64));
+  share(lender, slice, grant, member);
+  ASSERT_TRUE(machine.give_back(lender, slice, grant));
+  EXPECT_EQ(machine.asked_of(member), mebibytes(16));
+  machine.pass_in_steps(10 * deadline);
+  const SessionId ann = machine.connect(1);
+  machine.grow(ann, machine.slice(ann), mebibytes(8), minutes(60));
+  machine.pass_in_steps(deadline - seconds(1));
+  EXPECT_EQ(ended(), 0U);
+  machine.pass_in_steps(seconds(2));
+  EXPECT_EQ(ended(), 1U);
 }
 
 TEST_F(BrokerJob, GetsNothingOfWhatItReturnsForADebt) {

@@ -63,9 +63,40 @@ TEST_F(ContextsInLimit, AnEstimateForWhichThereIsNoRoomIsADebtOfNobody) {
   ASSERT_TRUE(machine.resume(owner, {}, {}));
   ASSERT_TRUE(machine.resume(member, {slice}, {grant}));
   EXPECT_EQ(job().charged, mebibytes(18));
+  observe(2, mebibytes(3));
+  EXPECT_EQ(job().charged, mebibytes(17));
   expect_nobody_asked();
   observe(2, mebibytes(2));
   EXPECT_EQ(job().charged, mebibytes(16));
+}
+
+TEST_F(ContextsInLimit, AContextThatShrinksIsStillADebtOfNobody) {
+  observe(2, mebibytes(1));
+  machine.get(member, slice, mebibytes(14));
+  for (const Bytes now : {mebibytes(5), mebibytes(4), mebibytes(3)}) {
+    observe(2, now);
+    EXPECT_EQ(job().charged, mebibytes(14) + now);
+    expect_nobody_asked();
+  }
+}
+
+TEST_F(ContextsInLimit, IsOneOfAllSessionsOfAProcess) {
+  const SessionId second =
+      machine.broker.open_session(peer_of(2), "", machine.now, machine.broker.jobs()[0].id).value();
+  machine.slice(second);
+  EXPECT_EQ(job().charged, kEstimate);
+  observe(2, mebibytes(7));
+  machine.slice(
+      machine.broker.open_session(peer_of(2), "", machine.now, machine.broker.jobs()[0].id).value());
+  EXPECT_EQ(job().charged, mebibytes(7));
+}
+
+// A job waits for what the estimate takes too much.
+TEST_F(ContextsInLimit, AreMeasuredAsSoonAsTheyAreMade) {
+  machine.driver.restore(0);
+  ASSERT_TRUE(machine.is_granted(announce(member)));
+  done(member);
+  EXPECT_EQ(machine.looks, 1);
 }
 
 TEST_F(ContextsInLimit, NoFurtherSliceIsOpenedWithoutRoomForOne) {
@@ -119,6 +150,18 @@ TEST_F(ContextsInLimit, FollowTheSetting) {
   }
   machine.die(member);
   EXPECT_EQ(outside("bob"), Bytes{});
+}
+
+TEST_F(ContextsInLimit, AreADebtOfNobodyWhereTheyComeIntoALimitThatIsUsed) {
+  ASSERT_TRUE(machine.broker.apply(policy(false), machine.now));
+  observe(2, mebibytes(3));
+  const Grant grant = machine.get(member, slice, mebibytes(16));
+  ASSERT_TRUE(machine.broker.apply(policy(), machine.now));
+  EXPECT_EQ(job().charged, mebibytes(19));
+  expect_nobody_asked();
+  ASSERT_TRUE(machine.give_back(member, slice, grant));
+  observe(2, mebibytes(3));
+  machine.get(member, slice, mebibytes(12));
 }
 
 }  // namespace
