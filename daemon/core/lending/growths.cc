@@ -276,7 +276,7 @@ void Growths::answer(RequestId id, Error error) {
   state_.outbox.emit(AnswerGrow{id, GrowFailure{std::move(error), std::nullopt}});
 }
 
-// It is overdue on each of its devices.
+// A request for several devices can be overdue on each of them.
 void Growths::refuse_waiting(RequestId id, TimePoint now) {
   if (const auto request = state_.arbiter.remove(id)) refuse(*request, explainer_.obstacle(*request), now);
 }

@@ -62,8 +62,9 @@ bool Outside::has_context(const Session& session, DeviceIndex device) const {
     return known != one.outside.end() && (known->second.begun || known->second.measured);
   };
   if (has(session)) return true;
-  return session.peer.pid != 0 && std::ranges::any_of(state_.sessions, [&](const auto& entry) {
-           const Session& one = *entry.second;
+  return session.peer.pid != 0 &&
+         std::ranges::any_of(state_.tenants.sessions_of(session.tenant), [&](SessionId id) {
+           const Session& one = state_.session(id);
            return one.peer.pid == session.peer.pid && one.peer.started == session.peer.started && has(one);
          });
 }

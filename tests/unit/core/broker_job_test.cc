@@ -763,19 +763,8 @@ TEST_F(BrokerJobAmongThree, GetsNothingOfWhatItReturnsForAClaim) {
   EXPECT_EQ(machine.why(waits), "waits");
 }
 
-struct BrokerJobThatMayBeEnded : BrokerJob {
-  BrokerJobThatMayBeEnded() : BrokerJob(ending()) {}
-  static Policy ending() {
-    Policy policy = small_policy();
-    policy.devices[0].reclaim.lend_guarantees = true;
-    policy.devices[0].reclaim.escalation = Escalation::kEndSession;
-    return policy;
-  }
-  std::size_t ended() const { return machine.events_of(Event::Kind::kTerminating).size(); }
-};
-
-// What it was asked for because its job is beyond its limit had no consequence.
-TEST_F(BrokerJobThatMayBeEnded, HasAWholeDeadlineForAClaimHoweverLongItsJobIsInDebt) {
+// The debt of a job has no consequence.
+TEST_F(BrokerJobWithLending, HasAWholeDeadlineForAClaimHoweverLongItsJobIsInDebt) {
   const Duration deadline = machine.broker.policy().devices[0].reclaim.deadline;
   const SessionId lender = machine.connect(2), member = join(2, begin(owner, mebibytes(48)));
   const SliceId slice = machine.slice(lender);
@@ -787,9 +776,9 @@ TEST_F(BrokerJobThatMayBeEnded, HasAWholeDeadlineForAClaimHoweverLongItsJobIsInD
   const SessionId ann = machine.connect(1);
   machine.grow(ann, machine.slice(ann), mebibytes(8), minutes(60));
   machine.pass_in_steps(deadline - seconds(1));
-  EXPECT_EQ(ended(), 0U);
+  EXPECT_EQ(machine.events_of(Event::Kind::kTerminating).size(), 0U);
   machine.pass_in_steps(seconds(2));
-  EXPECT_EQ(ended(), 1U);
+  EXPECT_EQ(machine.events_of(Event::Kind::kTerminating).size(), 1U);
 }
 
 TEST_F(BrokerJob, GetsNothingOfWhatItReturnsForADebt) {
