@@ -120,7 +120,8 @@ def check_unchanged(copy, mutants):
     for test in sorted({test for mutant in mutants for test in mutant.tests}):
         problem = copy.compile([test]) or copy.test(test)
         if problem:
-            fail(f"{test} fails without a mutant:\n{problem[-4000:]}")
+            told = "\n".join(line for line in problem.splitlines() if line and "Skipped" not in line)
+            fail(f"{test} fails without a mutant:\n{told[-4000:]}")
 
 
 def judge(copy, mutants):
