@@ -53,6 +53,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A shell has what it starts in the background ignore some of these, and so does nohup.
+  for (const int number : {SIGINT, SIGQUIT, SIGHUP}) std::signal(number, SIG_DFL);
   bool ready = ::dup2(input, STDIN_FILENO) >= 0;
   if (options.output >= 0) {
     ready = ready && ::dup2(options.output, STDOUT_FILENO) >= 0 && ::dup2(options.output, STDERR_FILENO) >= 0;
