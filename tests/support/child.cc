@@ -50,11 +50,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 [[noreturn]] void become(const ChildOptions& options, int input, char** arguments, char** environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (options.own_group) ::setpgid(0, 0);
+  // A shell has what it starts in the background ignore some of these, and so does nohup.
+  for (const int number : {SIGINT, SIGQUIT, SIGHUP}) std::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  // A shell has what it starts in the background ignore some of these, and so does nohup.
-  for (const int number : {SIGINT, SIGQUIT, SIGHUP}) std::signal(number, SIG_DFL);
   bool ready = ::dup2(input, STDIN_FILENO) >= 0;
   if (options.output >= 0) {
     ready = ready && ::dup2(options.output, STDOUT_FILENO) >= 0 && ::dup2(options.output, STDERR_FILENO) >= 0;
@@ -94,10 +94,14 @@ Child::Child(const ChildOptions& options) {
   const std::vector<char*> environment_pointers = pointers_to(environment);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int input = options.input >= 0 ? options.input : nothing.get();
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal comes before the child ignores none
   pid_ = ::fork();
   if (pid_ == 0)
     become(options, input, const_cast<char**>(argument_pointers.data()),
            const_cast<char**>(environment_pointers.data()));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   EXPECT_GT(pid_, 0);
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   EXPECT_TRUE(pidfd_.valid());
