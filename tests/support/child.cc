@@ -46,12 +46,14 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// What a shell has those ignore that it starts in the background, and nohup its program.
+constexpr int kOftenIgnored[] = {SIGINT, SIGQUIT, SIGHUP};
+
 // Between fork and exec: nothing but system calls. Other threads of the test may have held any lock.
 [[noreturn]] void become(const ChildOptions& options, int input, char** arguments, char** environment) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (options.own_group) ::setpgid(0, 0);
-  // A shell has what it starts in the background ignore some of these, and so does nohup.
-  for (const int number : {SIGINT, SIGQUIT, SIGHUP}) std::signal(number, SIG_DFL);
+  for (const int number : kOftenIgnored) std::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -94,9 +96,10 @@ Child::Child(const ChildOptions& options) {
   const std::vector<char*> environment_pointers = pointers_to(environment);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int input = options.input >= 0 ? options.input : nothing.get();
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal comes before the child ignores none
+  sigset_t often_ignored, before;
+  sigemptyset(&often_ignored);
+  for (const int number : kOftenIgnored) sigaddset(&often_ignored, number);
+  ::pthread_sigmask(SIG_BLOCK, &often_ignored, &before);  // none comes before the child ignores it no more
   pid_ = ::fork();
   if (pid_ == 0)
     become(options, input, const_cast<char**>(argument_pointers.data()),
