@@ -46,7 +46,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What a shell has those ignore that it starts in the background, and nohup its program.
+// Programs in the background of a shell, or under nohup, ignore some of these signals.
 constexpr int kOftenIgnored[] = {SIGINT, SIGQUIT, SIGHUP};
 
 // Between fork and exec: nothing but system calls. Other threads of the test may have held any lock.

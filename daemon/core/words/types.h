@@ -103,6 +103,10 @@ struct Peer {
     if (!pod.empty()) return std::nullopt;
     return owner ? owner->uid : uid;
   }
+  /// Whether both are the same process, whoever it runs as now. False where the kernel does not tell.
+  bool is_same_process(const Peer& other) const {
+    return started != 0 && pid == other.pid && started == other.started;
+  }
   /// Whether it may decide about the other process: it runs as the same user, or as its owner.
   bool may_decide_about(const Peer& other) const {
     if (pod != other.pod) return false;

@@ -118,6 +118,7 @@ class Loop final : public core::Executor, public core::PacketSender, private Lan
 
   explicit Loop(Options options);
 
+  static core::TimePoint now() { return std::chrono::steady_clock::now(); }
   void readable(const std::shared_ptr<Lane>& lane) override;
   void in_turn(const std::shared_ptr<Lane>& lane, std::function<void()> work) override;
   void frame(const std::shared_ptr<Lane>& lane, std::string_view packet) override;

@@ -67,12 +67,11 @@ Result<Loop::Opened> Loop::open_session(const std::shared_ptr<Lane>& lane, const
                                         core::CommandJobId job) {
   auto ends = make_ends(*lane);
   if (!ends) return ends.error();
-  auto session =
-      broker_.open_session(lane->peer(), label, std::chrono::steady_clock::now(), job, lane->is_admin());
+  auto session = broker_.open_session(lane->peer(), label, now(), job, lane->is_admin());
   if (!session) return session.error();
   crash_at(CrashPoint::kSessionOpened);
   if (auto written = write_down(); !written) {  // before the Welcome tells of it
-    broker_.session_ended(*session, core::SessionEnd::kReleased, std::chrono::steady_clock::now());
+    broker_.session_ended(*session, core::SessionEnd::kReleased, now());
     return written.error();
   }
   crash_at(CrashPoint::kSessionJournalled);
@@ -251,8 +250,7 @@ Result<SessionId> Loop::open_session(int connection, std::string label, core::Co
   auto link = StreamLink::create(io_, std::move(*client), std::move(holder));
   if (!link) return link.error();
   if (budget_.is_reserved((*link)->descriptor(), administrators_.include(peer))) return no_descriptors();
-  auto session = broker_.open_session(peer, std::move(label), std::chrono::steady_clock::now(), job,
-                                      administrators_.include(peer));
+  auto session = broker_.open_session(peer, std::move(label), now(), job, administrators_.include(peer));
   if (!session) return session.error();
   const Flow flow = flow_of(peer, administrators_.include(peer));
   const bool added = clients_.emplace(*session, Client{*link, flow}).second;

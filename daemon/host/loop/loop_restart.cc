@@ -113,7 +113,7 @@ Result<void> Loop::resume(const std::shared_ptr<Lane>& lane, const lane::Incomin
   const auto client = clients_.find(session);
   if (client == clients_.end() || !broker_.awaits(session)) return not_awaited();
   auto* const before = dynamic_cast<AwaitedLink*>(client->second.link.get());
-  if (before == nullptr || !is_same_process(before->peer(), lane->peer())) return not_awaited();
+  if (before == nullptr || !before->peer().is_same_process(lane->peer())) return not_awaited();
   before->resumed_by(lane->handle());
   auto inventory = inventories_.add(lane.get(), *part, broker_.most_in_inventory(session));
   if (!inventory) return inventory.error();
@@ -128,8 +128,7 @@ Result<void> Loop::welcome_back(const std::shared_ptr<Lane>& lane, SessionId ses
                                 const core::Inventory& inventory, std::string_view welcome) {
   auto ends = make_ends(*lane);
   if (!ends) return Error{Code::kUnavailable, ends.error().message};  // the session can still be resumed
-  if (auto resumed = broker_.resume(session, inventory, std::chrono::steady_clock::now()); !resumed)
-    return resumed;
+  if (auto resumed = broker_.resume(session, inventory, now()); !resumed) return resumed;
   crash_at(CrashPoint::kResumeDecided);
   const std::array<int, 3> descriptors = ends->numbers();
   const auto link = std::make_shared<LaneLink>(lane, std::move(ends->pages), std::move(ends->doorbell));

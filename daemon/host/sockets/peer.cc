@@ -90,10 +90,6 @@ bool may_be_of_pod(int connection, const KernelFeatures& kernel) {
   return !found || found->peer.contained;
 }
 
-bool is_same_process(const core::Peer& one, const core::Peer& other) {
-  return one.started != 0 && one.pid == other.pid && one.started == other.started;
-}
-
 std::string in_words(const core::Peer& peer) {
   const std::string uid = "uid " + std::to_string(peer.uid);
   const std::string in_pod = peer.pod.empty() ? "" : ", pod " + peer.pod;

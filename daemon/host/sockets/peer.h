@@ -31,10 +31,6 @@ Result<PeerProcess> identify_peer(int socket, const KernelFeatures& kernel = {})
 /// not tell who is at its other end.
 bool may_be_of_pod(int connection, const KernelFeatures& kernel);
 
-/// Whether both are the same process, whoever it runs as now: by pid and start time, without a pid by the
-/// inode of the pidfd. False where the kernel does not tell.
-bool is_same_process(const core::Peer& one, const core::Peer& other);
-
 /// `pid 7 (uid 1000, python)`, with its pod, if it is in one, and whether it cannot be ended.
 std::string in_words(const core::Peer& peer);
 

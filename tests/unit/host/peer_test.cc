@@ -114,16 +114,16 @@ TEST(Peer, WithoutAPidIsTheSameByItsNumberAlone) {
   core::Peer one;
   one.started = 4711;
   core::Peer other = one;
-  EXPECT_TRUE(is_same_process(one, other));
+  EXPECT_TRUE(one.is_same_process(other));
   other.uid = 1;
-  EXPECT_TRUE(is_same_process(one, other)) << "whoever it runs as now";
+  EXPECT_TRUE(one.is_same_process(other)) << "whoever it runs as now";
   other.started = 4712;
-  EXPECT_FALSE(is_same_process(one, other));
+  EXPECT_FALSE(one.is_same_process(other));
   one.started = other.started = 0;
-  EXPECT_FALSE(is_same_process(one, other)) << "nothing is known of either";
+  EXPECT_FALSE(one.is_same_process(other)) << "nothing is known of either";
   one.started = other.started = 4711;
   other.pid = 7;
-  EXPECT_FALSE(is_same_process(one, other)) << "the one's is a number, the other's a time";
+  EXPECT_FALSE(one.is_same_process(other)) << "the one's is a number, the other's a time";
 }
 
 TEST(Peer, OfAFileIsAnError) {
