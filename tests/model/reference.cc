@@ -250,7 +250,9 @@ std::string Reference::owner_under(const Policy& next, const SessionRecord& sess
   for (const TenantRule& rule : next.tenants) {
     if (rule.uid == session.uid) return rule.name;
   }
-  return next.others ? "uid:" + std::to_string(session.uid) : session.tenant;
+  const auto is_anothers = [&](const TenantRule& rule) { return rule.name == session.tenant && rule.uid; };
+  const bool keeps_its_name = !next.others && std::ranges::none_of(next.tenants, is_anothers);
+  return keeps_its_name ? session.tenant : "uid:" + std::to_string(session.uid);
 }
 
 std::optional<Code> Reference::check(const std::map<std::string, Tenant>& tenants, const Policy& policy) {

@@ -100,6 +100,7 @@ void Arbiter::rebuild() {
     for (const Request::Part& part : request.parts) orders_[part.device].add(request);
   });
   for (DeviceOrder& order : orders_) order.refresh_all();
+  claims_.settle();
   changed_.assign(changed_.size(), true);
 }
 

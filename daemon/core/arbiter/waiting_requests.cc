@@ -107,7 +107,9 @@ void Claims::entitle(RequestId id, DeviceIndex device) {
   const auto is_entitled = [&](const Request::Part& part) {
     return devices_[part.device].entitled.contains(id);
   };
-  if (std::ranges::all_of(request.parts, is_entitled)) add(request, ++last_number_);
+  if (!std::ranges::all_of(request.parts, is_entitled)) return;
+  const auto before = numbers_before_.find(id);
+  add(request, before == numbers_before_.end() ? ++last_number_ : before->second);
 }
 
 void Claims::disentitle(RequestId id, DeviceIndex device) {
@@ -127,6 +129,7 @@ void Claims::renew(RequestId id) {
 }
 
 void Claims::clear() {
+  for (const auto& [id, place] : places_) numbers_before_[id] = place.number;
   for (OnDevice& on : devices_) {
     const std::uint64_t revision = on.revision + 1;
     on = {};

@@ -100,7 +100,10 @@ class Claims {
   void disentitle(RequestId id, DeviceIndex device);
   /// What a request needs has changed.
   void renew(RequestId id);
+  /// Takes everything back. A request that becomes a claim again before settle() keeps its number, because
+  /// sessions are asked on behalf of the claims up to a number.
   void clear();
+  void settle() { numbers_before_.clear(); }
 
   bool contains(RequestId id, DeviceIndex device) const { return devices_[device].claims.contains(id); }
   /// In the order of arrival, each with what it needs; and their sum.
@@ -152,6 +155,7 @@ class Claims {
   std::vector<OnDevice> devices_;
   Groups groups_;
   std::unordered_map<RequestId, Place> places_;
+  std::unordered_map<RequestId, std::uint64_t> numbers_before_;  ///< of the claims before clear()
   std::uint64_t last_number_ = 0;
 };
 

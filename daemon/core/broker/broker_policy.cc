@@ -38,6 +38,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   for (const auto& [id, owner] : owners)
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   move(others, now);
+  outside_.follow_policy();
   state_.tenants.retire_all();
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();
@@ -109,6 +110,9 @@ void Broker::move(std::map<SessionId, TenantId> owners, TimePoint now) {
     state_.outbox.record(checkpoint_of(session));
     state_.tenants.join(leaf, id);
     state_.outbox.touch(id);
+    leases_.follow(session);
+    for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
+      outside_.excuse_context(session, device);
   }
   for (const Region& region : lost) leases_.let_go_unkept(region, now);
   for (const auto& [id, owner] : owners) sharer_.follow(state_.session(id));

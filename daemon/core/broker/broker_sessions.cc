@@ -161,12 +161,9 @@ void Broker::note_closed(Session& session, TimePoint now) {
 
 // None: there is none, or it cannot be known.
 const Session* Broker::other_of_process(const Session& session) const {
-  if (session.peer.started == 0) return nullptr;
   for (const SessionId id : state_.tenants.sessions_of(session.tenant)) {
     const Session& other = state_.session(id);
-    if (id != session.id && !other.exited && other.peer.pid == session.peer.pid &&
-        other.peer.started == session.peer.started)
-      return &other;
+    if (id != session.id && !other.exited && other.peer.is_same_process(session.peer)) return &other;
   }
   return nullptr;
 }

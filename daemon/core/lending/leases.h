@@ -83,6 +83,8 @@ class Leases {
   /// Takes the leases back that a detached session had for this region alone, which has ended. Readers of
   /// other tenants are charged for what they keep.
   void let_go_unkept(const Region& removed, TimePoint now);
+  /// The session has another tenant: what nobody answers for counts as that tenant's.
+  void follow(Session& session);
   /// As Broker::end_some_regions(): before end(), before give_back(), before release_import().
   bool end_some_regions(const Session& session, TimePoint now);
   bool end_some_regions(const Session& session, SliceId slice, std::span<const LeaseId> leases,

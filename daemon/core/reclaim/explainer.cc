@@ -117,7 +117,7 @@ Denial Explainer::quick_figures_of(const Request& request, const Refusal& refusa
   denial.quota = ledger.quota(tenant, device);
   denial.charged = ledger.used(tenant, device);
   denial.limiting_tenant = state_.tenants.name(limiting);
-  const bool is_job = state_.tenants.owner_of(limiting) != limiting;
+  const bool is_job = state_.tenants.is_job(limiting);
   denial.limit = is_job ? Denial::Limit::kJobs : Denial::Limit::kTenants;
   denial.limiting_limit = ledger.quota(limiting, device).limit;
   denial.limiting_charged = ledger.used(limiting, device);
@@ -194,7 +194,7 @@ Denial::Soonest Explainer::soonest_within_limit(const Request& request, const Re
   if (!limiting && exceeds_reserve(request, part))
     return {std::nullopt, "when the reservation of another job of the tenant ends"};
   if (!limiting) return {std::nullopt, "when the tenant gives memory back"};
-  const bool is_job = state_.tenants.owner_of(limiting) != limiting;
+  const bool is_job = state_.tenants.is_job(limiting);
   const std::string who = is_job ? "the job" : "tenant '" + state_.tenants.name(limiting) + "'";
   const Bytes limit = ledger.quota(limiting, device).limit;
   if (part.min_bytes > limit) return {std::nullopt, "never, unless the limit is raised"};

@@ -158,7 +158,7 @@ ReclaimTargets Reclaimer::plan_debts(DeviceIndex device, Belief belief, TimePoin
   if (state_.ledger.in_debt(device).empty()) return targets;
   with_debt_facts(device, belief, now, [&](const ReclaimFacts& facts) {
     for (const TenantId debtor : state_.ledger.in_debt(device)) {
-      const bool is_job = state_.tenants.owner_of(debtor) != debtor;
+      const bool is_job = state_.tenants.is_job(debtor);
       for (const auto& [tenant, own] : core::plan_debt(state_.ledger, device, debtor, facts)) {
         ReclaimTarget& target = targets[tenant];
         Bytes& debt = is_job ? target.job_debt : target.debt;

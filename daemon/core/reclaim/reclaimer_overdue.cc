@@ -69,7 +69,7 @@ void Reclaimer::watch_debts(DeviceIndex device, TimePoint now) {
   if (state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return;
   for (const TenantId debtor : in_debt) {
     // The limit of a job keeps nothing from others.
-    const bool is_job = state_.tenants.owner_of(debtor) != debtor;
+    const bool is_job = state_.tenants.is_job(debtor);
     if (!is_job) end_for_debt(device, debtor, now);
   }
 }
@@ -267,7 +267,7 @@ bool Reclaimer::is_stale(const ReclaimRequest::Liability& liability, const Sessi
 // Whether it can be terminated for a debt of its tenant, or of one above it.
 bool Reclaimer::answers_for_debt(const Session& session, DeviceIndex device) const {
   return std::ranges::any_of(state_.ledger.in_debt(device), [&](TenantId debtor) {
-    const bool is_job = state_.tenants.owner_of(debtor) != debtor;
+    const bool is_job = state_.tenants.is_job(debtor);
     return !is_job && state_.tenants.is_below(session.leaf, debtor) &&
            state_.ledger.debt(debtor, device) > unasked_below(debtor, device);
   });

@@ -62,11 +62,10 @@ bool Outside::has_context(const Session& session, DeviceIndex device) const {
     return known != one.outside.end() && (known->second.begun || known->second.measured);
   };
   if (has(session)) return true;
-  return session.peer.pid != 0 &&
-         std::ranges::any_of(state_.tenants.sessions_of(session.tenant), [&](SessionId id) {
-           const Session& one = state_.session(id);
-           return one.peer.pid == session.peer.pid && one.peer.started == session.peer.started && has(one);
-         });
+  return std::ranges::any_of(state_.tenants.sessions_of(session.tenant), [&](SessionId id) {
+    const Session& other = state_.session(id);
+    return other.peer.is_same_process(session.peer) && has(other);
+  });
 }
 
 Result<void> Outside::check_context(const Session& session, DeviceIndex device) const {
@@ -74,7 +73,7 @@ Result<void> Outside::check_context(const Session& session, DeviceIndex device) 
   if (overhead.is_zero() || has_context(session, device)) return {};
   const TenantId at = limiting(state_.charged_for_contexts(session, device), device, overhead);
   if (!at) return {};
-  const bool is_job = state_.tenants.owner_of(at) != at;
+  const bool is_job = state_.tenants.is_job(at);
   const Bytes used = state_.ledger.used(at, device);
   const Bytes unused = state_.ledger.charges(at, device)[Charge::kReserved];
   return Error{
@@ -111,21 +110,40 @@ void Outside::note_room(Session& session, DeviceIndex device, Bytes bytes) {
   state_.outbox.touch(session.id);
 }
 
-// Nobody is asked for a context that has come into a limit without room for it.
 void Outside::set_in_limit(DeviceIndex device, bool in_limit) {
   if (std::exchange(state_.policy.devices[device].contexts_in_limit, in_limit) == in_limit) return;
   for (const auto& [id, session] : state_.sessions) {
     const auto found = session->outside.find(device);
     if (found == session->outside.end()) continue;
-    OutsideCharge& outside = found->second;
     const TenantId besides = state_.charged_besides(*session, device);
-    const TenantId to = in_limit ? session->leaf : besides;
-    const Bytes unasked = outside.unasked_of_contexts();
-    state_.transfer_outside(in_limit ? besides : session->leaf, to, device, outside.of_contexts(), unasked);
-    if (!limiting(to, device, {})) continue;
-    outside.unforeseen = outside.overhead;
-    state_.charge_unasked(to, device, unasked, outside.unasked_of_contexts());
+    state_.transfer_outside(in_limit ? besides : session->leaf, in_limit ? session->leaf : besides, device,
+                            found->second.of_contexts(), found->second.unasked_of_contexts());
+    excuse_context(*session, device);
   }
+}
+
+void Outside::excuse_context(Session& session, DeviceIndex device) {
+  const auto found = session.outside.find(device);
+  if (found == session.outside.end()) return;
+  const TenantId leaf = state_.charged_for_contexts(session, device);
+  if (limiting(leaf, device, {})) set_unforeseen(session, device, found->second.overhead);
+}
+
+void Outside::follow_policy() {
+  for (const auto& [id, session] : state_.sessions) {
+    for (const auto& [device, outside] : session->outside) {
+      const Bytes beyond = outside.overhead.minus(state_.policy.devices[device].context_overhead);
+      if (beyond > outside.unforeseen) set_unforeseen(*session, device, beyond);
+    }
+  }
+}
+
+void Outside::set_unforeseen(Session& session, DeviceIndex device, Bytes bytes) {
+  OutsideCharge& outside = session.outside.at(device);
+  const Bytes before = outside.unasked_of_contexts();
+  outside.unforeseen = bytes;
+  state_.charge_unasked(state_.charged_for_contexts(session, device), device, before,
+                        outside.unasked_of_contexts());
 }
 
 void Outside::end(Session& session) {
@@ -147,7 +165,7 @@ Result<void> Outside::check_room(const Session& session, DeviceIndex device, Byt
   const TenantId at = limiting(state_.charged_besides(session, device), device, more);
   if (!at) return {};
   const Bytes limit = state_.ledger.quota(at, device).limit;
-  const bool is_job = state_.tenants.owner_of(at) != at;
+  const bool is_job = state_.tenants.is_job(at);
   const std::string of_whom = std::string(state_.policy.devices[device].is_host() ? "host_limit" : "limit") +
                               " of " + (is_job ? "" : "tenant ") + state_.tenants.name(at) + ", " +
                               to_string(limit);

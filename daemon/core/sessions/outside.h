@@ -31,6 +31,10 @@ class Outside {
   /// The contexts of `device` are charged within the limits of jobs from now on, or no longer: changes the
   /// policy, too.
   void set_in_limit(DeviceIndex device, bool in_limit);
+  /// The context has come into limits: where these have no room for it, nobody is asked to make some.
+  void excuse_context(Session& session, DeviceIndex device);
+  /// Nobody is asked for what contexts take beyond the estimate of another policy.
+  void follow_policy();
   /// The session is over: nothing is charged any more.
   void end(Session& session);
 
@@ -38,6 +42,7 @@ class Outside {
   TenantId limiting(TenantId leaf, DeviceIndex device, Bytes bytes) const;
   bool has_context(const Session& session, DeviceIndex device) const;
   Result<void> check_room(const Session& session, DeviceIndex device, Bytes more) const;
+  void set_unforeseen(Session& session, DeviceIndex device, Bytes bytes);
 
   State& state_;
 };

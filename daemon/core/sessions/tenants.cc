@@ -173,13 +173,27 @@ std::vector<TenantId> Tenants::with_members(TenantId id) const {
   return ids;
 }
 
+// A tenant above others is charged with what they have, too.
+bool Tenants::has_own_charges(TenantId id) const {
+  if (at(id).rest || !ledger_.has_members(id)) return !ledger_.is_idle(id);
+  std::vector<Bytes> of_members(ledger_.device_count());
+  for (const auto& [other, tenant] : tenants_) {
+    if (ledger_.parent(other) != id) continue;
+    for (DeviceIndex device = 0; device < of_members.size(); ++device)
+      of_members[device] += ledger_.used(other, device);
+  }
+  for (DeviceIndex device = 0; device < of_members.size(); ++device)
+    if (ledger_.used(id, device) > of_members[device]) return true;
+  return false;
+}
+
 // ---- Another policy ----
 
 Tenants::Rules Tenants::rules_under(const Policy& policy, const Rules& members) const {
   Rules rules = members;
   // Processes that are no clients are charged too; whose they are then, the next look at the device tells.
   for (const auto& [id, tenant] : tenants_) {
-    if (tenant.owner != id || !sessions_of(id).empty() || ledger_.is_idle(id)) continue;
+    if (tenant.owner != id || !sessions_of(id).empty() || !has_own_charges(id)) continue;
     TenantRule rule{
         .name = tenant.name, .uid = {}, .gid = {}, .quotas = policy.others.value_or(nothing(policy))};
     if (policy.others) rule.parent = policy.others_parent;

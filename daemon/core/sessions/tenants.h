@@ -34,6 +34,8 @@ class Tenants {
   TenantId leaf_of(TenantId tenant) const { return at(tenant).rest ? at(tenant).rest : tenant; }
   /// The tenant that a leaf is below; of a tenant itself.
   TenantId owner_of(TenantId leaf) const { return at(leaf).owner; }
+  /// Of one with a limit: whether it is a job's. (A tenant's rest has none.)
+  bool is_job(TenantId limited) const { return owner_of(limited) != limited; }
   /// Gives a tenant without leaves a leaf for the rest, which has all its sessions and charges from now on.
   TenantId divide(TenantId tenant);
   /// A leaf for a job, below a tenant that is divided.
@@ -73,6 +75,7 @@ class Tenants {
   TenantId add_leaf(TenantId tenant, std::string name, Quotas quotas);
   Result<void> check_room(const Policy& policy, const TenantMatch& match) const;
   TenantId parent_of(const TenantMatch& match) const;
+  bool has_own_charges(TenantId id) const;
   void count_sessions();
 
   Ledger& ledger_;

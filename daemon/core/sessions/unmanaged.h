@@ -27,7 +27,7 @@ class Unmanaged {
 
  private:
   class Look;
-  const PastBroker* watch_of(const Ending& ending) const;
+  PastBroker* watch_of(const Ending& ending);
   void kill(const Ending& ending, Bytes bytes, TimePoint now);
 
   State& state_;

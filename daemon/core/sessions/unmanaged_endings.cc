@@ -12,14 +12,14 @@ std::optional<TimePoint> Unmanaged::next_deadline() const {
 }
 
 // Nothing, if it is gone.
-const PastBroker* Unmanaged::watch_of(const Ending& ending) const {
+PastBroker* Unmanaged::watch_of(const Ending& ending) {
   if (ending.session) {
-    const Session* session = state_.find(ending.session);
+    Session* session = state_.find(ending.session);
     if (session == nullptr) return nullptr;
     const auto outside = session->outside.find(ending.device);
     return outside == session->outside.end() ? nullptr : &outside->second.watch;
   }
-  const auto& foreign_processes = devices_[ending.device].foreign_processes;
+  auto& foreign_processes = devices_[ending.device].foreign_processes;
   const auto found = foreign_processes.find(ending.pid);
   return found == foreign_processes.end() || found->second.started != ending.started ? nullptr
                                                                                      : &found->second.watch;
@@ -29,10 +29,13 @@ void Unmanaged::tick(TimePoint now) {
   const auto later =
       std::partition(endings_.begin(), endings_.end(), [&](const Ending& one) { return one.at <= now; });
   for (auto ending = endings_.begin(); ending != later; ++ending) {
-    const PastBroker* watch = watch_of(*ending);
-    // What it has given back meanwhile it need not die for.
-    if (watch != nullptr && watch->kill_at == ending->at && state_.policy.past_broker.end)
+    PastBroker* watch = watch_of(*ending);
+    // A process is not killed for memory that it has given back meanwhile.
+    if (watch == nullptr || watch->kill_at != ending->at) continue;
+    if (state_.policy.past_broker.end)
       kill(*ending, watch->bytes, now);
+    else
+      watch->kill_at.reset();  // it is told anew if the policy changes once more
   }
   endings_.erase(endings_.begin(), later);
 }

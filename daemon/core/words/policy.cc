@@ -274,7 +274,10 @@ TenantMatch tenant_of_session(const Policy& policy, const Peer& peer, const std:
   const bool was_prepared = is_unprepared && now != kPodTenantPrefix + peer.pod;
   auto match = tenant_of(policy, peer);
   if (match && !was_prepared) return std::move(*match);
-  return {now, {}, std::vector<Quota>(policy.devices.size())};
+  const auto is_anothers = [&](const TenantRule& rule) { return rule.name == now && (rule.uid || rule.gid); };
+  const auto user = peer.user();
+  const bool has_lost_its_name = user && std::ranges::any_of(policy.tenants, is_anothers);
+  return {has_lost_its_name ? user_tenant(*user) : now, {}, std::vector<Quota>(policy.devices.size())};
 }
 
 }  // namespace gpumem::core

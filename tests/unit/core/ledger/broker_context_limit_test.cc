@@ -19,20 +19,20 @@ struct ContextsInLimit : BrokerContext {
     policy.devices[0].reclaim.escalation = Escalation::kEndSession;
     return policy;
   }
+  static Peer process() {
+    Peer process = peer_of(2);
+    process.started = 7;
+    return process;
+  }
   ContextsInLimit() : BrokerContext(policy()) {
     Peer beside = peer_of(2);
     ++beside.pid;
     owner = machine.broker.open_session(beside, "", machine.now).value();
     const auto job = machine.broker.begin_job(owner, {"train", mebibytes(16)}, machine.now);
-    member = machine.broker.open_session(peer_of(2), "", machine.now, job.value().job).value();
+    member = machine.broker.open_session(process(), "", machine.now, job.value().job).value();
     slice = machine.slice(member);
   }
   auto job() const { return machine.broker.jobs()[0].devices[0]; }
-  void expect_nobody_asked() {
-    machine.pass_in_steps(seconds(60));
-    EXPECT_THAT(machine.events_of(Event::Kind::kPressure), testing::IsEmpty());
-    EXPECT_THAT(machine.events_of(Event::Kind::kTerminating), testing::IsEmpty());
-  }
 
   SessionId owner, member;
   SliceId slice;
@@ -82,12 +82,11 @@ TEST_F(ContextsInLimit, AContextThatShrinksIsStillADebtOfNobody) {
 
 TEST_F(ContextsInLimit, IsOneOfAllSessionsOfAProcess) {
   const SessionId second =
-      machine.broker.open_session(peer_of(2), "", machine.now, machine.broker.jobs()[0].id).value();
+      machine.broker.open_session(process(), "", machine.now, machine.broker.jobs()[0].id).value();
   machine.slice(second);
   EXPECT_EQ(job().charged, kEstimate);
   observe(2, mebibytes(7));
-  machine.slice(
-      machine.broker.open_session(peer_of(2), "", machine.now, machine.broker.jobs()[0].id).value());
+  machine.slice(machine.broker.open_session(process(), "", machine.now, machine.broker.jobs()[0].id).value());
   EXPECT_EQ(job().charged, mebibytes(7));
 }
 
@@ -162,6 +161,43 @@ TEST_F(ContextsInLimit, AreADebtOfNobodyWhereTheyComeIntoALimitThatIsUsed) {
   ASSERT_TRUE(machine.give_back(member, slice, grant));
   observe(2, mebibytes(3));
   machine.get(member, slice, mebibytes(12));
+}
+
+struct ContextsUnderAnotherPolicy : BrokerContext {
+  static Policy policy() {
+    Policy policy = with_contexts();
+    policy.devices[0].context_overhead = kOneContext;
+    policy.devices[0].reclaim.escalation = Escalation::kEndSession;
+    return policy;
+  }
+  ContextsUnderAnotherPolicy() : BrokerContext(policy()) {}
+  SessionId bob = machine.connect(2);
+  SliceId slice = machine.slice(bob);
+};
+
+// Ann and bob are of one tenant from now on.
+TEST_F(ContextsUnderAnotherPolicy, AreADebtOfNobodyInATenantWithoutRoomForThem) {
+  machine.slice(machine.connect(1));
+  machine.get(bob, slice, mebibytes(12));
+  Policy other = policy();
+  other.others = {{{}, mebibytes(20)}};
+  other.others_parent = "lab";
+  other.tenants = {parent("lab", {{{}, mebibytes(24)}})};
+  ASSERT_TRUE(machine.broker.apply(other, machine.now));
+  machine.collect();
+  EXPECT_EQ(outside("lab"), kTwoContexts);
+  expect_nobody_asked();
+}
+
+TEST_F(ContextsUnderAnotherPolicy, AreADebtOfNobodyWhereTheirEstimateIsLowered) {
+  observe(2, kOneContext);
+  machine.get(bob, slice, mebibytes(16));
+  Policy other = policy();
+  other.devices[0].context_overhead = {};
+  other.tenants[1].quotas[0].limit = mebibytes(20);
+  ASSERT_TRUE(machine.broker.apply(other, machine.now));
+  machine.collect();
+  expect_nobody_asked();
 }
 
 }  // namespace

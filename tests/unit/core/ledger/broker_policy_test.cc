@@ -236,5 +236,19 @@ TEST_F(BrokerPolicy, SwitchesLendingOnAndOff) {
   EXPECT_TRUE(machine.is_granted(claim));
 }
 
+TEST_F(BrokerPolicy, CountsNoGuaranteeForAGroupThatGoesWithIt) {
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(8));
+  rule("ann").parent = rule("bob").parent = "";
+  rule("ann").quotas[0] = {mebibytes(32), mebibytes(64)};
+  std::erase_if(policy.tenants, [](const TenantRule& one) { return one.name == "lab"; });
+  policy.others = {{mebibytes(40), mebibytes(64)}};
+  policy.others_parent = "";
+  const auto answer = apply();
+  EXPECT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(machine.charged("bob"), mebibytes(8));
+  EXPECT_FALSE(machine.knows_tenant("lab"));
+}
+
 }  // namespace
 }  // namespace gpumem::core

@@ -101,6 +101,25 @@ TEST_F(BrokerReload, LetsAConnectedTenantWithoutARuleKeepWhatItHasButNotGrow) {
   EXPECT_TRUE(machine.is_as_new());
 }
 
+// The name of bob's tenant is that of another user's now.
+TEST_F(BrokerReload, LeavesNoSessionInATenantThatIsAnotherUsers) {
+  machine.get(bob, bobs, mebibytes(8));
+  policy.tenants[1].uid = 5;
+  ASSERT_TRUE(apply());
+  const SessionId heir = machine.connect(5);
+  const SliceId slice = machine.slice(heir);
+  const Grant grant = machine.get(heir, slice, mebibytes(2));
+  Publish terms;
+  terms.name = "weights";
+  ASSERT_TRUE(machine.broker.publish(heir, of_leases(terms, slice, Machine::leases_of(grant)), machine.now));
+  EXPECT_FALSE(machine.broker.map_region(bob, {.owner = {}, .name = "weights"}, machine.now));
+  EXPECT_FALSE(machine.is_granted(machine.grow(bob, bobs, kPiece)));
+  EXPECT_EQ(machine.charged("uid:2"), mebibytes(8));
+  EXPECT_EQ(machine.asked_of(bob), mebibytes(8));
+  machine.restart(policy);
+  EXPECT_EQ(machine.charged("uid:2"), mebibytes(8));
+}
+
 TEST_F(BrokerReload, CountsTheGuaranteesOfConnectedOthers) {
   policy.others = {{mebibytes(20), mebibytes(32)}};
   ASSERT_TRUE(apply());

@@ -1,4 +1,6 @@
 #pragma once
+#include <gmock/gmock.h>
+
 #include "tests/unit/core/machine.h"
 
 namespace gpumem::core {
@@ -20,6 +22,11 @@ struct BrokerContext : testing::Test {
     leave_free(mebibytes(12));
   }
 
+  void expect_nobody_asked() {
+    machine.pass_in_steps(std::chrono::seconds(60));
+    EXPECT_THAT(machine.events_of(Event::Kind::kPressure), testing::IsEmpty());
+    EXPECT_THAT(machine.events_of(Event::Kind::kTerminating), testing::IsEmpty());
+  }
   void expect_whole_once_others_leave() {
     machine.driver.restore(0);
     machine.pass_in_steps(Store::kLongestPause);

@@ -504,6 +504,17 @@ TEST_F(Enforcing, BeginsAnewWhenALookOnDemandSawNothing) {
   EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate));
 }
 
+TEST_F(Enforcing, BeginsAnewWhenItIsTurnedOnAgain) {
+  for (int i = 0; i < 2; ++i) look({stranger});
+  ASSERT_THAT(sent_to(77), ElementsAre(Signal::kTerminate));
+  ASSERT_TRUE(machine.broker.apply(policy(false), machine.now));
+  machine.pass(std::chrono::seconds(6));
+  ASSERT_TRUE(machine.broker.apply(policy(true), machine.now));
+  for (int i = 0; i < 3; ++i) look({stranger});
+  machine.pass(std::chrono::seconds(6));
+  EXPECT_THAT(sent_to(77), ElementsAre(Signal::kTerminate, Signal::kTerminate, Signal::kKill));
+}
+
 TEST_F(Enforcing, IsNotEscapedByDeclaringMoreThanTheLimitHasRoomFor) {
   const auto session = machine.connect(2);
   machine.slice(session);

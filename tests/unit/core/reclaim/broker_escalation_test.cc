@@ -246,6 +246,23 @@ TEST_F(BrokerEscalation, EndsWhoWasAskedFirstHoweverLateItLooks) {
   EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
 }
 
+TEST_F(BrokerEscalation, GivesNobodyMoreTimeByAReload) {
+  start(Escalation::kEndSession);
+  claim();
+  machine->pass(std::chrono::milliseconds(1));
+  machine->say_spent(large);
+  Policy other = policy(Escalation::kEndSession);
+  for (const seconds aging : {seconds(0), seconds(70)}) {
+    machine->pass(std::chrono::milliseconds(500));
+    if (aging > seconds(0)) other.aging = aging;
+    ASSERT_TRUE(machine->broker.apply(other, machine->now));
+    machine->collect();
+    EXPECT_THAT(machine->signals, IsEmpty());
+  }
+  machine->pass_in_steps(seconds(1));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+}
+
 TEST_F(BrokerEscalation, EndsNobodyForTheSakeOfFairness) {
   start(Escalation::kEndSession);
   machine->grow(ann, machine->slice(ann), mebibytes(20), std::chrono::minutes(5));

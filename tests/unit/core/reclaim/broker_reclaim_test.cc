@@ -78,5 +78,26 @@ TEST(BrokerUnanswered, MemoryOfATenantKeepsItFromGuaranteesOfOthersUntilItIsFree
   machine.get(second, slice, mebibytes(56));
 }
 
+TEST(BrokerUnanswered, MemoryGoesWithItsSessionToAnotherTenant) {
+  Policy policy = small_policy();
+  policy.devices[0].reclaim.lend_guarantees = true;
+  Machine machine(policy);
+  const SessionId first = machine.connect(2);
+  const Grant borrowed = machine.get(first, machine.slice(first), mebibytes(40));
+  for (const OfferedLease& one : borrowed.leases) machine.driver.hold(one.extent.id);
+  machine.die(first);
+  const SessionId second = machine.connect(2);
+  const SliceId slice = machine.slice(second);
+  machine.get(second, slice, mebibytes(8));
+  const RequestId more = machine.grow(second, slice, mebibytes(2), std::chrono::minutes(1));
+  policy.tenants[1].name = "rob";
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
+  machine.collect();
+  EXPECT_FALSE(machine.is_answered(more));
+  for (const OfferedLease& one : borrowed.leases) machine.driver.let_go(one.extent.id);
+  machine.pass_in_steps(std::chrono::seconds(5));
+  EXPECT_TRUE(machine.is_granted(more));
+}
+
 }  // namespace
 }  // namespace gpumem::core
