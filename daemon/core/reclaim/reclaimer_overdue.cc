@@ -67,11 +67,7 @@ void Reclaimer::watch_debts(DeviceIndex device, TimePoint now) {
     }
   }
   if (state_.policy.devices[device].reclaim.escalation != Escalation::kEndSession) return;
-  for (const TenantId debtor : in_debt) {
-    // The limit of a job keeps nothing from others.
-    const bool is_job = state_.tenants.is_job(debtor);
-    if (!is_job) end_for_debt(device, debtor, now);
-  }
+  for (const TenantId debtor : in_debt) end_for_debt(device, debtor, now);
 }
 
 // The debtor may be gone.
@@ -84,7 +80,7 @@ void Reclaimer::name_debtor(Event& event, TenantId debtor, DeviceIndex device) c
   if (job != state_.jobs.end()) event.job = job->first;
 }
 
-// Each debt has its own plan and its own victims.
+// Each debt has its own plan and its own victims; a job's has none.
 void Reclaimer::end_for_debt(DeviceIndex device, TenantId debtor, TimePoint now) {
   const TimePoint due = devices_[device].debts.at(debtor) + state_.policy.devices[device].reclaim.deadline;
   if (due > now) return wake(device, due);
