@@ -46,10 +46,9 @@ const Request* WaitingRequests::find(RequestId id) const {
 void WaitingRequests::set_tenant(SessionId session, TenantId tenant, CommandJobId job, TenantId besides) {
   for (const RequestId id : of(session)) {
     Request& request = requests_.at(id);
-    if (request.is_reservation()) continue;
     count(request, false);
-    request.tenant = request.is_context() ? besides : tenant;
-    count(request, true);
+    if (!request.is_reservation()) request.tenant = request.is_context() ? besides : tenant;
+    count(request, true);  // a job's leaf stays, and may be another tenant's now
     if (request.is_growth()) request.job = job;
   }
 }

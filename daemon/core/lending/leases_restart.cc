@@ -3,7 +3,7 @@
 #include "base/text/printable.h"
 #include "daemon/core/lending/leases.h"
 
-// What the journal keeps of leases, and what the next broker makes of it.
+// Leases in the journal, and after a restart.
 
 namespace gpumem::core {
 

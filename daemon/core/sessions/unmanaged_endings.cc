@@ -35,7 +35,7 @@ void Unmanaged::tick(TimePoint now) {
     if (state_.policy.past_broker.end)
       kill(*ending, watch->bytes, now);
     else
-      watch->kill_at.reset();  // it is told anew if the policy changes once more
+      watch->kill_at.reset();  // so that the process is told again under another policy
   }
   endings_.erase(endings_.begin(), later);
 }

@@ -5,7 +5,7 @@
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/device_memory.h"
 
-// What the driver takes by itself: for the program's calls, and for contexts.
+// Memory that the driver takes by itself, for the program's calls and for contexts.
 
 namespace gpumem::shim {
 namespace {

@@ -82,6 +82,22 @@ TEST_F(UsageTest, CountsWhatIsWaitedForInOneSum) {
   EXPECT_DOUBLE_EQ(used("", Use::kWaiting), 8 * 20 + 6 * 10);
 }
 
+TEST_F(UsageTest, CountsWhatAJobWaitsForWithItsTenantThatMoves) {
+  const SessionId bob = connect(2);
+  get(bob, mebibytes(28));
+  ASSERT_TRUE(machine.broker.begin_job(bob, {}, machine.now));
+  machine.broker.reserve_for_job(machine.request_ids.next(), bob, {"GPU-0", mebibytes(8), 60s}, machine.now);
+  machine.collect();
+  machine.pass(10s);
+  Policy policy = policy_of_usage();
+  policy.tenants[1].name = "rob";
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
+  machine.collect();
+  machine.pass(5s);
+  EXPECT_DOUBLE_EQ(used("bob", Use::kWaiting), 80);
+  EXPECT_DOUBLE_EQ(used("rob", Use::kWaiting), 40);
+}
+
 TEST_F(UsageTest, CountsMemoryOfAJobForItsTenant) {
   const SessionId owner = connect(2);
   ASSERT_TRUE(machine.broker.begin_job(owner, {}, machine.now));
