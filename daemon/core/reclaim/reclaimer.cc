@@ -20,7 +20,7 @@ Reclaimer::Reclaimer(State& state)
 
 std::vector<RequestId> Reclaimer::update(TimePoint now) {
   std::vector<RequestId> refused;
-  terminations_.spare_compliant();
+  if (terminations_.spare_compliant()) replan();
   for (DeviceIndex device = 0; device < devices_.size(); ++device) {
     Device& one = devices_[device];
     const std::pair seen(state_.ledger.revision(device), state_.arbiter.revision(device));
@@ -34,6 +34,11 @@ std::vector<RequestId> Reclaimer::update(TimePoint now) {
     for (const RequestId id : update(device, now)) refused.push_back(id);
   }
   return refused;
+}
+
+void Reclaimer::tick(TimePoint now) {
+  if (terminations_.spare_compliant()) replan();
+  terminations_.carry_out(now);
 }
 
 std::vector<RequestId> Reclaimer::update(DeviceIndex device, TimePoint now) {
@@ -230,7 +235,7 @@ void Reclaimer::ask_keepers(DeviceIndex device, const Shares& of, Shares& shares
   for (const auto& [holder, asked] : of) {
     for (const auto& [id, kept] : state_.imports.keepers(holder, device)) {
       const Session& session = state_.session(id);
-      if (session.exited || terminations_.contains(id)) continue;
+      if (session.exited || terminations_.contains(id, device)) continue;
       Share& share = shares.try_emplace(id, Share{{}, {}, false, "memory that it has imported is asked back"})
                          .first->second;
       share.bytes = std::max(share.bytes, std::min(asked.bytes, kept.known));

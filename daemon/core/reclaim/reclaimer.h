@@ -25,7 +25,7 @@ class Reclaimer {
   /// that are to be refused. Takes time by the number of sessions asked; little if nobody waits or owes.
   std::vector<RequestId> update(TimePoint now);
   /// Sends the signals of terminations that are due, unless the sessions have complied meanwhile.
-  void tick(TimePoint now) { terminations_.carry_out(now); }
+  void tick(TimePoint now);
   /// As Broker::hold_signal().
   void hold_signal(SessionId session, TimePoint now) { terminations_.hold_signal(session, now); }
   std::optional<TimePoint> next_deadline() const;

@@ -114,8 +114,10 @@ bool Reclaimer::end_one(DeviceIndex device, const ReclaimTargets& targets, Bytes
     return false;
   }
   replan();
-  terminations_.begin(*chosen, device, words_of(cause), now);
-  end_keepers(*chosen, device, std::min(most, lack), cause, now);
+  const Bytes needed = std::min(most, lack);
+  const Bytes own = std::min(needed, chosen->holding(device).leaving());
+  terminations_.begin(*chosen, device, {own, own}, words_of(cause), now);
+  end_keepers(*chosen, device, needed, cause, now);
   return true;
 }
 
@@ -135,7 +137,7 @@ void Reclaimer::end_keepers(const Session& holder, DeviceIndex device, Bytes nee
     const bool is_sibling = session.tenant == holder.tenant;
     if ((is_sibling ? kept.held_back() : kept.used).is_zero() || !(is_sibling || rest < needed)) continue;
     if (const auto due = due_of(session, device); due && *due <= now)
-      terminations_.begin(session, device, words_of(cause), now);
+      terminations_.begin(session, device, {kept.held_back(), {}}, words_of(cause), now);
   }
 }
 
@@ -186,7 +188,7 @@ const Session* Reclaimer::choose(const std::vector<SessionId>& sessions, DeviceI
 std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
   if (found == session.asked.end() || session.exited || session.detached || !session.peer.can_be_ended ||
-      terminations_.contains(session.id))
+      terminations_.contains(session.id, device))
     return std::nullopt;
   const ReclaimRequest& request = found->second;
   std::optional<TimePoint> due;

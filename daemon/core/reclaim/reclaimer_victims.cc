@@ -10,7 +10,7 @@ namespace gpumem::core {
 bool Reclaimer::is_victim(const Session& session, DeviceIndex device, ReclaimCause cause,
                           Belief belief) const {
   if (session.detached) return true;
-  if (session.exited || terminations_.contains(session.id)) return false;
+  if (session.exited || terminations_.contains(session.id, device)) return false;
   // A session without a lane cannot receive a reclaim request. It can only be terminated.
   const bool ends = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession;
   if (session.ended && !(ends && session.peer.can_be_ended)) return false;
@@ -69,6 +69,13 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
       all.emplace_back(bytes, id);
   }
   largest_first(all);
+  // Sessions that are asked by force stay in front, however much is left of them: else one that returns a
+  // little would pass the rest on, and nobody would ever be late.
+  std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
+    const auto& asked = state_.session(one.second).asked;
+    const auto found = asked.find(device);
+    return found != asked.end() && found->second.forced && !found->second.bytes.is_zero();
+  });
   // Sessions with inherited memory come first: they were asked for it together with its holder, and now hold
   // it alone.
   std::stable_partition(all.begin(), all.end(), [&](const auto& one) {

@@ -12,6 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
+using testing::SizeIs;
 
 // Bob's sessions hold all 64 MiB, 16 of which are promised to ann.
 class BrokerEscalation : public testing::Test {
@@ -246,6 +247,42 @@ TEST_F(BrokerEscalation, EndsWhoWasAskedFirstHoweverLateItLooks) {
   EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
 }
 
+TEST_F(BrokerEscalation, KillsNobodyWhoHadNothingToGiveAndHasReturnedAfterSigterm) {
+  start(Escalation::kEndSession);
+  const RequestId id = claim();
+  machine->pass(std::chrono::milliseconds(1));
+  machine->say_spent(large);
+  machine->pass_in_steps(seconds(2) - std::chrono::milliseconds(1));
+  ASSERT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate)));
+  give_back_all_of_large();
+  EXPECT_TRUE(machine->is_granted(id));
+  machine->pass_in_steps(seconds(60));
+  EXPECT_THAT(machine->signals, SizeIs(1));
+}
+
+// Each time the other session is the larger one.
+TEST_F(BrokerEscalation, IsNotPutOffBySessionsThatReturnALittleInTurns) {
+  machine.emplace(policy(Escalation::kEndSession));
+  ann = machine->connect(1);
+  std::map<SessionId, std::pair<SliceId, std::vector<Grant>>> all;
+  for (int i = 0; i < 2; ++i) {
+    const SessionId bob = machine->connect(2);
+    auto& [slice, grants] = all[bob];
+    slice = machine->slice(bob);
+    for (int piece = 0; piece < 16; ++piece) grants.push_back(machine->get(bob, slice, mebibytes(2)));
+  }
+  claim();
+  for (int turn = 0; turn < 2; ++turn) {
+    machine->pass_in_steps(std::chrono::milliseconds(1900));
+    for (auto& [bob, held] : all) {
+      if (machine->asked_of(bob).is_zero()) continue;
+      EXPECT_TRUE(machine->give_back(bob, held.first, held.second.back()));
+      held.second.pop_back();
+    }
+  }
+  EXPECT_THAT(machine->signals, SizeIs(1));
+}
+
 TEST_F(BrokerEscalation, GivesNobodyMoreTimeByAReload) {
   start(Escalation::kEndSession);
   claim();
@@ -368,6 +405,41 @@ TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
       if (i == 60) machine->die(large);
     }
   }
+}
+
+// It returns the memory of one device alone, after SIGTERM.
+TEST_F(BrokerEscalation, GoesOnOnEachDeviceByItself) {
+  Policy both = policy(Escalation::kEndSession);
+  both.devices.push_back(both.devices[0]);
+  both.devices[1].uuid = "GPU-1";
+  for (TenantRule& tenant : both.tenants) tenant.quotas.push_back(tenant.quotas[0]);
+  machine.emplace(both);
+  ann = machine->connect(1);
+  large = machine->connect(2);
+  std::vector<RequestId> claims;
+  for (const std::string device : {"GPU-0", "GPU-1"}) {
+    const SliceId slice = machine->slice(large, {}, device);
+    if (device == "GPU-0") {
+      slice_of_large = slice;
+      grant_of_large = machine->get(large, slice, mebibytes(16));
+      machine->get(large, slice, mebibytes(48));
+    } else {
+      machine->get(large, slice, mebibytes(64));
+    }
+    claims.push_back(
+        machine->grow(ann, machine->slice(ann, {}, device), mebibytes(16), std::chrono::minutes(5)));
+    machine->pass(std::chrono::milliseconds(100));
+  }
+  machine->pass_in_steps(seconds(2));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate))) << "one for both";
+  machine->pass_in_steps(std::chrono::milliseconds(4700));
+  give_back_all_of_large();
+  EXPECT_TRUE(machine->is_granted(claims[0]));
+  EXPECT_EQ(machine->asked_of(large, 1), Bytes{}) << "it is late for that";
+  machine->pass_in_steps(std::chrono::milliseconds(199));
+  EXPECT_THAT(machine->signals, SizeIs(1));
+  machine->pass_in_steps(std::chrono::milliseconds(1));
+  EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
 }
 
 }  // namespace
