@@ -71,8 +71,14 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   restore_each(from.slices, [this](Session& session, const Checkpoint::Slice&, DeviceIndex device) {
     outside_.begin_context(session, device);
   });
-  for (const auto& [id, import] : from.imports)
-    if (state_.find(import.session) != nullptr) leases_.restore(import);
+  for (const auto& [id, import] : from.imports) {
+    Session* session = state_.find(import.session);
+    if (session == nullptr) continue;
+    leases_.restore(import);
+    // A reader without a slice has a context, too.
+    for (const LeaseId lease : import.leases)
+      if (const Lease* one = leases_.find(lease)) outside_.begin_context(*session, one->device);
+  }
   for (const auto& [lease, session] : from.suspects)
     if (state_.find(session) != nullptr) leases_.restore_suspect(lease, session);
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {

@@ -39,11 +39,11 @@ void ContextRoom::announce(RequestId id, const Session& session, DeviceIndex dev
   one.device = device;
   one.wait = wait;
   one.asked = now;
-  expect(one, estimate(session, device));
+  need(one, estimate(session, device));
   find_place(one);
   const bool has_place = one.is_free_of_charge || !one.charged.is_zero();
   if (has_place || has_failed(session, device)) return look(id, device);
-  expect(one, {});
+  need(one, {});
   make_ready(id, one, now);
 }
 
@@ -90,10 +90,15 @@ void ContextRoom::claim(Announced& one, Bytes bytes) {
   one.claimed = bytes;
 }
 
-void ContextRoom::expect(Announced& one, Bytes needed) {
-  Bytes& expected = devices_[one.device].expected;
-  expected = expected - one.needed + needed;
+void ContextRoom::need(Announced& one, Bytes needed) {
   one.needed = needed;
+  expect(one, needed);
+}
+
+void ContextRoom::expect(Announced& one, Bytes bytes) {
+  Bytes& expected = devices_[one.device].expected;
+  expected = expected - one.expected + bytes;
+  one.expected = bytes;
   leases_.store(one.device).expect_contexts(expected);
 }
 
@@ -127,7 +132,8 @@ std::optional<Request> ContextRoom::looked(RequestId id, std::optional<Bytes> fr
   const Bytes granularity = state_.policy.devices[one.device].granularity;
   one.taken = lack.rounded_up(granularity).value_or(lack);
   claim(one, one.needed - lack);
-  expect(one, one.claimed + one.taken);
+  need(one, one.claimed + one.taken);
+  expect(one, one.claimed);  // for the rest it waits, uncharged, and keeps nothing from others
   charge(one, std::min(one.charged, one.claimed));
   Session& session = state_.session(one.session);
   return Request{.id = id,
@@ -149,7 +155,7 @@ bool ContextRoom::leave_to_driver(RequestId id, TimePoint now) {
   Announced& one = found->second;
   if (one.claimed.is_zero() || has_failed(state_.session(one.session), one.device)) return false;
   one.taken = {};
-  expect(one, one.claimed);
+  need(one, one.claimed);
   make_ready(id, one, now);
   return true;
 }
@@ -157,6 +163,7 @@ bool ContextRoom::leave_to_driver(RequestId id, TimePoint now) {
 void ContextRoom::granted(const Request& request, Bytes bytes) {
   Announced& one = all_.at(request.id);
   one.stage = Stage::kReleasing;
+  expect(one, one.needed);
   outside_.note_room(state_.session(one.session), one.device, bytes);
   state_.given_to_contexts[one.device] += bytes;
   leases_.store(one.device).release(request.id, bytes);
@@ -246,7 +253,7 @@ void ContextRoom::note_made(All::iterator found, TimePoint now) {
   for (const RequestId looking : devices_[one.device].looking) all_.at(looking).crossed += one.needed;
   one.stage = Stage::kMade;
   claim(one, {});
-  expect(one, {});
+  need(one, {});
   lose_place(one);
   one.made = now;
   last_until(id, one, now + kLongest);
@@ -286,7 +293,7 @@ ContextRoom::All::iterator ContextRoom::end(All::iterator found, TimePoint now) 
     state_.given_to_contexts[one.device] -= one.taken;
   }
   claim(one, {});
-  expect(one, {});
+  need(one, {});
   lose_place(one);
   deadlines_.erase({one.until, id});
   devices_[one.device].looking.erase(id);

@@ -89,10 +89,11 @@ class ContextRoom {
     Stage stage = Stage::kLooking;
     bool is_free_of_charge = false;
     Bytes needed;
-    Bytes claimed;  ///< of the memory that the driver has free
-    Bytes charged;  ///< for `claimed`
-    Bytes taken;    ///< of the pool
-    Bytes crossed;  ///< of others that were made while the driver was asked
+    Bytes expected;  ///< of `needed`: the pool does not grow into it
+    Bytes claimed;   ///< of the memory that the driver has free
+    Bytes charged;   ///< for `claimed`
+    Bytes taken;     ///< of the pool
+    Bytes crossed;   ///< of others that were made while the driver was asked
     Duration wait{};
     TimePoint asked{};
     TimePoint made{};
@@ -120,7 +121,8 @@ class ContextRoom {
   void note_made(All::iterator one, TimePoint now);
   void note_failed(All::iterator one, TimePoint now);
   void last_until(RequestId id, Announced& one, TimePoint until);
-  void expect(Announced& one, Bytes needed);
+  void need(Announced& one, Bytes needed);
+  void expect(Announced& one, Bytes bytes);
   void claim(Announced& one, Bytes bytes);
   void charge(Announced& one, Bytes bytes);
   All::iterator end(All::iterator one, TimePoint now);

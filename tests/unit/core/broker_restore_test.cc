@@ -379,5 +379,22 @@ TEST_F(BrokerRestore, GuaranteeIsKeptForWhoCameBack) {
   EXPECT_TRUE(machine.is_granted(machine.grow(ann, hers, mebibytes(16))));
 }
 
+TEST(BrokerRestoreContexts, OfAReaderWithoutASliceStaysCharged) {
+  Policy policy = small_policy();
+  policy.devices[0].context_overhead = mebibytes(4);
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2), reader = machine.connect(2);
+  const SliceId slice = machine.slice(bob);
+  const Grant grant = machine.get(bob, slice, mebibytes(8));
+  ASSERT_TRUE(machine.broker.export_handle(bob, {slice, Machine::leases_of(grant)}, {}, machine.now));
+  const ImportId import = machine.broker.import_handle(reader, {{}}, machine.now)->id;
+  machine.collect();
+  ASSERT_EQ(machine.broker.devices().front().outside, mebibytes(8));
+  machine.restart(policy, {grant});
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  ASSERT_TRUE(machine.resume(reader, {}, {}, {import}));
+  EXPECT_EQ(machine.broker.devices().front().outside, mebibytes(8));
+}
+
 }  // namespace
 }  // namespace gpumem::core
