@@ -97,10 +97,7 @@ Result<void> Exchange::Call::send(const lane::Outgoing& frame) {
   exchange_.holdings_.note_sent(frame_.bytes());
   auto sent = exchange_.send(*this);
   sent_ = sent.has_value();
-  if (sent) {
-    exchange_.note_told(frame_.bytes());
-    return sent;
-  }
+  if (sent) return sent;
   exchange_.unlink(*this);
   exchange_.wake_reader();
   return exchange_.closed_ ? sent.error() : exchange_.give_up(*this);
@@ -246,7 +243,11 @@ void Exchange::queue(const lane::Outgoing& frame) {
 }
 
 void Exchange::note_told(std::string_view frame) {
-  if (const auto charge = charge_in(frame)) charges_[charge->device] = *charge;
+  const auto charge = charge_in(frame);
+  if (!charge) return;
+  const std::uint64_t request = lane::parse(frame)->header.request;
+  Told& told = charges_[charge->device];
+  if (request >= told.request) told = {request, charge->bytes};  // a later one may have been told meanwhile
 }
 
 void Exchange::send_queued() {

@@ -196,8 +196,12 @@ class Exchange {
   Clock::time_point probed_ GPUMEM_GUARDED_BY(mutex_);       ///< when a Ping was sent to hear something
   std::deque<std::string> queue_ GPUMEM_GUARDED_BY(mutex_);  ///< frames that there was no room for
   // Another broker.
-  /// The charges that the process has declared, by device. Its holdings do not contain them.
-  std::map<std::uint64_t, lane::Charge> charges_ GPUMEM_GUARDED_BY(mutex_);
+  struct Told {
+    std::uint64_t request = 0, bytes = 0;
+  };
+  /// The charges that the process has declared, by device; those alone that no broker has refused. Its
+  /// holdings do not contain them.
+  std::map<std::uint64_t, Told> charges_ GPUMEM_GUARDED_BY(mutex_);
   std::uint64_t connection_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< another number: another connection
   std::chrono::milliseconds pause_ GPUMEM_GUARDED_BY(mutex_) = kFirstPause;
   Clock::time_point next_attempt_

@@ -82,6 +82,7 @@ void Exchange::dispatch_to(Call& call, const lane::Incoming& frame, LanePacket& 
   } else {
     unlink(call);
   }
+  if (frame.header.kind != lane::Kind::kFailed) note_told(call.frame_.bytes());
   call.packet_.take(packet);
   call.arrived_ = true;
   call.changed_.notify_one();
@@ -229,14 +230,14 @@ void Exchange::go_on(LaneSocket reopened) {
   std::erase_if(queue_, [this](const std::string& frame) GPUMEM_REQUIRES(mutex_) {
     return find(lane::parse(frame)->header.request) != nullptr;
   });
+  // The broker before may have ended with what it was told unread. Calls that are not answered may tell more.
+  for (const auto& [device, told] : charges_)
+    queue_.emplace_back(lane::Outgoing(lane::Charge{device, told.bytes, 0}, next_request()).bytes());
   for (Call* call = calls_; call != nullptr;) {
     Call* const next = call->next_;
     send_again(*call);
     call = next;
   }
-  // The broker before may have ended with what it was told unread.
-  const auto charges = charges_;
-  for (const auto& [device, charge] : charges) queue(lane::Outgoing(charge, next_request()));
   send_queued();
   crash_at(CrashPoint::kClientResent);
 }

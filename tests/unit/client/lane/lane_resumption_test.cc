@@ -85,6 +85,42 @@ TEST_F(LaneResumed, MakesCallsAgainThatWereNotAnswered) {
   EXPECT_EQ(greetings.size(), 1U);
 }
 
+// What was declared and granted is a fact, whatever room the next broker has. What was refused is none.
+TEST_F(LaneResumed, DeclaresAgainWhatNoBrokerHasRefused) {
+  std::vector<lane::Charge> told;
+  FakeLane fake(
+      [](int socket) {
+        greet(socket);
+        for (int i = 0; i < 4; ++i) {
+          const Said said = receive_frame(socket);
+          if (said.as<lane::Charge>().bytes == 9)
+            send_frame(socket, failed(Code::kResourceExhausted, "no"), said.header.request);
+          else
+            send_frame(socket, lane::Done{}, said.header.request);
+        }
+      },
+      [&](int socket) {
+        resume(socket);
+        for (Said said = receive_frame(socket); said.is<lane::Charge>(); said = receive_frame(socket)) {
+          told.push_back(said.as<lane::Charge>());
+          send_frame(socket, lane::Done{}, said.header.request);
+        }
+      });
+  {
+    const auto lane = resumable(fake);
+    EXPECT_TRUE(lane->call(lane::Charge{0, 5, lane::Charge::kBounded}));
+    EXPECT_FALSE(lane->call(lane::Charge{0, 9, lane::Charge::kBounded}));
+    EXPECT_FALSE(lane->call(lane::Charge{1, 9, lane::Charge::kBounded}));
+    EXPECT_TRUE(lane->call(lane::Charge{2, 3, 0}));
+    EXPECT_TRUE(lane->call(lane::Charge{2, 4, 0}));
+  }
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].bytes, 5U);
+  EXPECT_EQ(told[0].flags, 0U);
+  EXPECT_EQ(told[1].bytes, 3U);
+  EXPECT_EQ(told[2].bytes, 4U) << "the call that was not answered";
+}
+
 TEST_F(LaneResumed, MakesAGrowthAgainForTheTimeThatIsLeft) {
   FakeLane fake(
       [](int socket) {
