@@ -27,7 +27,11 @@ CUcontext context_of(CUstream stream) {
 template <class Begin>
 CUresult begin(CUstream stream, const Begin& real_call) {
   return guarded([&] {
-    Captures& captures = Process::current().captures();
+    Process& process = Process::current();
+    Captures& captures = process.captures();
+    // During the capture nothing could mark what was freed on the stream before, and so it would serve
+    // nobody.
+    if (is_made(stream)) process.release_stream(stream);
     const bool is_new = captures.begins(stream, context_of(stream));
     const CUresult begun = real_call();
     if (begun != CUDA_SUCCESS && is_new) captures.ended(stream);

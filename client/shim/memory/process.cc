@@ -216,6 +216,7 @@ CUresult Process::allow_peer(CUdevice owner, CUdevice device) {
 }
 
 void Process::settle(DeviceMemory& memory) {
+  memory.free_deferred();
   driver_pools_.settle(memory);
   graph_memory_.settle(memory);
 }

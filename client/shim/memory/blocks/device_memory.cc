@@ -233,6 +233,7 @@ bool DeviceMemory::take_room(Bytes bytes) {
 }
 
 CUresult DeviceMemory::reserve(const char* call, Bytes bytes) {
+  free_deferred();
   if (!reserve_in_budget(bytes)) return refuse_over_limit(call, bytes);
   if (take_room(bytes)) return CUDA_SUCCESS;
   budget_.release(bytes);

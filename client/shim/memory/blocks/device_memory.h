@@ -152,6 +152,9 @@ class DeviceMemory final : public Chargeable {
 
   Bytes granularity() const override { return slices().engine().properties().granularity; }
 
+  /// Frees what could not be freed while a graph was being captured. Waits for its work.
+  void free_deferred();
+
  private:
   DeviceMemory(std::unique_ptr<Slices> slices, std::shared_ptr<client::SharedLimit> shared_limit,
                const cuda::Device& device, const Parts& parts);
@@ -183,8 +186,6 @@ class DeviceMemory final : public Chargeable {
   Result<void> look_patiently(Slices& to, Bytes bytes, const Ask& ask);
   CUresult announce_context(const char* call, std::chrono::milliseconds wait);
   void tell_context(CUresult made);
-  /// Frees what could not be freed while a graph was being captured.
-  void free_deferred();
 
   std::atomic<Slices*> slices_;
   const std::shared_ptr<client::SharedLimit> shared_limit_;
