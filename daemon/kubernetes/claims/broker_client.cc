@@ -1,5 +1,7 @@
 #include "daemon/kubernetes/claims/broker_client.h"
 
+#include <google/protobuf/util/message_differencer.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -49,6 +51,12 @@ void add_pod(v1::Claim& claim, const std::string& uid, const std::string& name) 
   pod->set_uid(uid);
   pod->set_namespace_(claim.namespace_());
   pod->set_name(name);
+}
+
+bool are_equal(const v1::Claim& one, const v1::Claim& other) {
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_repeated_field_comparison(google::protobuf::util::MessageDifferencer::AS_SET);
+  return differencer.Compare(one, other);
 }
 
 void add_amount(v1::Claim& claim, const std::string& device, Bytes guarantee, Bytes limit) {

@@ -30,6 +30,8 @@ v1::Claim claim_message(const std::string& uid, const std::string& space, const 
 /// Adds a pod, which is in the claim's namespace.
 void add_pod(v1::Claim& claim, const std::string& uid, const std::string& name);
 void add_amount(v1::Claim& claim, const std::string& device, Bytes guarantee, Bytes limit);
+/// In whatever order their pods and amounts are.
+bool are_equal(const v1::Claim& one, const v1::Claim& other);
 
 /// The broker on its API socket, as an administrator. Each call waits 10 s at most and is made once.
 /// Threads  any.

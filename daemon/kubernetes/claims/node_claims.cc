@@ -224,18 +224,21 @@ Result<void> NodeClaims::refresh_broker() {
   auto there = broker_.claims();
   if (!there) return there.error();
   Result<void> first;
-  std::set<std::string> uids;
+  std::map<std::string, const v1::Claim*> known;
   for (const v1::Claim& one : *there) {
-    uids.insert(one.uid());
+    known.emplace(one.uid(), &one);
     if (held->claims.count(one.uid()) != 0) continue;
     spdlog::warn("the broker has claim {}/{} ({}), which is not prepared: it is taken away", one.namespace_(),
                  one.name(), one.uid());
     keep_first(first, broker_.unprepare(one.uid()));
   }
   for (const auto& [uid, one] : held->claims) {
-    if (one.shares.empty() || uids.count(uid) != 0) continue;
-    spdlog::warn("the broker has lost {} ({}): it is prepared again", words_for(one.claim), uid);
-    auto prepared = broker_.prepare(to_message(one));
+    const v1::Claim claim = to_message(one);
+    const auto found = known.find(uid);
+    if (one.shares.empty() || (found != known.end() && are_equal(*found->second, claim))) continue;
+    spdlog::warn("the broker has {} {} ({}): it is prepared again", found == known.end() ? "lost" : "another",
+                 words_for(one.claim), uid);
+    auto prepared = broker_.prepare(claim);
     keep_first(first, prepared ? Result<void>() : Result<void>(prepared.error().in(words_for(one.claim))));
   }
   return first;

@@ -1,7 +1,5 @@
 #include "daemon/kubernetes/device_plugin/unit_claims.h"
 
-#include <google/protobuf/util/message_differencer.h>
-
 #include <algorithm>
 
 #include "base/log.h"
@@ -39,12 +37,6 @@ bool is_all_in(const std::vector<ListedPod>& pods, const HeldUnits& held) {
 
 bool is_known(const KubeletRecord& record, const std::string& uid) {
   return record.held.count(uid) != 0 || record.of_other_size.count(uid) != 0;
-}
-
-bool are_equal(const v1::Claim& one, const v1::Claim& other) {
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.set_repeated_field_comparison(google::protobuf::util::MessageDifferencer::AS_SET);
-  return differencer.Compare(one, other);
 }
 
 std::string words_for(const v1::Claim& claim) {

@@ -106,6 +106,22 @@ TEST_F(NodeClaimsTest, FailedPrepareLeavesNothing) {
   expect_nothing_left();
 }
 
+TEST_F(NodeClaimsTest, PodsThatJoinWhileTheBrokerIsAwayAreToldToItLater) {
+  Json shared = object();
+  shared["metadata"].erase("ownerReferences");
+  server_.put_claim(shared);
+  ASSERT_TRUE(old_.prepare(kClaim, never));
+  shared["status"]["reservedFor"].push_back(
+      {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
+  server_.put_claim(shared);
+  broker_.refuse({grpc::StatusCode::UNAVAILABLE, "is being started anew"});
+  EXPECT_FALSE(old_.refresh_pods());
+  broker_.refuse(grpc::Status::OK);
+  EXPECT_TRUE(old_.refresh_pods());
+  EXPECT_TRUE(old_.refresh_broker());
+  EXPECT_EQ(broker_.claims().at(kClaim.uid).pods_size(), 2);
+}
+
 TEST_F(NodeClaimsTest, PodsBroughtUpToDateBringNoClaimBack) {
   Json shared = object();
   shared["metadata"].erase("ownerReferences");
