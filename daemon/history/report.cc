@@ -58,7 +58,9 @@ bool has(const Question& question, By by) { return std::ranges::count(question.b
 std::string scope_of(const Question& question, const Viewer& viewer) {
   const std::string seen = rows_for(viewer);
   if (has(question, By::kUser)) return seen + " AND uid>=0";
-  if (has(question, By::kNamespace) || has(question, By::kPod)) return seen + " AND tenant GLOB 'pod */*'";
+  if (has(question, By::kPod)) return seen + " AND tenant GLOB 'pod */*'";
+  if (has(question, By::kNamespace))  // pods that share a claim are one tenant
+    return seen + " AND (tenant GLOB 'pod */*' OR tenant GLOB 'claim */*')";
   return viewer.all && !has(question, By::kTenant) ? "tenant=''" : seen;
 }
 

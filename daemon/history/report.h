@@ -28,7 +28,8 @@ inline constexpr std::array<Column, 6> kSumColumns{
      {By::kUser, "user", "uid", "uid"},
      {By::kDevice, "device", "device", "device"},
      {By::kDay, "day", "day", "time/86400*86400"},
-     {By::kNamespace, "namespace", "namespace", "substr(tenant,5,instr(tenant,'/')-5)"},
+     {By::kNamespace, "namespace", "namespace",
+      "substr(tenant,instr(tenant,' ')+1,instr(tenant,'/')-instr(tenant,' ')-1)"},
      {By::kPod, "pod", "pod", "substr(tenant,5)"}}};
 
 /// A user who asks, and the rows that this user may see.

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,10 @@ int create_job(const JobArguments& arguments, const std::filesystem::path& runti
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // as long as it waits
     if (::getppid() != self) return 1;
     tells.reset();
+    // Nobody waits for a pipe or a lock that is open here.
+    const auto kept = static_cast<unsigned>(told.get());
+    if (kept > 3) ::syscall(SYS_close_range, 3U, kept - 1, 0U);
+    ::syscall(SYS_close_range, kept + 1, ~0U, 0U);
     return Owner(arguments, runtime_folder, std::move(told)).run();
   }
   told.reset();

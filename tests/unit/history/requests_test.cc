@@ -135,7 +135,7 @@ TEST_F(RequestsTest, ShowAUserDenialsBeforeThereIsAnAccount) {
 TEST_F(RequestsTest, ShowPodsByNamespace) {
   auto store = Store::open(file, kRoom);
   add(*store, sample_at(5, {account("pod web/one", {}, 3), account("pod web/two", {}, 4),
-                            account("pod 1-2-3", {}, 5)}));
+                            account("pod 1-2-3", {}, 5), account("claim web/shared", {}, 8)}));
   const auto sums = [&](const std::string& by) {
     std::vector<std::string> all;
     const Answer answer = ask(kRoot, "by=" + by);
@@ -143,7 +143,7 @@ TEST_F(RequestsTest, ShowPodsByNamespace) {
       all.push_back(row[by].get<std::string>() + " " + std::to_string(row["lent"].get<int>()));
     return all;
   };
-  EXPECT_THAT(sums("namespace"), ElementsAre("web 7"));
+  EXPECT_THAT(sums("namespace"), ElementsAre("web 15"));
   EXPECT_THAT(sums("pod"), ElementsAre("web/one 3", "web/two 4"));
 }
 
