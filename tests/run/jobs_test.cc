@@ -1,5 +1,8 @@
 // Commands that do not fit together, and processes of one command that do not: on GPUs of 24 GiB, of which
 // the broker owns 21.6 GiB each.
+#include <poll.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "tests/run/fixture.h"
@@ -119,6 +122,19 @@ TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
   EXPECT_EQ(gone.status, 1);
   EXPECT_EQ(gone.output,
             "gpumem: there is no session or job " + job + "; see `gpumem ps` and `gpumem job list`\n");
+}
+
+// A lock or a pipe of the caller's, which the kernel passes on.
+TEST_F(Jobs, OfServicesKeepNothingOfTheirMakerOpen) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ends), 0);
+  const UniqueFd reading(ends[0]);
+  const Outcome made = gpumem({"job", "create", "--limit", "1GiB"});
+  ASSERT_EQ(made.status, 0) << made.output;
+  ::close(ends[1]);
+  pollfd hung_up{reading.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&hung_up, 1, 10'000), 1) << "somebody has the other end";
+  EXPECT_EQ(gpumem({"end", only_job()}).status, 0);
 }
 
 struct JobsWithAHostStore : Jobs {
