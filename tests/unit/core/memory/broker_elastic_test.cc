@@ -98,6 +98,23 @@ TEST_F(ElasticPool, LendsEverythingAndAsksBorrowersForNothingThatCanBeCreated) {
   EXPECT_EQ(created(), gibibytes(8));
 }
 
+// The driver has refused one of bob's contexts. Those that he announces now wait for memory of the pool.
+TEST_F(ElasticPool, GrowsThoughContextsWaitUncharged) {
+  Policy policy = elastic_policy();
+  policy.tenants[1].quotas[0].limit = gibibytes(1);
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
+  const auto announce = [&](Duration wait) {
+    machine.broker.announce_context(machine.request_ids.next(), bob, {"GPU-0", wait}, machine.now);
+    machine.collect();
+  };
+  announce({});
+  machine.broker.context_done(bob, {"GPU-0", ContextDone::Outcome::kOutOfMemory}, machine.now);
+  machine.collect();
+  for (int i = 0; i < 20; ++i) announce(std::chrono::hours(1));
+  const RequestId id = machine.grow(ann, of_ann, gibibytes(1));
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+}
+
 TEST_F(ElasticPool, GivesReturnedMemoryBackToTheDevice) {
   const Grant grant = machine.get(bob, of_bob, gibibytes(3));
   ASSERT_TRUE(machine.give_back(bob, of_bob, grant));
