@@ -338,6 +338,7 @@ class Broker {
   void grant(TimePoint now);
   void progress(TimePoint now);
   void restore(const Checkpoint::Session& from);
+  void restore_users(const Checkpoint& from);
   std::vector<RestoredSession> settle_restored(TimePoint now);
   void forget_if_done(SessionId id, TimePoint now);
   void note_closed(Session& session, TimePoint now);

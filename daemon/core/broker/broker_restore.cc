@@ -71,16 +71,7 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   restore_each(from.slices, [this](Session& session, const Checkpoint::Slice&, DeviceIndex device) {
     outside_.begin_context(session, device);
   });
-  for (const auto& [id, import] : from.imports) {
-    Session* session = state_.find(import.session);
-    if (session == nullptr) continue;
-    leases_.restore(import);
-    // A reader without a slice has a context, too.
-    for (const LeaseId lease : import.leases)
-      if (const Lease* one = leases_.find(lease)) outside_.begin_context(*session, one->device);
-  }
-  for (const auto& [lease, session] : from.suspects)
-    if (state_.find(session) != nullptr) leases_.restore_suspect(lease, session);
+  restore_users(from);
   restore_each(from.handles, [&](Session& session, const Checkpoint::Handle& handle, DeviceIndex device) {
     if (!session.ended) exports_.restore(handle, device, now);
   });
@@ -100,6 +91,19 @@ Restored Broker::restore(const Checkpoint& from, const std::vector<std::string>&
   usage_.restore(from.spent, now);
   restored.sessions = settle_restored(now);
   return restored;
+}
+
+// The sessions that use memory of others. A reader without a slice has a context, too.
+void Broker::restore_users(const Checkpoint& from) {
+  for (const auto& [id, import] : from.imports) {
+    Session* session = state_.find(import.session);
+    if (session == nullptr) continue;
+    leases_.restore(import);
+    for (const LeaseId lease : import.leases)
+      if (const Lease* one = leases_.find(lease)) outside_.begin_context(*session, one->device);
+  }
+  for (const auto& [lease, session] : from.suspects)
+    if (state_.find(session) != nullptr) leases_.restore_suspect(lease, session);
 }
 
 // A session without a rule, or whose guarantee has no room, keeps its tenant, which may not grow.
