@@ -4,6 +4,7 @@
 #include "base/thread_guards.h"
 #include "client/session/connection.h"
 #include "client/shim/memory/blocks/device_memory.h"
+#include "client/slice/borrower.h"
 
 // Memory that the driver takes by itself, for the program's calls and for contexts.
 
