@@ -74,7 +74,7 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
   std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
     const auto& asked = state_.session(one.second).asked;
     const auto found = asked.find(device);
-    return found != asked.end() && found->second.forced && !found->second.bytes.is_zero();
+    return found != asked.end() && found->second.forced && !found->second.own.is_zero();
   });
   // Sessions with inherited memory come first: they were asked for it together with its holder, and now hold
   // it alone.

@@ -23,6 +23,13 @@ class BrokerEscalation : public testing::Test {
     policy.devices[0].reclaim.escalation = escalation;
     return policy;
   }
+  static Policy of_two_devices() {
+    Policy both = policy(Escalation::kEndSession);
+    both.devices.push_back(both.devices[0]);
+    both.devices[1].uuid = "GPU-1";
+    for (TenantRule& tenant : both.tenants) tenant.quotas.push_back(tenant.quotas[0]);
+    return both;
+  }
   void start(Escalation escalation) {
     machine.emplace(policy(escalation));
     ann = machine->connect(1);
@@ -409,11 +416,7 @@ TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
 
 // It returns the memory of one device alone, after SIGTERM.
 TEST_F(BrokerEscalation, GoesOnOnEachDeviceByItself) {
-  Policy both = policy(Escalation::kEndSession);
-  both.devices.push_back(both.devices[0]);
-  both.devices[1].uuid = "GPU-1";
-  for (TenantRule& tenant : both.tenants) tenant.quotas.push_back(tenant.quotas[0]);
-  machine.emplace(both);
+  machine.emplace(of_two_devices());
   ann = machine->connect(1);
   large = machine->connect(2);
   std::vector<RequestId> claims;
@@ -440,6 +443,19 @@ TEST_F(BrokerEscalation, GoesOnOnEachDeviceByItself) {
   EXPECT_THAT(machine->signals, SizeIs(1));
   machine->pass_in_steps(std::chrono::milliseconds(1));
   EXPECT_THAT(machine->signals, ElementsAre(Pair(large, Signal::kTerminate), Pair(large, Signal::kKill)));
+}
+
+TEST_F(BrokerEscalation, CountsOnTheMemoryOfAKilledProcessOnAllDevices) {
+  machine.emplace(of_two_devices());
+  ann = machine->connect(1);
+  large = machine->connect(2);
+  for (const std::string device : {"GPU-0", "GPU-1"})
+    machine->get(large, machine->slice(large, {}, device), mebibytes(64));
+  claim();
+  machine->pass_in_steps(seconds(7));
+  ASSERT_THAT(machine->signals, SizeIs(2));
+  machine->grow(ann, machine->slice(ann, {}, "GPU-1"), mebibytes(16), std::chrono::minutes(5));
+  EXPECT_EQ(machine->asked_of(large, 1), Bytes{}) << "it is on its way";
 }
 
 }  // namespace
