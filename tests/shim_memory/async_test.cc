@@ -214,6 +214,8 @@ SCENE_TEST(AsyncTest, FreeWhileAGraphIsCapturedWaitsForTheEndOfTheCapture) {
   CUgraph graph = nullptr;
   ASSERT_CU(calls::cuStreamEndCapture(stream, &graph)) << "the capture is not spoilt";
   EXPECT_EQ(free_memory(), kPool);
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 2 * kMiB));
+  EXPECT_EQ(free_memory(), kPool - 2 * kMiB);
 }
 
 SCENE_TEST(AsyncTest, MemoryFreedBeforeACaptureServesOtherStreamsDuringIt) {

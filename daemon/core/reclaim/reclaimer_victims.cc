@@ -69,8 +69,8 @@ std::vector<std::pair<Bytes, SessionId>> Reclaimer::victims(TenantId tenant, Dev
       all.emplace_back(bytes, id);
   }
   largest_first(all);
-  // Sessions that are asked by force stay in front, however much is left of them: else one that returns a
-  // little would pass the rest on, and nobody would ever be late.
+  // Sessions that are asked by force stay in front, however much they have left. Otherwise a session that
+  // returns a little would pass the rest on, and nobody would ever be late.
   std::stable_partition(all.begin(), all.end(), [&](const auto& one) {
     const auto& asked = state_.session(one.second).asked;
     const auto found = asked.find(device);

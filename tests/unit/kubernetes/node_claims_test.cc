@@ -59,6 +59,16 @@ class NodeClaimsTest : public testing::Test {
     EXPECT_FALSE(std::filesystem::exists(spec()));
     EXPECT_EQ(read_file(checkpoint()).find(kClaim.uid), std::string::npos);
   }
+  // The claim is shared. It is prepared for its first pod; the API server knows of another one since.
+  void let_a_second_pod_join() {
+    Json shared = object();
+    shared["metadata"].erase("ownerReferences");
+    server_.put_claim(shared);
+    ASSERT_TRUE(old_.prepare(kClaim, never));
+    shared["status"]["reservedFor"].push_back(
+        {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
+    server_.put_claim(shared);
+  }
   // `unprepares` does it while `old_` waits for the API server.
   void expect_unprepare_has_the_last_word(NodeClaims& unprepares) {
     server_.hold("/resourceclaims/train");
@@ -107,29 +117,20 @@ TEST_F(NodeClaimsTest, FailedPrepareLeavesNothing) {
 }
 
 TEST_F(NodeClaimsTest, PodsThatJoinWhileTheBrokerIsAwayAreToldToItLater) {
-  Json shared = object();
-  shared["metadata"].erase("ownerReferences");
-  server_.put_claim(shared);
-  ASSERT_TRUE(old_.prepare(kClaim, never));
-  shared["status"]["reservedFor"].push_back(
-      {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
-  server_.put_claim(shared);
+  let_a_second_pod_join();
   broker_.refuse({grpc::StatusCode::UNAVAILABLE, "is being started anew"});
   EXPECT_FALSE(old_.refresh_pods());
   broker_.refuse(grpc::Status::OK);
   EXPECT_TRUE(old_.refresh_pods());
   EXPECT_TRUE(old_.refresh_broker());
   EXPECT_EQ(broker_.claims().at(kClaim.uid).pods_size(), 2);
+  const auto calls = broker_.prepared();
+  EXPECT_TRUE(old_.refresh_broker());
+  EXPECT_EQ(broker_.prepared(), calls) << "nothing has changed since";
 }
 
 TEST_F(NodeClaimsTest, PodsBroughtUpToDateBringNoClaimBack) {
-  Json shared = object();
-  shared["metadata"].erase("ownerReferences");
-  server_.put_claim(shared);
-  ASSERT_TRUE(old_.prepare(kClaim, never));
-  shared["status"]["reservedFor"].push_back(
-      {{"resource", "pods"}, {"name", "second"}, {"uid", "second-pod"}});
-  server_.put_claim(shared);
+  let_a_second_pod_join();
   server_.hold("/resourceclaims/train");
   auto refresh = std::async(std::launch::async, [&] { return old_.refresh_pods(); });
   ASSERT_TRUE(eventually([&] { return server_.is_holding(); }));

@@ -85,7 +85,7 @@ TEST_F(LaneResumed, MakesCallsAgainThatWereNotAnswered) {
   EXPECT_EQ(greetings.size(), 1U);
 }
 
-// What was declared and granted is a fact, whatever room the next broker has. What was refused is none.
+// A granted declaration is a fact, whatever room the next broker has. A refused one is none.
 TEST_F(LaneResumed, DeclaresAgainWhatNoBrokerHasRefused) {
   std::vector<lane::Charge> told;
   FakeLane fake(

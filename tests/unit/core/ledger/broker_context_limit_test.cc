@@ -175,7 +175,7 @@ struct ContextsUnderAnotherPolicy : BrokerContext {
   SliceId slice = machine.slice(bob);
 };
 
-// Ann and bob are of one tenant from now on.
+// Ann and bob are below one group from now on.
 TEST_F(ContextsUnderAnotherPolicy, AreADebtOfNobodyInATenantWithoutRoomForThem) {
   machine.slice(machine.connect(1));
   machine.get(bob, slice, mebibytes(12));

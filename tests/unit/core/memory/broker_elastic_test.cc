@@ -98,7 +98,7 @@ TEST_F(ElasticPool, LendsEverythingAndAsksBorrowersForNothingThatCanBeCreated) {
   EXPECT_EQ(created(), gibibytes(8));
 }
 
-// The driver has refused one of bob's contexts. Those that he announces now wait for memory of the pool.
+// The driver has refused one of bob's contexts. So his next ones wait for memory of the pool.
 TEST_F(ElasticPool, GrowsThoughContextsWaitUncharged) {
   Policy policy = elastic_policy();
   policy.tenants[1].quotas[0].limit = gibibytes(1);

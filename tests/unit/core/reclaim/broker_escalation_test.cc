@@ -414,7 +414,7 @@ TEST_F(BrokerEscalation, NeverHasATimerInThePast) {
   }
 }
 
-// It returns the memory of one device alone, after SIGTERM.
+// After SIGTERM, the session returns the memory of one device alone.
 TEST_F(BrokerEscalation, GoesOnOnEachDeviceByItself) {
   machine.emplace(of_two_devices());
   ann = machine->connect(1);

@@ -57,45 +57,49 @@ TEST(Churn, OfOneClientDoesNotKeepAnothersMemoryQuarantined) {
   EXPECT_EQ(machine.in(Charge::kQuarantined), Bytes{0});
 }
 
-// Bob's process passes the descriptors of borrowed memory to a child, and ends.
-TEST(BrokerUnanswered, MemoryOfATenantKeepsItFromGuaranteesOfOthersUntilItIsFree) {
-  Policy policy = small_policy();  // 16 of 64 MiB are ann's
-  policy.devices[0].reclaim.lend_guarantees = true;
-  Machine machine(policy);
-  const SessionId first = machine.connect(2);
-  const Grant borrowed = machine.get(first, machine.slice(first), mebibytes(40));
-  for (const OfferedLease& one : borrowed.leases) machine.driver.hold(one.extent.id);
-  machine.die(first);
-  const SessionId second = machine.connect(2);
-  const SliceId slice = machine.slice(second);
-  machine.get(second, slice, mebibytes(8));
+// Bob's process has passed the descriptors of borrowed memory to a child, and has ended.
+struct BrokerUnanswered : testing::Test {
+  static Policy lending() {
+    Policy policy = small_policy();  // 16 of 64 MiB are ann's
+    policy.devices[0].reclaim.lend_guarantees = true;
+    return policy;
+  }
+  BrokerUnanswered() {
+    const SessionId first = machine.connect(2);
+    borrowed = machine.get(first, machine.slice(first), mebibytes(40));
+    for (const OfferedLease& one : borrowed.leases) machine.driver.hold(one.extent.id);
+    machine.die(first);
+    second = machine.connect(2);
+    slice = machine.slice(second);
+    machine.get(second, slice, mebibytes(8));
+  }
+  void end_child() {
+    for (const OfferedLease& one : borrowed.leases) machine.driver.let_go(one.extent.id);
+    machine.pass_in_steps(std::chrono::seconds(5));
+  }
+  Policy policy = lending();
+  Machine machine{policy};
+  Grant borrowed;
+  SessionId second;
+  SliceId slice;
+};
+
+TEST_F(BrokerUnanswered, MemoryOfATenantKeepsItFromGuaranteesOfOthersUntilItIsFree) {
   const RequestId more = machine.grow(second, slice, mebibytes(2));
   ASSERT_FALSE(machine.is_granted(more));
   EXPECT_EQ(machine.denial(more).unanswered, mebibytes(40));
   EXPECT_NE(machine.why(more).find("lent nothing that is guaranteed to others"), std::string::npos);
-  for (const OfferedLease& one : borrowed.leases) machine.driver.let_go(one.extent.id);
-  machine.pass_in_steps(std::chrono::seconds(5));
+  end_child();
   machine.get(second, slice, mebibytes(56));
 }
 
-TEST(BrokerUnanswered, MemoryGoesWithItsSessionToAnotherTenant) {
-  Policy policy = small_policy();
-  policy.devices[0].reclaim.lend_guarantees = true;
-  Machine machine(policy);
-  const SessionId first = machine.connect(2);
-  const Grant borrowed = machine.get(first, machine.slice(first), mebibytes(40));
-  for (const OfferedLease& one : borrowed.leases) machine.driver.hold(one.extent.id);
-  machine.die(first);
-  const SessionId second = machine.connect(2);
-  const SliceId slice = machine.slice(second);
-  machine.get(second, slice, mebibytes(8));
+TEST_F(BrokerUnanswered, MemoryGoesWithItsSessionToAnotherTenant) {
   const RequestId more = machine.grow(second, slice, mebibytes(2), std::chrono::minutes(1));
   policy.tenants[1].name = "rob";
   ASSERT_TRUE(machine.broker.apply(policy, machine.now));
   machine.collect();
   EXPECT_FALSE(machine.is_answered(more));
-  for (const OfferedLease& one : borrowed.leases) machine.driver.let_go(one.extent.id);
-  machine.pass_in_steps(std::chrono::seconds(5));
+  end_child();
   EXPECT_TRUE(machine.is_granted(more));
 }
 
