@@ -17,6 +17,8 @@
 namespace gpumem::host {
 namespace {
 
+constexpr int kLooks = 10;
+
 struct Holder {
   long pid = 0;
   bool same_device = false;
@@ -35,9 +37,8 @@ std::optional<Holder> holder_in(const std::string& line, const struct stat& file
   return holder;
 }
 
-// The kernel knows the holder of the lock; the text in the file may be of an earlier holder. On some file
-// systems (overlay, btrfs) the kernel shows another device for the file than stat does.
-std::optional<long> holder_of(const struct stat& file) {
+// On some file systems (overlay, btrfs) the kernel shows another device for the file than stat does.
+std::optional<long> look_for_holder(const struct stat& file) {
   std::ifstream locks("/proc/locks");
   std::optional<long> likely;
   for (std::string line; std::getline(locks, line);) {
@@ -46,6 +47,14 @@ std::optional<long> holder_of(const struct stat& file) {
     if (holder) likely = holder->pid;
   }
   return likely;
+}
+
+// The kernel knows the holder of the lock; the text in the file may be of an earlier holder. Its list is read
+// in pieces, and what others unlock in between moves a line into a piece that has been read.
+std::optional<long> holder_of(const struct stat& file) {
+  std::optional<long> holder;
+  for (int look = 0; !holder && look < kLooks; ++look) holder = look_for_holder(file);
+  return holder;
 }
 
 std::string describe(std::optional<long> holder, const std::string& folder) {

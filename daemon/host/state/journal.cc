@@ -294,18 +294,16 @@ Result<Journal::Prepared> Journal::shorten(const std::filesystem::path& folder, 
   if (!prepared) return prepared;
   prepared->contained = begin;
   while (shortening.size - prepared->contained > kCopiedAtOnce)
-    if (auto written = catch_up(file, shortening.size, *prepared); !written) return written.error();
+    if (auto written = copy_piece(file, shortening.size, *prepared); !written) return written.error();
   return prepared;
 }
 
-Result<void> Journal::catch_up(int file, std::size_t size, Prepared& prepared) {
-  while (prepared.contained < size) {
-    auto text = read_at(file, prepared.contained, std::min(kCopiedAtOnce, size - prepared.contained));
-    if (!text) return text.error();
-    if (auto written = write_all(prepared.file.get(), *text); !written) return written.error();
-    prepared.contained += text->size();
-    prepared.size += text->size();
-  }
+Result<void> Journal::copy_piece(int file, std::size_t size, Prepared& prepared) {
+  auto text = read_at(file, prepared.contained, std::min(kCopiedAtOnce, size - prepared.contained));
+  if (!text) return text.error();
+  if (auto written = write_all(prepared.file.get(), *text); !written) return written.error();
+  prepared.contained += text->size();
+  prepared.size += text->size();
   return {};
 }
 
@@ -317,23 +315,27 @@ void Journal::begin_to_shorten() {
   }
   const SignalsBlocked blocked;
   try {
-    shortening_->prepared = std::async(
+    shortening_->thread = std::async(
         std::launch::async,
         [folder = folder_, file = file_.get(), &own = *shortening_] { return shorten(folder, file, own); });
   } catch (const std::system_error& error) {  // as many threads as there may be
     std::promise<Result<Prepared>> none;
     none.set_value(Error{Code::kResourceExhausted, std::string("cannot start a thread: ") + error.what()});
-    shortening_->prepared = none.get_future();
+    shortening_->thread = none.get_future();
   }
 }
 
 Result<bool> Journal::finish_shortening() {
-  if (shortening_->prepared.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  std::optional<Result<Prepared>>& prepared = shortening_->prepared;
+  if (!prepared) {
+    if (shortening_->thread.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    prepared = shortening_->thread.get();
+  }
+  auto done = *prepared ? copy_piece(file_.get(), size_, **prepared) : Result<void>(prepared->error());
+  if (done && (*prepared)->contained < size_) return false;
   const auto shortening = std::exchange(shortening_, nullptr);
-  auto prepared = shortening->prepared.get();
-  auto done = prepared ? catch_up(file_.get(), size_, *prepared) : Result<void>(prepared.error());
   if (!done) ::unlink((folder_ / kPreparedJournal).c_str());
-  if (done) done = replace(std::move(*prepared));
+  if (done) done = replace(std::move(**shortening->prepared));
   if (done) return true;
   if (shortening->replaces) {
     whole_ = std::move(shortening->whole);

@@ -69,9 +69,9 @@ class Journal {
   void begin_to_shorten();
   bool is_shortening() const { return shortening_ != nullptr; }
   /// Puts the file of begin_to_shorten() in its place, with the changes since, but for those that are kept.
-  /// False: it is not ready yet.
+  /// False: it is not ready yet; to be called again.
   /// Errors  as rewrite(); kFailedPrecondition: the present file is damaged.
-  /// Blocks  to copy the latest changes, 64 KiB and those since the thread has ended.
+  /// Blocks  to copy 64 KiB of the latest changes.
   Result<bool> finish_shortening();
 
  private:
@@ -101,11 +101,13 @@ class Journal {
     bool replaces = false;          ///< the file lacks a part of `whole` and `kept`
     std::string whole{};            ///< the thread's: whole_, then what it has become with `kept`
     std::string kept{};             ///< the thread's: kept_, until it is in `whole`
-    std::future<Result<Prepared>> prepared{};
+    std::future<Result<Prepared>> thread{};
+    std::optional<Result<Prepared>> prepared{};  ///< once the thread has ended
   };
   static Result<Prepared> prepare(const std::filesystem::path& folder, std::string_view text);
   static Result<Prepared> shorten(const std::filesystem::path& folder, int file, Shortening& shortening);
-  static Result<void> catch_up(int file, std::size_t size, Prepared& prepared);
+  /// Copies some of what `prepared` lacks.
+  static Result<void> copy_piece(int file, std::size_t size, Prepared& prepared);
   Result<void> replace(Prepared prepared);
   bool end_at_size();
 
