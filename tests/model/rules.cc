@@ -10,8 +10,9 @@ const Request::Part* Waiting::part_on(DeviceIndex device) const {
 }
 
 Moment::Moment(const Books& books, const std::vector<Waiting>& queue) : books_(books), queue_(queue) {
-  for (DeviceIndex device = 0; device < books.devices.size(); ++device) {
+  for (DeviceIndex device = 0; device < books.devices.size(); ++device)
     devices_.push_back({Accounts(books, device), {}, {}, {}});
+  for (DeviceIndex device = 0; device < books.devices.size(); ++device) {
     devices_[device].candidates.resize(books.nodes.size());
     devices_[device].held_back.resize(books.nodes.size());
     find_candidates(device, Books::kTop);
@@ -39,37 +40,50 @@ void Moment::find_candidates(DeviceIndex device, NodeIndex node) {
     devices_[device].held_back[node] = found;
 }
 
-// The first that the leaf's own room allows; but the oldest, once it is overdue, lets nobody pass.
+bool Moment::has_room(Place place) const {
+  return on_all_devices(place, [&](DeviceIndex one) {
+    return least(place, one) <= std::max<Number>(0, accounts(one).room(queue_[place].leaf));
+  });
+}
+
+// The first that the leaf's own room allows, on all its devices; but the oldest, once it is overdue, lets
+// nobody pass.
 std::optional<Moment::Place> Moment::candidate_of_leaf(DeviceIndex device, NodeIndex leaf) const {
-  const Number room = std::max<Number>(0, accounts(device).room(leaf));
   for (Place place = 0; place < queue_.size(); ++place) {
     if (queue_[place].leaf != leaf || queue_[place].part_on(device) == nullptr) continue;
-    if (least(place, device) <= room) return place;
+    if (has_room(place)) return place;
     if (queue_[place].overdue) return std::nullopt;
   }
   return std::nullopt;
 }
 
+// The first child whose candidate the node's limit allows on its other devices.
 std::optional<Moment::Place> Moment::candidate_of_group(DeviceIndex device, NodeIndex node) const {
   std::optional<NodeIndex> first;
   for (const NodeIndex child : books_.children(node)) {
-    if (candidate(child, device) && (!first || goes_before(device, child, *first))) first = child;
+    const auto place = candidate(child, device);
+    if (!place) continue;
+    const bool may = on_all_devices(*place, [&](DeviceIndex one) {
+      return one == device || !accounts(one).over_limit_at(node, queue_[*place].leaf, least(*place, one));
+    });
+    if (may && (!first || goes_before(device, child, *first))) first = child;
   }
   return first ? candidate(*first, device) : std::nullopt;
 }
 
 // By the oldest request of a part, if it is overdue and only the whole has no room for it.
 bool Moment::is_blocked(DeviceIndex device, NodeIndex whole, Place place) const {
-  const Accounts& accounts = this->accounts(device);
   std::vector<NodeIndex> seen;
   for (Place before = 0; before < place; ++before) {
     const NodeIndex part = queue_[before].leaf;
     const bool is_there = queue_[before].part_on(device) != nullptr && books_.nodes[part].parent == whole;
     if (!is_there || std::ranges::count(seen, part) != 0) continue;
     seen.push_back(part);
-    const Number bytes = least(before, device);
-    const Number own_room = accounts.limit(part) - accounts.of(part).used;
-    if (queue_[before].overdue && bytes > accounts.room(part) && bytes <= own_room) return true;
+    const bool has_own_room = on_all_devices(before, [&](DeviceIndex one) {
+      const Number own_room = accounts(one).limit(part) - accounts(one).of(part).used;
+      return least(before, one) <= std::max<Number>(0, own_room);
+    });
+    if (queue_[before].overdue && !has_room(before) && has_own_room) return true;
   }
   return false;
 }
@@ -153,9 +167,7 @@ bool Moment::fits(Place place, DeviceIndex device, Number bytes) const {
 }
 
 bool Moment::fits(Place place) const {
-  return std::ranges::all_of(queue_[place].request.parts, [&](const Request::Part& part) {
-    return fits(place, part.device, least(place, part.device));
-  });
+  return on_all_devices(place, [&](DeviceIndex one) { return fits(place, one, least(place, one)); });
 }
 
 bool Moment::passes_an_overdue_one(Place place, DeviceIndex device) const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -57,6 +58,13 @@ class Moment {
     std::vector<Place> claims;
   };
 
+  /// Whether `holds` on each device that the request asks for.
+  template <class Holds>
+  bool on_all_devices(Place place, const Holds& holds) const {
+    const auto& parts = queue_[place].request.parts;
+    return std::ranges::all_of(parts, [&](const Request::Part& part) { return holds(part.device); });
+  }
+  bool has_room(Place place) const;
   bool fits(Place place, DeviceIndex device, Number bytes) const;
   bool waits_alone(Place place, DeviceIndex device) const;
   bool passes_an_overdue_one(Place place, DeviceIndex device) const;

@@ -108,11 +108,34 @@ void Arbiter::take_changes() {
   for (DeviceIndex device = 0; device < orders_.size(); ++device) {
     const std::uint64_t revision = ledger_.promises_revision(device);
     if (std::exchange(promises_seen_[device], revision) == revision) continue;
-    orders_[device].refresh_all();
-    changed_[device] = true;
+    for (DeviceIndex other = 0; other < orders_.size(); ++other) {
+      if (other != device && !are_linked(device, other)) continue;
+      orders_[other].refresh_all();
+      changed_[other] = true;
+    }
   }
   ledger_.take_changed(changes_);
+  add_linked(changes_);
   for (const auto& [tenant, device] : changes_) refresh(tenant, device);
+}
+
+// A request for both devices may wait.
+bool Arbiter::are_linked(DeviceIndex one, DeviceIndex other) const {
+  return one != other && orders_[one].has_joint() && orders_[other].has_joint();
+}
+
+// A request for several devices has room for it on all of them, or on none.
+void Arbiter::add_linked(Ledger::Changes& changes) const {
+  const std::size_t count = changes.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto [tenant, changed] = changes[i];
+    for (DeviceIndex device = 0; device < orders_.size(); ++device)
+      if (are_linked(changed, device)) changes.emplace_back(tenant, device);
+  }
+  if (changes.size() == count) return;
+  std::ranges::sort(changes);
+  const auto repeated = std::ranges::unique(changes);
+  changes.erase(repeated.begin(), repeated.end());
 }
 
 void Arbiter::refresh(TenantId tenant, DeviceIndex device) {

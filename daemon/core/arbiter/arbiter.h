@@ -110,6 +110,8 @@ class Arbiter {
   void refresh(TenantId tenant, DeviceIndex device);
   void refresh(const Request& request);
   void take_changes();
+  bool are_linked(DeviceIndex one, DeviceIndex other) const;
+  void add_linked(Ledger::Changes& changes) const;
 
   bool grant_one(DeviceIndex device, std::vector<Granted>& granted);
   bool fits(const Candidate& candidate, DeviceIndex device) const;

@@ -1,5 +1,6 @@
 #include "daemon/core/arbiter/device_order.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -15,20 +16,35 @@ void DeviceOrder::clear() {
   find_or_add({});
   held_back_.clear();
   full_.clear();
+  joint_ = 0;
 }
 
 void DeviceOrder::add(const Request& request) {
   const TenantId whole = ledger_.whole(request.tenant);
   if (whole != request.tenant) find_or_add(whole).parts.insert(request.tenant);
-  queue_of(request).add(request.id, {request.part_on(device_).min_bytes});
+  Node& leaf = find_or_add(request.tenant);
+  const Bytes bytes = request.part_on(device_).min_bytes;
+  if (request.parts.size() == 1)
+    return (request.is_reservation() ? leaf.reservations : leaf.queue).add(request.id, {bytes});
+  JointQueue::Amounts amounts{};
+  for (const Request::Part& part : request.parts)
+    if (const auto key = key_of(part.device)) amounts[*key] = part.min_bytes;
+  leaf.joint_queue.add(request.id, amounts);
+  ++joint_;
 }
 
-void DeviceOrder::remove(const Request& request) { queue_of(request).remove(request.id); }
-
-DeviceOrder::Queue& DeviceOrder::queue_of(const Request& request) {
+void DeviceOrder::remove(const Request& request) {
   Node& leaf = find_or_add(request.tenant);
-  if (request.is_reservation()) return leaf.reservations;
-  return request.parts.size() > 1 ? leaf.joint_queue : leaf.queue;
+  if (request.parts.size() == 1)
+    return (request.is_reservation() ? leaf.reservations : leaf.queue).remove(request.id);
+  leaf.joint_queue.remove(request.id);
+  --joint_;
+}
+
+// This device is the first key of joint requests.
+std::optional<std::size_t> DeviceOrder::key_of(DeviceIndex device) const {
+  const std::size_t key = device == device_ ? 0 : device < device_ ? device + 1 : device;
+  return key < kKeys ? std::optional(key) : std::nullopt;
 }
 
 std::size_t DeviceOrder::waiting(TenantId tenant) const {
@@ -134,16 +150,27 @@ void DeviceOrder::renew(Node& node) {
 Candidate DeviceOrder::candidate_of_leaf(Node& leaf) {
   set_claims_of_leaf(leaf);
   if (leaf.empty()) return {};
-  const Bytes room = ledger_.room(leaf.tenant, device_);
-  Candidate candidate = first_of(leaf, kUnlimited);
-  if (candidate.needed > room || exceeds_reserve(candidate)) {
+  Candidate candidate = first_of(leaf, false);
+  if (!has_room(candidate) || exceeds_reserve(candidate)) {
     leaf.full = candidate.request;
-    full_[leaf.full] = leaf.tenant;
-    candidate = candidate.overdue ? Candidate{} : first_of(leaf, room);
+    if (candidate.needed > ledger_.room(leaf.tenant, device_) || exceeds_reserve(candidate))
+      full_[leaf.full] = leaf.tenant;
+    candidate = candidate.overdue ? Candidate{} : first_of(leaf, true);
   }
   candidate.is_claim =
       candidate && (candidate.request == leaf.claim || candidate.request == leaf.joint_claim);
   return candidate;
+}
+
+bool DeviceOrder::has_room(const Request& request) const {
+  return std::ranges::all_of(request.parts, [&](const Request::Part& part) {
+    return needed_of(ledger_, request, part.device) <= ledger_.room(request.tenant, part.device);
+  });
+}
+
+bool DeviceOrder::has_room(const Candidate& candidate) const {
+  if (candidate.is_joint) return has_room(requests_.at(candidate.request));
+  return candidate.needed <= ledger_.room(candidate.tenant, device_);
 }
 
 // Whether it would reserve more than the jobs of its tenant may have reserved.
@@ -152,11 +179,11 @@ bool DeviceOrder::exceeds_reserve(const Candidate& candidate) const {
          candidate.needed > ledger_.reservable(candidate.tenant, device_);
 }
 
-// The first request of all queues that needs at most `most`.
-Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
-  const Bytes accepts = most.plus(leaf.reserved).value_or(kUnlimited);
-  auto first = leaf.queue.first_at_most({accepts});
-  const auto joint = leaf.joint_queue.first_at_most({accepts});
+// The first request of all queues; or the first that the leaf has room for.
+Candidate DeviceOrder::first_of(const Node& leaf, bool with_room) const {
+  const Bytes room = with_room ? ledger_.room(leaf.tenant, device_) : kUnlimited;
+  auto first = first_within(leaf.queue, room.plus(leaf.reserved).value_or(kUnlimited));
+  const auto joint = first_joint_of(leaf, with_room);
   const bool is_joint = joint && (!first || joint->request < first->request);
   if (is_joint) first = joint;
   Candidate candidate;
@@ -164,33 +191,49 @@ Candidate DeviceOrder::first_of(const Node& leaf, Bytes most) const {
   candidate.is_joint = is_joint;
   if (first) {
     candidate.request = first->request;
-    candidate.needed = first->min_bytes.front().minus(leaf.reserved);
+    candidate.needed = first->min_bytes.minus(leaf.reserved);
   }
-  const Bytes reserve = most == kUnlimited ? most : ledger_.reservable(leaf.tenant, device_);
-  const auto reserves = leaf.reservations.first_at_most({std::min(most, reserve)});
+  const Bytes reserve = with_room ? ledger_.reservable(leaf.tenant, device_) : kUnlimited;
+  const auto reserves = first_within(leaf.reservations, std::min(room, reserve));
   if (reserves && (!first || reserves->request < first->request)) {
     candidate.request = reserves->request;
-    candidate.needed = reserves->min_bytes.front();
+    candidate.needed = reserves->min_bytes;
     candidate.is_joint = false;
   }
   candidate.overdue = candidate && candidate.request <= last_overdue_;
   return candidate;
 }
 
+// A request for several devices that has no room on one of them is passed on all.
+std::optional<DeviceOrder::First> DeviceOrder::first_joint_of(const Node& leaf, bool with_room) const {
+  if (!with_room || leaf.joint_queue.empty()) return first_within(leaf.joint_queue, kUnlimited);
+  JointQueue::Amounts most;
+  most.fill(kUnlimited);
+  for (DeviceIndex device = 0; device < ledger_.device_count(); ++device) {
+    const Bytes reserved = ledger_.reserved(leaf.tenant, device);
+    if (const auto key = key_of(device))
+      most[*key] = ledger_.room(leaf.tenant, device).plus(reserved).value_or(kUnlimited);
+  }
+  auto first = leaf.joint_queue.first_at_most(most);
+  while (first && !has_room(requests_.at(first->request)))
+    first = leaf.joint_queue.first_at_most(most, first->request);
+  return first ? std::optional(First{first->request, first->min_bytes.front()}) : std::nullopt;
+}
+
 // Entitles the first request for this device alone, and the first for several devices if it arrived earlier.
 void DeviceOrder::set_claims_of_leaf(Node& leaf) {
-  std::optional<Queue::Entry> single;
-  std::optional<Queue::Entry> joint;
+  std::optional<First> single;
+  std::optional<First> joint;
   if (!leaf.empty()) {
     const Bytes accepts = ledger_.unmet(leaf.tenant, device_) + leaf.reserved;
-    single = leaf.queue.first_at_most({accepts});
-    joint = leaf.joint_queue.first_at_most({accepts});
+    single = first_within(leaf.queue, accepts);
+    joint = first_within(leaf.joint_queue, accepts);
   }
   set_claims(leaf, single, joint);
 }
 
-void DeviceOrder::set_claims(Node& node, const std::optional<Queue::Entry>& single,
-                             const std::optional<Queue::Entry>& joint) {
+void DeviceOrder::set_claims(Node& node, const std::optional<First>& single,
+                             const std::optional<First>& joint) {
   const bool joint_first = joint && (!single || joint->request < single->request);
   set_claim(node.claim, single ? single->request : RequestId{});
   set_claim(node.joint_claim, joint_first ? joint->request : RequestId{});
@@ -206,42 +249,61 @@ Candidate DeviceOrder::candidate_of_whole(Node& whole) {
   for (const TenantId id : whole.parts) {
     const RequestId full = nodes_.at(id).full;
     if (!full || full > last_overdue_ || candidate.request < full) continue;
-    const Bytes own_room = ledger_.quota(id, device_).limit.minus(ledger_.used(id, device_));
-    if (needed_of(ledger_, requests_.at(full), device_) <= own_room) return {};
+    if (is_for_whole(full)) return {};
   }
   candidate.is_claim |= candidate.request == whole.claim || candidate.request == whole.joint_claim;
   return candidate;
 }
 
+// A request of a part waits for room of the whole alone.
+bool DeviceOrder::is_for_whole(RequestId full) const {
+  const Request& request = requests_.at(full);
+  return std::ranges::all_of(request.parts, [&](const Request::Part& part) {
+    const Bytes limit = ledger_.quota(request.tenant, part.device).limit;
+    return needed_of(ledger_, request, part.device) <= limit.minus(ledger_.used(request.tenant, part.device));
+  });
+}
+
 void DeviceOrder::set_claims_of_whole(Node& whole) {
-  std::optional<Queue::Entry> single;
-  std::optional<Queue::Entry> joint;
-  const auto take = [](std::optional<Queue::Entry>& first, const std::optional<Queue::Entry>& other) {
+  std::optional<First> single;
+  std::optional<First> joint;
+  const auto take = [](std::optional<First>& first, const std::optional<First>& other) {
     if (other && (!first || other->request < first->request)) first = other;
   };
   const Bytes unmet = ledger_.unmet(whole.tenant, device_);
   for (const TenantId id : whole.parts) {
     const Node& part = nodes_.at(id);
     const Bytes most = std::min(unmet, ledger_.room(id, device_));
-    take(single, first_claim(part.queue, most, part.reserved));
-    take(joint, first_claim(part.joint_queue, most, part.reserved));
+    // One that needs nothing is a claim by its part's own.
+    take(single, first_within(part.queue, most + part.reserved, part.reserved));
+    take(joint, first_within(part.joint_queue, most + part.reserved, part.reserved));
   }
   set_claims(whole, single, joint);
 }
 
-// The first request that needs something, and at most `most`.
-std::optional<DeviceOrder::Queue::Entry> DeviceOrder::first_claim(const Queue& queue, Bytes most,
-                                                                  Bytes reserved) {
-  auto first = queue.first_at_most({most + reserved});
-  while (first && first->min_bytes.front() <= reserved)
-    first = queue.first_at_most({most + reserved}, first->request);
-  return first;
+// The first request that accepts at most `most` of this device, and not `more_than` or less.
+template <class AnyQueue>
+std::optional<DeviceOrder::First> DeviceOrder::first_within(const AnyQueue& queue, Bytes most,
+                                                            Bytes more_than) {
+  typename AnyQueue::Amounts accepts;
+  accepts.fill(kUnlimited);
+  accepts.front() = most;
+  auto first = queue.first_at_most(accepts);
+  while (first && first->min_bytes.front() <= more_than)
+    first = queue.first_at_most(accepts, first->request);
+  return first ? std::optional(First{first->request, first->min_bytes.front()}) : std::nullopt;
 }
 
 Candidate DeviceOrder::candidate_of_inner(Node& node) {
-  Candidate candidate = nodes_.at(node.children.begin()->tenant).candidate;
+  Candidate candidate;
+  for (const Rank& child : node.children) {
+    candidate = nodes_.at(child.tenant).candidate;
+    if (!is_over_limit_elsewhere(node.tenant, candidate)) break;
+    candidate = {};
+  }
   if (!node.tenant) return candidate;  // the top has no limit and no guarantee
-  if (!ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
+  if (candidate &&
+      !ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
     held_back_[node.tenant] = candidate.request;
     candidate = {};
   }
@@ -251,6 +313,18 @@ Candidate DeviceOrder::candidate_of_inner(Node& node) {
   set_claim(node.claim, claims ? candidate.request : RequestId{});
   candidate.is_claim |= claims;
   return candidate;
+}
+
+// Over the node's limit on another device. Only memory from below the node helps it there, so it holds up
+// nobody here.
+bool DeviceOrder::is_over_limit_elsewhere(TenantId node, const Candidate& candidate) const {
+  if (!node || !candidate.is_joint) return false;
+  const Request& request = requests_.at(candidate.request);
+  return std::ranges::any_of(request.parts, [&](const Request::Part& part) {
+    const Bytes needed = needed_of(ledger_, request, part.device);
+    return part.device != device_ &&
+           !ledger_.excess_at(node, candidate.tenant, part.device, needed).is_zero();
+  });
 }
 
 void DeviceOrder::set_claim(RequestId& own, RequestId claim) {

@@ -46,9 +46,11 @@ class DeviceOrder {
   std::size_t waiting(TenantId tenant) const;
   /// The requests of the tenant and of all tenants below it.
   std::size_t waiting_below(TenantId tenant) const;
+  /// Requests for several devices wait, so what is charged on the others concerns this order, too.
+  bool has_joint() const { return joint_ != 0; }
   /// Tenants whose own limit holds back the first request below them, with that request.
   const std::map<TenantId, RequestId>& held_back() const { return held_back_; }
-  /// The first requests of leaves that have no room for them (Ledger::room), the oldest first.
+  /// The first requests of leaves that have no room for them here (Ledger::room), the oldest first.
   const std::map<RequestId, TenantId>& full() const { return full_; }
   /// Changes whenever the order changes, or a charge that it depends on.
   std::uint64_t revision() const { return revision_; }
@@ -67,17 +69,25 @@ class DeviceOrder {
     }
   };
   using Queue = RequestQueue<1>;
+  // Requests for several devices, by what they accept on this device and on kKeys - 1 others. The amounts are
+  // zero where they ask for nothing.
+  static constexpr std::size_t kKeys = 4;
+  using JointQueue = RequestQueue<kKeys>;
+  struct First {
+    RequestId request;
+    Bytes min_bytes;
+  };
   // A leaf has queues, an inner node an order of its children.
   struct Node {
     TenantId tenant;
     Queue queue;         ///< for this device alone
-    Queue joint_queue;   ///< for several
+    JointQueue joint_queue;
     Queue reservations;  ///< of a part: to reserve memory of this device
     Candidate candidate;
     std::optional<Rank> rank;  ///< among the children of the parent; none: it has no candidate
     RequestId claim;           ///< the request that the node entitles (Claims::entitle)
     RequestId joint_claim;     ///< of a leaf or a whole: the same, of requests for several devices
-    RequestId full;            ///< of a leaf: its key in full_
+    RequestId full;            ///< of a leaf: the first request, if it has no room on one of its devices
     Bytes reserved;            ///< of a leaf: the part of its reservation that is not used
     std::set<Rank> children;
     std::set<TenantId> parts;  ///< with requests, whether they have a candidate or not
@@ -90,17 +100,22 @@ class DeviceOrder {
   void refresh_way_up(TenantId tenant);
   void renew(Node& node);
   void renew_claims(const Node& leaf);
-  Queue& queue_of(const Request& request);
   Candidate candidate_of_leaf(Node& leaf);
-  Candidate first_of(const Node& leaf, Bytes most) const;
+  Candidate first_of(const Node& leaf, bool with_room) const;
+  std::optional<First> first_joint_of(const Node& leaf, bool with_room) const;
+  std::optional<std::size_t> key_of(DeviceIndex device) const;
+  bool has_room(const Request& request) const;
+  bool has_room(const Candidate& candidate) const;
+  bool is_for_whole(RequestId full) const;
   bool exceeds_reserve(const Candidate& candidate) const;
   Candidate candidate_of_inner(Node& node);
+  bool is_over_limit_elsewhere(TenantId node, const Candidate& candidate) const;
   Candidate candidate_of_whole(Node& whole);
   void set_claims_of_leaf(Node& leaf);
   void set_claims_of_whole(Node& whole);
-  void set_claims(Node& node, const std::optional<Queue::Entry>& single,
-                  const std::optional<Queue::Entry>& joint);
-  static std::optional<Queue::Entry> first_claim(const Queue& queue, Bytes most, Bytes reserved);
+  void set_claims(Node& node, const std::optional<First>& single, const std::optional<First>& joint);
+  template <class AnyQueue>
+  static std::optional<First> first_within(const AnyQueue& queue, Bytes most, Bytes more_than = {});
   void set_claim(RequestId& own, RequestId claim);
   std::optional<Rank> rank_of(const Node& node) const;
   void rank(Node& node, TenantId parent);
@@ -115,6 +130,7 @@ class DeviceOrder {
   std::map<TenantId, Node>::node_type spare_;
   std::map<TenantId, RequestId> held_back_;
   std::map<RequestId, TenantId> full_;
+  std::size_t joint_ = 0;  ///< requests for several devices
   std::uint64_t revision_ = 0;
 };
 

@@ -97,6 +97,54 @@ TEST_F(ArbiterJoint, HoldsNothingOnOneDeviceOnceItIsNoClaimOnAnother) {
   EXPECT_FALSE(arbiter.is_claim(RequestId{claim}, 1));
 }
 
+// Who asks for two devices, and is at a limit on one of them, would stop the other for everybody.
+TEST_F(ArbiterJoint, HoldsUpNobodyWhileItsLimitOnAnotherDeviceHasNoRoom) {
+  const TenantId group = ledger.add_tenant(Quotas{burst(), promise(0, 20)});
+  const TenantId in_group = tenant(burst(), group);
+  const TenantId beside = tenant(burst(), group);
+  const TenantId limited = ledger.add_tenant(Quotas{burst(), promise(0, 20)});
+  for (const auto& [who, holder] : {std::pair{limited, limited}, std::pair{in_group, beside}}) {
+    ledger.reserve(holder, 1, {20});
+    const auto both = ask_both(who, 10);
+    for (const bool is_overdue : {false, true}) {
+      if (is_overdue) pass(kAging);
+      const auto others = ask(ann, 1), neighbours = ask(beside, 1);
+      EXPECT_THAT(admitted(), ElementsAre(others, neighbours)) << is_overdue;
+      EXPECT_TRUE(arbiter.full(0).empty() && arbiter.held_back(0).empty()) << "for it, here, nobody is asked";
+    }
+    const auto own = ask(who, 1);
+    EXPECT_THAT(admitted(), ElementsAre()) << "it is overdue";
+    give_back(holder, 10, 1);
+    EXPECT_THAT(admitted(), ElementsAre(both, own));
+  }
+}
+
+// Of more devices than the queue has keys.
+TEST(ArbiterOfSixDevices, PassesARequestThatLacksRoomOnOneOfItsDevices) {
+  Ledger ledger(std::vector<Bytes>(6, Bytes{100}));
+  Arbiter arbiter(ledger, std::vector<Bytes>(6, Bytes{1}), std::chrono::seconds(30));
+  for (const DeviceIndex full : {1U, 5U}) {
+    std::vector<Quota> quotas(6, Quota{{}, Bytes{100}});
+    quotas[full].limit = Bytes{5};
+    const TenantId tenant = ledger.add_tenant(quotas);
+    auto ask = [&, id = full * 10](DeviceIndex other) mutable {
+      arbiter.add({.id = RequestId{++id},
+                   .session = SessionId{1},
+                   .tenant = tenant,
+                   .parts = {{SliceId{1}, 0, {10}, {10}}, {SliceId{2}, other, {10}, {10}}},
+                   .asked = {},
+                   .wait = {},
+                   .deadline = TimePoint::max()});
+      return RequestId{id};
+    };
+    ask(full);
+    const RequestId later = ask(4);
+    const auto granted = arbiter.admit();
+    ASSERT_EQ(granted.size(), 1U) << full;
+    EXPECT_EQ(granted[0].request.id, later);
+  }
+}
+
 TEST_F(ArbiterJoint, AreAllGrantedInTheEndWhateverTheirDevices) {
   ledger.reserve(cid, 0, {100});
   ledger.reserve(cid, 1, {100});
