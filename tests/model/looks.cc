@@ -50,6 +50,7 @@ void World::look(DeviceIndex device) {
   broker.begin_observation(device);
   const Observation seen = ask_driver(device);
   broker.observe(seen, now);
+  reference_.hindrance[device] = number(broker.hindrance(device));
   const Accounting& account = broker.reconciliation(device).accounting;
   Number named = 0;
   for (const Observation::Process& one : seen.processes) named += number(one.used);

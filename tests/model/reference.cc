@@ -10,6 +10,7 @@ Reference::Reference(const Policy& start) : policy(start) {
   failed_proofs.resize(policy.devices.size());
   retries.resize(policy.devices.size());
   for (const DevicePolicy& device : policy.devices) missing.push_back(number(device.pool));
+  hindrance.resize(policy.devices.size());
 }
 
 // ---- What happens ----
@@ -298,18 +299,19 @@ void Reference::job_done(const Job& job, const JobResult& result) {
     return std::find(result.failed.begin(), result.failed.end(), extent.id) != result.failed.end();
   };
   const auto retry = retries[job.device].extract(job.id);
+  std::vector<Proof> together;  // by the next extent that is created
   for (std::size_t i = 0; i < job.steps.size(); ++i) {
     const Job::Step& step = job.steps[i];
+    if (const LeaseRecord* lent = step.destroy.empty() ? nullptr : lease_of(step.destroy[0]))
+      together.push_back({lent->bytes(), lent->id});
     for (const Extent& extent : step.create) {
-      const LeaseRecord* lent = step.destroy.empty() ? nullptr : lease_of(step.destroy[0]);
       if (step.keep_free)
         missing[job.device] -= failed(extent) ? 0 : number(extent.size);
       else if (!retry.empty())
         proof_ended(job.device, retry.mapped()[i], failed(extent));
-      else if (lent != nullptr)
-        proof_ended(job.device, {number(extent.size), lent->id}, failed(extent));
-      else
+      else if (together.empty())
         missing[job.device] += failed(extent) ? number(extent.size) : 0;
+      for (const Proof& one : std::exchange(together, {})) proof_ended(job.device, one, failed(extent));
     }
   }
 }
@@ -377,10 +379,13 @@ Reference::Standing Reference::standing() const {
     }
   }
   // Nobody can be asked for what an ended process has left behind.
+  std::map<std::pair<NodeIndex, DeviceIndex>, Number> left;
   for (const LeaseRecord& lease : leases) {
     if (lease.in_store && lease.state == Charge::kQuarantined && session(lease.session)->exited)
-      now.books.nodes[now.nodes.at(lease.tenant)].barred.insert(lease.device);
+      left[{now.nodes.at(lease.tenant), lease.device}] += lease.bytes();
   }
+  for (const auto& [of, bytes] : left)
+    if (bytes > hindrance[of.second]) now.books.nodes[of.first].barred.insert(of.second);
   for (const RequestRecord& one : requests) {
     if (!one.assembling()) now.queue.push_back({now.nodes.at(one.tenant), one.request, one.overdue});
   }

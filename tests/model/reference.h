@@ -137,6 +137,7 @@ class Reference {
   std::vector<LeaseRecord> leases;
   std::vector<RequestRecord> requests;  ///< in the order of asking
   std::vector<Number> missing;          ///< by device
+  std::vector<Number> hindrance;        ///< of proofs by others, by device, at the last look
   std::vector<std::vector<Proof>> failed_proofs;
   std::vector<std::map<JobId, std::vector<Proof>>> retries;  ///< under way
   std::set<LeaseId> preferred;                               ///< their failed proofs are tried before others

@@ -289,8 +289,7 @@ std::optional<DeviceOrder::First> DeviceOrder::first_within(const AnyQueue& queu
   accepts.fill(kUnlimited);
   accepts.front() = most;
   auto first = queue.first_at_most(accepts);
-  while (first && first->min_bytes.front() <= more_than)
-    first = queue.first_at_most(accepts, first->request);
+  while (first && first->min_bytes.front() <= more_than) first = queue.first_at_most(accepts, first->request);
   return first ? std::optional(First{first->request, first->min_bytes.front()}) : std::nullopt;
 }
 
@@ -302,8 +301,7 @@ Candidate DeviceOrder::candidate_of_inner(Node& node) {
     candidate = {};
   }
   if (!node.tenant) return candidate;  // the top has no limit and no guarantee
-  if (candidate &&
-      !ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
+  if (candidate && !ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
     held_back_[node.tenant] = candidate.request;
     candidate = {};
   }

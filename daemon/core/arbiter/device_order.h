@@ -80,7 +80,7 @@ class DeviceOrder {
   // A leaf has queues, an inner node an order of its children.
   struct Node {
     TenantId tenant;
-    Queue queue;         ///< for this device alone
+    Queue queue;  ///< for this device alone
     JointQueue joint_queue;
     Queue reservations;  ///< of a part: to reserve memory of this device
     Candidate candidate;

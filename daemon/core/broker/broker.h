@@ -284,6 +284,8 @@ class Broker {
   /// Likewise, of the device's listing.
   std::uint64_t figures_revision(DeviceIndex device) const { return state_.ledger.revision(device); }
   const Reconciliation& reconciliation(DeviceIndex device) const { return unmanaged_.view(device); }
+  /// Memory of others, as last seen, for which proofs may fail.
+  Bytes hindrance(DeviceIndex device) const { return state_.hinders_proofs[device]; }
   /// Counts one more explanation for a user. Errors  as ExplanationLimit::add.
   Result<void> count_explanation(std::uint64_t account, TimePoint now) {
     return explanations_.add(account, now);

@@ -195,11 +195,11 @@ void Leases::set_state(Lease& lease, Charge state) {
 }
 
 // Memory with a fabric handle may be mapped anywhere: its return is not expected before it is proved free.
-void Leases::take_back(Lease& lease) {
+void Leases::take_back(Lease& lease, SessionId only_user) {
   lease.in_store = true;
   state_.outbox.record(checkpoint_of(lease));
   set_state(lease, lease.fabric ? Charge::kQuarantined : Charge::kReturning);
-  stores_[lease.device].take_back(lease.id, lease.extent, is_promised(lease));
+  stores_[lease.device].take_back(lease.id, lease.extent, is_promised(lease), only_user);
 }
 
 // Whether a guarantee lacks memory once what is on its way back is free.

@@ -124,7 +124,8 @@ class Leases {
   Lease& put(std::unique_ptr<Lease> made);
   void set_state(Lease& lease, Charge state);
   void let_go(Lease& lease, TimePoint now);
-  void take_back(Lease& lease);
+  /// `only_user`  as for Store::take_back().
+  void take_back(Lease& lease, SessionId only_user);
   bool is_promised(const Lease& lease) const;
   void prove_anew(Lease& lease, TimePoint now);
   void count_unanswered(Lease& lease, TenantId tenant);

@@ -149,7 +149,8 @@ void Leases::let_go(Lease& lease, TimePoint now) {
     if (!successor->detached)
       state_.note_bytes(Event::Kind::kInherited, *successor, lease.device, lease.extent.size, now);
   } else {
-    take_back(lease);
+    const bool is_shared = lease.fabric || state_.imports.find(lease.id) != nullptr;
+    take_back(lease, is_shared ? SessionId{} : lease.session);
   }
   regions_.note_change(lease.id);
 }

@@ -25,8 +25,9 @@ struct Job {
     /// nothing asks how much is free.
     std::optional<Bytes> keep_free{};
     /// The step is to prove that the driver has got memory of this lease back, which `destroy` or an earlier
-    /// step has destroyed. Without `by_use`, creating all of `create` proves it. With it, the proof is that
-    /// the used bytes of the device have fallen; then `create` is created.
+    /// step has destroyed. Without `by_use`, creating all of `create` proves it, or what a later step of the
+    /// job creates. With it, the proof is that the used bytes of the device have fallen; then `create` is
+    /// created.
     struct Proof {
       LeaseId lease;
       Bytes size;

@@ -268,6 +268,15 @@ std::vector<Bytes> Pool::stock_up(Bytes size, Bytes bytes, std::size_t room) con
 
 std::vector<Extent> Pool::plan(Bytes bytes) { return named(classes_.split(bytes)); }
 
+std::vector<Bytes> Pool::merged(Bytes size, std::size_t count) const {
+  const auto least = least_.find(size);
+  if (least == least_.end()) return std::vector<Bytes>(count, size);
+  const std::size_t lacking = least->second - std::min(least->second, warm_count(size));
+  std::vector<Bytes> sizes(std::min(lacking, count), size);
+  std::ranges::copy(classes_.split({size.count * (count - sizes.size())}), std::back_inserter(sizes));
+  return sizes;
+}
+
 std::vector<Extent> Pool::named(const std::vector<Bytes>& sizes) {
   std::vector<Extent> extents;
   extents.reserve(sizes.size());

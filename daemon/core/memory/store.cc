@@ -78,8 +78,8 @@ void Store::put_back(const std::vector<Extent>& extents) {
   changed_ = true;
 }
 
-void Store::take_back(LeaseId lease, Extent extent, bool is_promised) {
-  returned_.push_back({lease, extent, is_promised});
+void Store::take_back(LeaseId lease, Extent extent, bool is_promised, SessionId only_user) {
+  returned_.push_back({lease, extent, is_promised, only_user});
   changed_ = true;
 }
 
@@ -260,7 +260,7 @@ JobId Store::start(Progress& progress, Job::Turn turn, Job::Step first, std::spa
   steps.push_back(std::move(first));
   const JobId id = start(progress, turn, std::move(steps), std::move(flight));
   for (const Extent& extent : rest)
-    start(progress, Job::Turn::kSoon, {{{}, {extent}}}, {{{extent, {}}}, true});
+    start(progress, Job::Turn::kSoon, {{{}, {extent}}}, {.attempts = {{extent, {}}}, .reshapes = true});
   return id;
 }
 

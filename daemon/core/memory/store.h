@@ -94,7 +94,9 @@ class Store {
   void put_back(const std::vector<Extent>& extents);
   /// Takes a lent extent back. As far as the broker knows, nobody uses it. An extent without an id is not in
   /// the broker's hands, so there is nothing to destroy. `is_promised`  a guarantee needs the bytes again.
-  void take_back(LeaseId lease, Extent extent, bool is_promised = false);
+  /// `only_user`  no other session has used the memory; none: one has. What one session alone has used is
+  /// proved together, by larger extents.
+  void take_back(LeaseId lease, Extent extent, bool is_promised = false, SessionId only_user = {});
   void finish(const JobResult& result, TimePoint now);
   /// Repeats failed creations now: a process that may have used the memory is gone.
   void retry_now(TimePoint now);
@@ -139,11 +141,13 @@ class Store {
     LeaseId lease;
     bool refills = false;  ///< the bytes are missing
     bool by_use = false;   ///< the proof creates nothing
+    ExtentId merged{};     ///< instead of the extent, this larger one is created for several leases
   };
   struct Flight {
     std::vector<Attempt> attempts;
-    bool reshapes = false;  ///< breaks, merges or releases warm extents, or only looks
-    bool refills = false;   ///< its last attempts are a round of the refill
+    std::vector<Extent> merged{};  ///< what is created for several leases at once
+    bool reshapes = false;         ///< breaks, merges or releases warm extents, or only looks
+    bool refills = false;          ///< its last attempts are a round of the refill
     bool looks = false;
     bool releases = false;
     bool proves_anew = false;  ///< leases that no job has tried before
@@ -164,7 +168,10 @@ class Store {
     LeaseId lease;
     Extent extent;
     bool is_promised = false;
+    SessionId only_user{};
   };
+  // Leases that one created extent proves free.
+  using Group = std::span<const Returned>;
 
   void assemble(Progress& progress);
   std::optional<std::vector<Extent>> take(Wish& wish);
@@ -192,7 +199,9 @@ class Store {
   void let_go(Wish& wish);
   void hand_over(const Flight& flight, std::vector<Extent> created);
   void reclaim(Progress& progress);
-  void begin_proofs(Progress& progress, std::span<const Returned> all);
+  std::vector<Group> groups_of(std::span<const Returned> all) const;
+  void begin_proofs(Progress& progress, std::span<const Group> groups);
+  void begin_merged_proof(Group group, Flight& flight, std::vector<Job::Step>& steps);
   bool is_retry_due(TimePoint now) const;
   void retry(Progress& progress, TimePoint now);
   void begin_urgent_refill(Progress& progress);

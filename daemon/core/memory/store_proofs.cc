@@ -94,10 +94,16 @@ void Store::finish(const JobResult& result, TimePoint now) {
       created.push_back(attempt.extent);
       continue;
     }
-    any_proved = true;
     --extents_;
+    if (attempt.merged) continue;
+    any_proved = true;
     proved_ += attempt.extent.size;
     add_room(attempt.extent.size);
+  }
+  for (const Extent& extent : flight.merged) {
+    if (failed.contains(extent.id)) continue;
+    created.push_back(extent);
+    ++extents_;
   }
   if (flight.refills) end_refill(flight, result, failed, now);
   if (flight.proves_anew) pause_ = Refill::kFirstPause;
@@ -108,7 +114,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
 
 bool Store::is_proved(const Attempt& attempt, const JobResult& result,
                       const std::unordered_set<ExtentId>& failed) const {
-  if (!attempt.by_use) return !failed.contains(attempt.extent.id);
+  if (!attempt.by_use) return !failed.contains(attempt.merged ? attempt.merged : attempt.extent.id);
   return std::ranges::find(result.unproved, attempt.lease) == result.unproved.end();
 }
 
@@ -130,30 +136,75 @@ void Store::pause_proofs(bool progress, bool were_waiting, TimePoint now) {
   retry_at_ = were_waiting ? std::min(retry_at_, now + pause_) : now + pause_;
 }
 
-// One step for each lease, so that memory of one lease cannot pass as the proof of another. The first job has
-// few steps, and each further job four times as many as all before it. So a request for little memory waits
-// for few proofs, and many proofs are few jobs.
+// The first job has few steps, and each further job four times as many as all before it. So a request for
+// little memory waits for few proofs, and many proofs are few jobs.
 void Store::reclaim(Progress& progress) {
   if (returned_.empty() || !can_prove()) return;
   const std::vector<Returned> all = std::exchange(returned_, {});
-  for (std::size_t begun = 0; begun < all.size();) {
-    const std::size_t count = std::clamp(4 * begun, kFewestProofs, kMostProofs);
-    const auto rest = std::span(all).subspan(begun);
-    begin_proofs(progress, rest.first(std::min(count, rest.size())));
+  const std::vector<Group> groups = groups_of(all);
+  std::size_t begun = 0;
+  for (auto first = groups.begin(); first != groups.end();) {
+    const std::size_t most = std::clamp(4 * begun, kFewestProofs, kMostProofs);
+    std::size_t count = 0;
+    auto last = first;
+    do count += last++->size();
+    while (last != groups.end() && count + last->size() <= most);
+    begin_proofs(progress, {first, last});
+    first = last;
     begun += count;
   }
 }
 
-void Store::begin_proofs(Progress& progress, std::span<const Returned> all) {
+// Memory of one lease cannot pass as the proof of another: each is created anew by itself, or with others
+// that the same session alone has used.
+std::vector<Store::Group> Store::groups_of(std::span<const Returned> all) const {
+  std::vector<Group> groups;
+  while (!all.empty()) {
+    const Returned& first = all.front();
+    const auto differs = [&](const Returned& one) {
+      return one.only_user != first.only_user || one.extent.size != first.extent.size || !one.extent.id;
+    };
+    const bool may_merge = !elastic_ && first.only_user && first.extent.id;
+    const auto end = may_merge ? std::ranges::find_if(all, differs) : all.begin() + 1;
+    const auto count = static_cast<std::size_t>(end - all.begin());
+    for (const Bytes size : pool_.merged(first.extent.size, count)) {
+      for (std::size_t left = size.count / first.extent.size.count; left != 0;) {
+        groups.push_back(all.first(std::min(left, kMostProofs)));
+        all = all.subspan(groups.back().size());
+        left -= groups.back().size();
+      }
+    }
+  }
+  return groups;
+}
+
+void Store::begin_proofs(Progress& progress, std::span<const Group> groups) {
   std::vector<Job::Step> steps;
-  std::vector<Attempt> attempts;
-  for (const Returned& returned : all) {
-    Attempt& attempt = attempts.emplace_back(Attempt{{{}, returned.extent.size}, returned.lease});
+  Flight flight{.attempts = {}, .proves_anew = true};
+  for (const Group& group : groups) {
+    if (group.size() > 1) {
+      begin_merged_proof(group, flight, steps);
+      continue;
+    }
+    const Returned& returned = group.front();
+    Attempt& attempt = flight.attempts.emplace_back(Attempt{{{}, returned.extent.size}, returned.lease});
     Job::Step& step = steps.emplace_back(begin_proof(attempt, returned.is_promised));
     if (returned.extent.id) step.destroy.push_back(returned.extent.id);
   }
-  start(progress, Job::Turn::kInOrder, std::move(steps),
-        {.attempts = std::move(attempts), .proves_anew = true});
+  start(progress, Job::Turn::kInOrder, std::move(steps), std::move(flight));
+}
+
+// All are destroyed, and the last step creates one extent of their bytes. If it fails, they are tried anew
+// one by one.
+void Store::begin_merged_proof(Group group, Flight& flight, std::vector<Job::Step>& steps) {
+  const Extent merged{extent_ids_.next(), {group.size() * group.front().extent.size.count}};
+  flight.merged.push_back(merged);
+  for (const Returned& one : group) {
+    flight.attempts.push_back({.extent = {{}, one.extent.size}, .lease = one.lease, .merged = merged.id});
+    steps.push_back({{one.extent.id}, {}});
+    steps.back().proof = {one.lease, one.extent.size};
+  }
+  steps.back().create.push_back(merged);
 }
 
 // After a proof by use, memory that is promised to somebody is created in the same step: nobody else gets it.

@@ -50,6 +50,68 @@ TEST_F(StoreTest, FreesTheFirstOfManyLeasesLongBeforeTheLast) {
   EXPECT_EQ(freed.size(), lent.size());
 }
 
+class StoreOfManyLeases : public StoreTest {
+ protected:
+  /// Lends the whole pool in extents of 2 MiB.
+  std::vector<Extent> lend_all() {
+    std::vector<Extent> lent;
+    for (run(); store.warm() != Bytes{};) lent.push_back(lend(RequestId{++last_lent_}, mebibytes(2)).front());
+    return lent;
+  }
+  /// Takes them back, used by sessions in turns. Answers how many extents are created to prove them free.
+  std::size_t created_to_prove(const std::vector<Extent>& lent, std::uint64_t sessions) {
+    std::uint64_t id = 0;
+    for (const Extent& extent : lent) {
+      store.take_back(LeaseId{last_lent_ - id}, extent, false, SessionId{1 + id % sessions});
+      ++id;
+    }
+    freed.clear();
+    advance();
+    std::size_t created = 0;
+    for (; freed.size() + quarantined.size() < lent.size(); finish_one())
+      jobs.for_each([&](const Job& job) {
+        if (counted_.insert(job.id).second)
+          for (const Job::Step& step : job.steps) created += step.create.size();
+      });
+    return created;
+  }
+
+ private:
+  std::uint64_t last_lent_ = 0;
+  std::set<JobId> counted_;
+};
+
+// A driver call for each would let the next wait.
+TEST_F(StoreOfManyLeases, ProvesWhatOneSessionAloneHasUsedByFewLargeExtents) {
+  auto lent = lend_all();
+  ASSERT_EQ(lent.size(), 32U);
+  let_go(lent);
+  EXPECT_EQ(created_to_prove(lent, 1), 2U + 1 + 3 + 2) << "the stock; then of 32, 8 and 2 MiB";
+  EXPECT_EQ(freed.size(), 32U);
+  run();
+  EXPECT_EQ(store.warm(), kPool);
+  lent = lend_all();
+  let_go(lent);
+  EXPECT_EQ(created_to_prove(lent, 2), 32U) << "one may keep what another let go of";
+}
+
+TEST_F(StoreOfManyLeases, FreesAllButOneOfASessionIfOneIsHeldOnTo) {
+  auto lent = lend_all();
+  const Extent kept = lent[20];
+  std::erase(lent, kept);
+  let_go(lent);
+  lent.insert(lent.begin() + 20, kept);
+  created_to_prove(lent, 1);
+  EXPECT_GT(quarantined.size(), 1U) << "proved together in vain";
+  pass(Store::kLongestPause);
+  EXPECT_EQ(freed.size(), 31U);
+  EXPECT_EQ(quarantined.size(), 1U);
+  driver.let_go(kept.id);
+  pass_in_steps(kLong);
+  EXPECT_EQ(freed.size(), 32U);
+  EXPECT_EQ(store.warm(), kPool);
+}
+
 TEST_F(StoreTest, QuarantinesALeaseThatIsStillInUseAndFreesItLater) {
   run();
   const auto lent = lend(RequestId{1}, mebibytes(2));
