@@ -152,8 +152,10 @@ Number Accounts::available(NodeIndex leaf) const {
 
 Number ceiling(Books books, NodeIndex leaf, DeviceIndex device) {
   books.devices[device].missing = 0;
-  for (Books::Node& node : books.nodes)
+  for (Books::Node& node : books.nodes) {
     node.leases[device] = node.outside[device] = node.reservations[device] = 0;
+    node.barred.erase(device);
+  }
   return Accounts(books, device).available(leaf);
 }
 

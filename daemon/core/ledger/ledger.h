@@ -185,9 +185,9 @@ class Ledger {
   Bytes unmet(TenantId tenant, DeviceIndex device) const;
   /// The claimable bytes, counted from the tenant up to `upto`, or to the top.
   Bytes claimable(TenantId tenant, DeviceIndex device, TenantId upto = {}) const;
-  /// The most of the pool that the tenant can ever have. Memory promised to others is not in it, unless the
-  /// device lends it, the tenant may borrow, and it has nothing unanswered.
-  Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow = true) const;
+  /// The most of the pool that the tenant can have as long as it has what is unanswered. Memory promised to
+  /// others is not in it, unless the device lends it and the tenant has nothing unanswered.
+  Bytes reach(TenantId tenant, DeviceIndex device) const;
   /// The bytes that the tenant could still get if all others gave back as much as they can be asked for: its
   /// own limit and reach, less its use. Of a part: within those of the whole, too.
   Bytes room(TenantId tenant, DeviceIndex device) const;
@@ -200,7 +200,8 @@ class Ledger {
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// Bytes that must stay free so that other tenants can claim their guarantees.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
-  /// The most that a tenant can ever have: its reach, within the limits from the tenant to the top.
+  /// The most that a tenant can ever have: its reach with nothing unanswered, within the limits from the tenant
+  /// to the top. `may_borrow`  it takes what is lent of others' promises.
   struct Ceiling {
     Bytes bytes;
     TenantId owner;            ///< of the limit that bounds it; none: the reach does
@@ -340,6 +341,7 @@ class Ledger {
   static void count_in(Members& members, const Figures& child, const Quota& quota, TenantId id);
   static void rank(Members& members, Bytes before, Bytes after, const Quota& quota, TenantId id);
   static void count_out(Members& members, const Figures& child, const Quota& quota, TenantId id);
+  Bytes reach(TenantId tenant, DeviceIndex device, bool may_borrow) const;
   Bytes own_claimable(const Node& one, DeviceIndex device) const;
   static Bytes firm(const Figures& own, Bytes limit);
   Bytes excess(const Node& one, DeviceIndex device, Bytes bytes, Bytes claimable) const;

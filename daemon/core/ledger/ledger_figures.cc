@@ -29,9 +29,13 @@ Bytes Ledger::unmet(TenantId tenant, DeviceIndex device) const {
   return quota(tenant, device).guarantee.minus(figures(tenant, device).used());
 }
 
+Bytes Ledger::reach(TenantId tenant, DeviceIndex device) const {
+  return reach(tenant, device, unanswered(tenant, device).is_zero());
+}
+
 Bytes Ledger::reach(TenantId tenant, DeviceIndex device, bool may_borrow) const {
   Bytes reach = pool(device);
-  if (lends(device) && may_borrow && unanswered(tenant, device).is_zero()) return reach;
+  if (lends(device) && may_borrow) return reach;
   for (TenantId id = tenant; id; id = parent(id))
     reach = reach.minus(members_promised(parent(id), device) - promised(id, device));
   return reach;
