@@ -299,19 +299,24 @@ void Reference::job_done(const Job& job, const JobResult& result) {
     return std::find(result.failed.begin(), result.failed.end(), extent.id) != result.failed.end();
   };
   const auto retry = retries[job.device].extract(job.id);
-  std::vector<Proof> together;  // by the next extent that is created
   for (std::size_t i = 0; i < job.steps.size(); ++i) {
     const Job::Step& step = job.steps[i];
-    if (const LeaseRecord* lent = step.destroy.empty() ? nullptr : lease_of(step.destroy[0]))
-      together.push_back({lent->bytes(), lent->id});
+    for (std::size_t member = 0; member < step.group.size(); ++member) {
+      const LeaseRecord& lent = *lease_of(step.destroy[member]);
+      const bool is_held = failed(step.create[0]) && failed(step.group[member].alone);
+      proof_ended(job.device, {lent.bytes(), lent.id}, is_held);
+    }
     for (const Extent& extent : step.create) {
+      const LeaseRecord* lent = step.destroy.empty() ? nullptr : lease_of(step.destroy[0]);
+      if (!step.group.empty()) continue;
       if (step.keep_free)
         missing[job.device] -= failed(extent) ? 0 : number(extent.size);
       else if (!retry.empty())
         proof_ended(job.device, retry.mapped()[i], failed(extent));
-      else if (together.empty())
+      else if (lent != nullptr)
+        proof_ended(job.device, {number(extent.size), lent->id}, failed(extent));
+      else
         missing[job.device] += failed(extent) ? number(extent.size) : 0;
-      for (const Proof& one : std::exchange(together, {})) proof_ended(job.device, one, failed(extent));
     }
   }
 }

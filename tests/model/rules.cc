@@ -33,11 +33,7 @@ void Moment::find_candidates(DeviceIndex device, NodeIndex node) {
   auto found = candidate_of_leaf(device, node);
   if (!found) found = candidate_of_group(device, node);
   if (found && books_.has_parts(node) && is_blocked(device, node, *found)) found.reset();
-  const bool over = found && accounts(device).over_limit_at(node, queue_[*found].leaf, least(*found, device));
-  if (!over)
-    devices_[device].candidates[node] = found;
-  else if (!books_.children(node).empty())
-    devices_[device].held_back[node] = found;
+  devices_[device].candidates[node] = found;
 }
 
 bool Moment::has_room(Place place) const {
@@ -57,18 +53,24 @@ std::optional<Moment::Place> Moment::candidate_of_leaf(DeviceIndex device, NodeI
   return std::nullopt;
 }
 
-// The first child whose candidate the node's limit allows on its other devices.
-std::optional<Moment::Place> Moment::candidate_of_group(DeviceIndex device, NodeIndex node) const {
-  std::optional<NodeIndex> first;
-  for (const NodeIndex child : books_.children(node)) {
-    const auto place = candidate(child, device);
-    if (!place) continue;
-    const bool may = on_all_devices(*place, [&](DeviceIndex one) {
-      return one == device || !accounts(one).over_limit_at(node, queue_[*place].leaf, least(*place, one));
-    });
-    if (may && (!first || goes_before(device, child, *first))) first = child;
+// The first child's. If it is over the node's limit, none goes; if it is so on other devices alone, the next
+// one goes, until it is overdue.
+std::optional<Moment::Place> Moment::candidate_of_group(DeviceIndex device, NodeIndex node) {
+  std::vector<NodeIndex> children = books_.children(node);
+  std::erase_if(children, [&](NodeIndex child) { return !candidate(child, device); });
+  std::ranges::sort(children,
+                    [&](NodeIndex one, NodeIndex other) { return goes_before(device, one, other); });
+  for (const NodeIndex child : children) {
+    const Place place = *candidate(child, device);
+    const auto is_within = [&](DeviceIndex one) {
+      return !accounts(one).over_limit_at(node, queue_[place].leaf, least(place, one));
+    };
+    if (!is_within(device)) devices_[device].held_back[node] = place;
+    if (!is_within(device)) return std::nullopt;
+    if (on_all_devices(place, is_within)) return place;
+    if (queue_[place].overdue) return std::nullopt;
   }
-  return first ? candidate(*first, device) : std::nullopt;
+  return std::nullopt;
 }
 
 // By the oldest request of a part, if it is overdue and only the whole has no room for it.

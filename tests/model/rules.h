@@ -70,7 +70,7 @@ class Moment {
   bool passes_an_overdue_one(Place place, DeviceIndex device) const;
   void find_candidates(DeviceIndex device, NodeIndex node);
   std::optional<Place> candidate_of_leaf(DeviceIndex device, NodeIndex leaf) const;
-  std::optional<Place> candidate_of_group(DeviceIndex device, NodeIndex node) const;
+  std::optional<Place> candidate_of_group(DeviceIndex device, NodeIndex node);
   bool goes_before(DeviceIndex device, NodeIndex one, NodeIndex other) const;
   double share_after_grant(DeviceIndex device, NodeIndex node) const;
   void find_claims();

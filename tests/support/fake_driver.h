@@ -57,6 +57,11 @@ class FakeDriver {
       if (step.proof && !step.proof->by_use && host != job.device)
         proofs.note_outcome(*step.proof, step.create.empty() || has_handle(step.create.front().id),
                             used(job.device));
+      for (const auto& [lease, alone] : step.group) {
+        const bool is_proved = has_handle(step.create.front().id) || create(job.device, alone);
+        if (!is_proved) result.failed.push_back(alone.id);
+        proofs.note_outcome({lease, alone.size}, is_proved, used(job.device));
+      }
     }
     return result;
   }

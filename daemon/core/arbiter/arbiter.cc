@@ -105,14 +105,16 @@ void Arbiter::rebuild() {
 }
 
 void Arbiter::take_changes() {
+  std::vector<DeviceIndex> promised;
   for (DeviceIndex device = 0; device < orders_.size(); ++device) {
     const std::uint64_t revision = ledger_.promises_revision(device);
-    if (std::exchange(promises_seen_[device], revision) == revision) continue;
-    for (DeviceIndex other = 0; other < orders_.size(); ++other) {
-      if (other != device && !are_linked(device, other)) continue;
-      orders_[other].refresh_all();
-      changed_[other] = true;
-    }
+    if (std::exchange(promises_seen_[device], revision) != revision) promised.push_back(device);
+  }
+  for (DeviceIndex device = 0; device < orders_.size() && !promised.empty(); ++device) {
+    const auto concerns = [&](DeviceIndex one) { return one == device || are_linked(one, device); };
+    if (std::ranges::none_of(promised, concerns)) continue;
+    orders_[device].refresh_all();
+    changed_[device] = true;
   }
   ledger_.take_changed(changes_);
   add_linked(changes_);

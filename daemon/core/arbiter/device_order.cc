@@ -294,17 +294,9 @@ std::optional<DeviceOrder::First> DeviceOrder::first_within(const AnyQueue& queu
 }
 
 Candidate DeviceOrder::candidate_of_inner(Node& node) {
-  Candidate candidate;
-  for (const Rank& child : node.children) {
-    candidate = nodes_.at(child.tenant).candidate;
-    if (!is_over_limit_elsewhere(node.tenant, candidate)) break;
-    candidate = {};
-  }
-  if (!node.tenant) return candidate;  // the top has no limit and no guarantee
-  if (candidate && !ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero()) {
-    held_back_[node.tenant] = candidate.request;
-    candidate = {};
-  }
+  // The top has no limit and no guarantee.
+  if (!node.tenant) return nodes_.at(node.children.begin()->tenant).candidate;
+  Candidate candidate = first_within_limit(node);
   const bool claims = candidate && !candidate.is_claim &&
                       candidate.needed <= ledger_.claimable(candidate.tenant, device_, node.tenant) &&
                       !requests_.at(candidate.request).is_reservation();
@@ -313,10 +305,23 @@ Candidate DeviceOrder::candidate_of_inner(Node& node) {
   return candidate;
 }
 
-// Over the node's limit on another device. Only memory from below the node helps it there, so it holds up
-// nobody here.
+// The first child's. If the node has room for it, but not on another device, the next child goes, until it is
+// overdue.
+Candidate DeviceOrder::first_within_limit(const Node& node) {
+  for (const Rank& child : node.children) {
+    const Candidate& next = nodes_.at(child.tenant).candidate;
+    if (!ledger_.excess_at(node.tenant, next.tenant, device_, next.needed).is_zero()) {
+      held_back_[node.tenant] = next.request;
+      return {};
+    }
+    if (!is_over_limit_elsewhere(node.tenant, next)) return next;
+    if (next.overdue) return {};
+  }
+  return {};
+}
+
 bool DeviceOrder::is_over_limit_elsewhere(TenantId node, const Candidate& candidate) const {
-  if (!node || !candidate.is_joint) return false;
+  if (!candidate.is_joint) return false;
   const Request& request = requests_.at(candidate.request);
   return std::ranges::any_of(request.parts, [&](const Request::Part& part) {
     const Bytes needed = needed_of(ledger_, request, part.device);

@@ -200,8 +200,8 @@ class Ledger {
   Bytes excess_at(TenantId at, TenantId tenant, DeviceIndex device, Bytes bytes) const;
   /// Bytes that must stay free so that other tenants can claim their guarantees.
   Bytes kept_for_others(TenantId tenant, DeviceIndex device) const;
-  /// The most that a tenant can ever have: its reach with nothing unanswered, within the limits from the tenant
-  /// to the top. `may_borrow`  it takes what is lent of others' promises.
+  /// The most that a tenant can ever have: its reach with nothing unanswered, within the limits from the
+  /// tenant to the top. `may_borrow`  it takes what is lent of others' promises.
   struct Ceiling {
     Bytes bytes;
     TenantId owner;            ///< of the limit that bounds it; none: the reach does

@@ -25,15 +25,22 @@ struct Job {
     /// nothing asks how much is free.
     std::optional<Bytes> keep_free{};
     /// The step is to prove that the driver has got memory of this lease back, which `destroy` or an earlier
-    /// step has destroyed. Without `by_use`, creating all of `create` proves it, or what a later step of the
-    /// job creates. With it, the proof is that the used bytes of the device have fallen; then `create` is
-    /// created.
+    /// step has destroyed. Without `by_use`, creating all of `create` proves it. With it, the proof is that
+    /// the used bytes of the device have fallen; then `create` is created.
     struct Proof {
       LeaseId lease;
       Bytes size;
       bool by_use = false;
     };
     std::optional<Proof> proof{};
+    /// Instead of `proof`: leases whose memory `destroy` has destroyed. Creating `create`, which has the
+    /// bytes of all, proves them all. If that fails, `alone` is created for each at once, and proves that
+    /// one.
+    struct Member {
+      LeaseId lease;
+      Extent alone;
+    };
+    std::vector<Member> group{};
   };
   JobId id;
   DeviceIndex device = 0;

@@ -141,7 +141,7 @@ class Store {
     LeaseId lease;
     bool refills = false;  ///< the bytes are missing
     bool by_use = false;   ///< the proof creates nothing
-    ExtentId merged{};     ///< instead of the extent, this larger one is created for several leases
+    ExtentId merged{};     ///< created for several leases; the extent itself only if that fails
   };
   struct Flight {
     std::vector<Attempt> attempts;

@@ -90,12 +90,13 @@ void Store::finish(const JobResult& result, TimePoint now) {
       preferred_.erase(attempt.lease);
       done_.freed.push_back(attempt.lease);
     }
-    if (attempt.extent.id && !failed.contains(attempt.extent.id)) {
+    const bool is_merged = attempt.merged && !failed.contains(attempt.merged);
+    if (attempt.extent.id && !failed.contains(attempt.extent.id) && !is_merged) {
       created.push_back(attempt.extent);
       continue;
     }
     --extents_;
-    if (attempt.merged) continue;
+    if (is_merged) continue;
     any_proved = true;
     proved_ += attempt.extent.size;
     add_room(attempt.extent.size);
@@ -114,7 +115,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
 
 bool Store::is_proved(const Attempt& attempt, const JobResult& result,
                       const std::unordered_set<ExtentId>& failed) const {
-  if (!attempt.by_use) return !failed.contains(attempt.merged ? attempt.merged : attempt.extent.id);
+  if (!attempt.by_use) return !failed.contains(attempt.extent.id);
   return std::ranges::find(result.unproved, attempt.lease) == result.unproved.end();
 }
 
@@ -194,17 +195,16 @@ void Store::begin_proofs(Progress& progress, std::span<const Group> groups) {
   start(progress, Job::Turn::kInOrder, std::move(steps), std::move(flight));
 }
 
-// All are destroyed, and the last step creates one extent of their bytes. If it fails, they are tried anew
-// one by one.
 void Store::begin_merged_proof(Group group, Flight& flight, std::vector<Job::Step>& steps) {
   const Extent merged{extent_ids_.next(), {group.size() * group.front().extent.size.count}};
   flight.merged.push_back(merged);
+  Job::Step& step = steps.emplace_back(Job::Step{.destroy = {}, .create = {merged}});
   for (const Returned& one : group) {
-    flight.attempts.push_back({.extent = {{}, one.extent.size}, .lease = one.lease, .merged = merged.id});
-    steps.push_back({{one.extent.id}, {}});
-    steps.back().proof = {one.lease, one.extent.size};
+    const Extent alone{extent_ids_.next(), one.extent.size};
+    step.destroy.push_back(one.extent.id);
+    step.group.push_back({one.lease, alone});
+    flight.attempts.push_back({.extent = alone, .lease = one.lease, .merged = merged.id});
   }
-  steps.back().create.push_back(merged);
 }
 
 // After a proof by use, memory that is promised to somebody is created in the same step: nobody else gets it.

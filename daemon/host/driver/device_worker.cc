@@ -125,9 +125,15 @@ void DeviceWorker::carry_out(const core::Job::Step& step, std::vector<HeldExtent
     return;
   }
   if (step.proof) result.destroyed.push_back(step.proof->lease);
+  for (const auto& member : step.group) result.destroyed.push_back(member.lease);
   const std::size_t failed = result.result.failed.size();
   create_all(step, result);
-  options_.source->note_created(step.proof, result.result.failed.size() == failed);
+  const bool all = result.result.failed.size() == failed;
+  options_.source->note_created(step.proof, all);
+  for (const auto& [lease, alone] : step.group) {
+    const bool is_proved = all || create(alone, result);
+    options_.source->note_created(core::Job::Step::Proof{lease, alone.size}, is_proved);
+  }
 }
 
 void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result) {
@@ -139,23 +145,27 @@ void DeviceWorker::create_all(const core::Job::Step& step, DriverResult& result)
       result.result.failed.push_back(extent.id);
       continue;
     }
-    auto created = options_.source->create(extent);
-    if (created) crash_at(CrashPoint::kExtentCreated);
-    if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
-      std::vector<HeldExtent> unwanted;
-      unwanted.push_back(std::move(*created));
-      static_cast<void>(options_.source->destroy(std::move(unwanted), {}));
-      created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
-      result.result.lacks_files = true;
-    }
-    if (created) {
-      if (step.keep_free && room) *room -= extent.size;
-      result.created.push_back(std::move(*created));
-    } else {
-      result.result.failed.push_back(extent.id);
-      result.last_error = created.error().message;
-    }
+    if (create(extent, result) && step.keep_free && room) *room -= extent.size;
   }
+}
+
+bool DeviceWorker::create(const core::Extent& extent, DriverResult& result) {
+  auto created = options_.source->create(extent);
+  if (created) crash_at(CrashPoint::kExtentCreated);
+  if (created && budget_.is_reserved_from_extents(created->descriptor.get())) {
+    std::vector<HeldExtent> unwanted;
+    unwanted.push_back(std::move(*created));
+    static_cast<void>(options_.source->destroy(std::move(unwanted), {}));
+    created = Error{Code::kResourceExhausted, "the broker has no descriptors left for extents"};
+    result.result.lacks_files = true;
+  }
+  if (!created) {
+    result.result.failed.push_back(extent.id);
+    result.last_error = created.error().message;
+    return false;
+  }
+  result.created.push_back(std::move(*created));
+  return true;
 }
 
 std::optional<Bytes> DeviceWorker::room_beside(Bytes kept_free) {

@@ -87,6 +87,7 @@ class DeviceWorker {
   void forget_stored(const DriverJob& job);
   void carry_out(const core::Job::Step& step, std::vector<HeldExtent> destroy, DriverResult& result);
   void create_all(const core::Job::Step& step, DriverResult& result);
+  bool create(const core::Extent& extent, DriverResult& result);
   std::optional<Bytes> room_beside(Bytes kept_free);
 
   const Options options_;

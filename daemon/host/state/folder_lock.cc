@@ -38,13 +38,13 @@ std::optional<Holder> holder_in(const std::string& line, const struct stat& file
 }
 
 // On some file systems (overlay, btrfs) the kernel shows another device for the file than stat does.
-std::optional<long> look_for_holder(const struct stat& file) {
+std::optional<Holder> look_for_holder(const struct stat& file) {
   std::ifstream locks("/proc/locks");
-  std::optional<long> likely;
+  std::optional<Holder> likely;
   for (std::string line; std::getline(locks, line);) {
     const auto holder = holder_in(line, file);
-    if (holder && holder->same_device) return holder->pid;
-    if (holder) likely = holder->pid;
+    if (holder && holder->same_device) return holder;
+    if (holder) likely = holder;
   }
   return likely;
 }
@@ -52,9 +52,13 @@ std::optional<long> look_for_holder(const struct stat& file) {
 // The kernel knows the holder of the lock; the text in the file may be of an earlier holder. Its list is read
 // in pieces, and what others unlock in between moves a line into a piece that has been read.
 std::optional<long> holder_of(const struct stat& file) {
-  std::optional<long> holder;
-  for (int look = 0; !holder && look < kLooks; ++look) holder = look_for_holder(file);
-  return holder;
+  std::optional<Holder> likely;
+  for (int look = 0; look < kLooks; ++look) {
+    const auto holder = look_for_holder(file);
+    if (holder) likely = holder;
+    if (holder && holder->same_device) break;
+  }
+  return likely ? std::optional(likely->pid) : std::nullopt;
 }
 
 std::string describe(std::optional<long> holder, const std::string& folder) {

@@ -64,6 +64,18 @@ class DeviceWorkerTest : public testing::Test {
     }
     return job;
   }
+  /// A job that proves together that all memory of `extents` is free.
+  DriverJob proves_together(std::uint64_t id, std::vector<HeldExtent> extents) {
+    DriverJob job{{core::JobId{id}, 0, Turn::kInOrder, {{}}}, {}};
+    Job::Step& step = job.job.steps.front();
+    step.create.push_back({ids_.next(), {}});
+    for (const HeldExtent& one : extents) {
+      step.create.front().size += one.extent.size;
+      step.group.push_back({LeaseId{step.group.size()}, {ids_.next(), one.extent.size}});
+    }
+    job.destroy.push_back(std::move(extents));
+    return job;
+  }
   void run(std::vector<DriverJob> jobs) {
     worker_->queue(std::move(jobs));
     worker_->wake();
@@ -184,6 +196,25 @@ TEST_F(DeviceWorkerTest, ProvesByTheUsedBytesOfTheDeviceThatMemoryCameBack) {
   run(proves(4, {LeaseId{1}}, {}));
   await(4);
   EXPECT_EQ(unproved(), std::vector<LeaseId>{});
+}
+
+// What is loose would be the proof of whatever is tried next.
+TEST_F(DeviceWorkerTest, LeavesNothingLooseOfAGroupOfWhichAProcessKeepsOne) {
+  run(creates(1, Turn::kInOrder, 8, mebibytes(8)));
+  await(1);
+  std::vector<HeldExtent> held = take_held();
+  UniqueFd in_use(::dup(held[3].descriptor.get()));
+  ASSERT_TRUE(in_use.valid());
+  run(proves_together(2, std::move(held)));
+  run(creates(3, Turn::kInOrder, 1));
+  await(3);
+  EXPECT_EQ(failed(), 3u) << "all together, one of them by itself, and what comes next";
+  held = take_held();
+  EXPECT_EQ(held.size(), 7u);
+  run(proves_together(4, std::move(held)));
+  await(4);
+  EXPECT_EQ(failed(), 3u);
+  EXPECT_EQ(take_held().at(0).extent.size, mebibytes(56));
 }
 
 TEST_F(DeviceWorkerTest, CreatesOnlyWhatLeavesEnoughFreeAndTellsTheRoom) {
