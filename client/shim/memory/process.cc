@@ -87,9 +87,7 @@ CUresult Process::connect() {
   if (!opened && is_away(opened.error()) && is_awaited && !settings->optional &&
       settings->wait > kUsualPatience) {
     client::Pace pace;
-    const client::WaitNotice notice(
-        pace, "waiting for the broker, which is being restarted or does not answer; at most " +
-                  span_text(settings->wait));
+    const client::WaitNotice notice(pace, wait_for_broker_text(settings->wait));
     opened = ask_while_away(begun + settings->wait, ask);
   }
   if (opened) {

@@ -231,8 +231,6 @@ EventHistory::Events EventHistory::read(core::WallTime now) const {
     if (!event) ++unreadable;
     if (!event || event->time < now - kLife) return;
     event->sequence = events.size() + 1;
-    event->time = std::min(event->time, now);
-    if (!events.empty()) event->time = std::max(event->time, events.back()->time);
     events.push_back(std::make_shared<const LoggedEvent>(std::move(*event)));
   };
   for (const auto& file : {older_file_, file_}) for_each_line(file, take);

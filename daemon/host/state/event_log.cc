@@ -5,6 +5,8 @@
 namespace gpumem::host {
 namespace {
 
+constexpr std::chrono::seconds kLeastSetBack{1};
+
 // Not in the middle of a UTF-8 character.
 void cut(std::string& words) {
   if (words.size() <= EventLog::kMostWords) return;
@@ -38,7 +40,9 @@ void EventLog::add(std::vector<core::Event> events, const core::Broker& broker, 
   for (core::Event& event : events) {
     cut(event.words);
     const auto ago = std::chrono::duration_cast<core::WallTime::duration>(now - event.at);
-    last_ = std::max(last_, wall - ago);
+    // A clock that was set back by more is right now.
+    const core::WallTime time = wall - ago;
+    last_ = last_ - time < kLeastSetBack ? std::max(last_, time) : time;
     auto logged =
         std::make_shared<const core::LoggedEvent>(core::LoggedEvent{++sequence_, last_, std::move(event)});
     keep(logged);

@@ -9,7 +9,7 @@
 namespace gpumem::host {
 
 /// The last events, and whoever follows them. Tenants share the room: beyond it the tenant that has most
-/// loses its oldest event. Invariant  numbers grow by one, times never go back, whatever the clocks do.
+/// loses its oldest event. Invariant  numbers grow by one; times go back only where the clock was set back.
 /// Threads  the loop's.
 class EventLog {
  public:

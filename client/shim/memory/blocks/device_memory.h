@@ -114,7 +114,7 @@ class DeviceMemory final : public Chargeable {
     const client::SignalWatch signals;
     const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
-    const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
+    const client::WaitNotice notice(waits_told_, wait_text(answer.error(), bytes, wait));
     answer = ask_while_away(end, [&] {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
       return ask_usable(ask, Attempt{.wait = std::max(left, std::chrono::milliseconds::zero())});
@@ -177,7 +177,8 @@ class DeviceMemory final : public Chargeable {
   Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
-  std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
+  /// `refused`  why there is something to wait for.
+  std::string wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const;
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
   /// Calls `ask` for `bytes`, and repeats it as long as the settings say: while the tenant has no room and

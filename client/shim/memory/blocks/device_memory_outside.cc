@@ -61,7 +61,7 @@ Result<void> DeviceMemory::look_patiently(Slices& to, Bytes bytes, const Ask& as
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
   if (wait.count() == 0) return granted;
   const client::SignalWatch signals;
-  const client::WaitNotice notice(waits_told_, wait_text(bytes, wait));
+  const client::WaitNotice notice(waits_told_, wait_text(granted.error(), bytes, wait));
   while (!granted && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     if (signals.seen() != 0) {
       granted = signals.error();
@@ -112,7 +112,7 @@ CUresult DeviceMemory::make_context(const char* call, const std::function<CUresu
 }
 
 CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseconds wait) {
-  const client::WaitNotice notice(waits_told_, wait_text({}, wait));
+  const client::WaitNotice notice(waits_told_, wait_text(Error{Code::kResourceExhausted, ""}, {}, wait));
   const auto ask = [](const Slices& of, const Attempt& attempt) -> Result<void, GrowError> {
     const std::chrono::nanoseconds patience = attempt.wait;
     const auto index = of.connection().device_index(of.engine().properties().device);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/text/time_format.h"
 #include "client/process/environment.h"
 
 namespace gpumem::shim {
@@ -61,6 +62,10 @@ bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
     case Denial::Reason::kPoolSize: break;
   }
   return false;
+}
+
+std::string wait_for_broker_text(std::chrono::milliseconds wait) {
+  return "waiting for the broker, which is being restarted or does not answer; at most " + span_text(wait);
 }
 
 }  // namespace gpumem::shim

@@ -58,6 +58,8 @@ bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
 
 /// Whether there is no broker, or none that answers: another one may come.
 inline bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
+/// What a program is told that waits for one.
+std::string wait_for_broker_text(std::chrono::milliseconds wait);
 
 /// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away. Errors  of
 /// `ask`; kCancelled: by a signal (SignalWatch).
