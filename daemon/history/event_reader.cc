@@ -2,8 +2,6 @@
 
 #include <google/protobuf/util/json_util.h>
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/text/time_format.h"
@@ -19,11 +17,6 @@ std::int64_t micros_of(const std::string& time) {
   const auto known = parse_rfc3339(time);
   if (!known) return 0;
   return std::chrono::duration_cast<std::chrono::microseconds>(known->time_since_epoch()).count();
-}
-
-std::int64_t micros_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
 std::string text_of(std::int64_t micros) {
@@ -116,7 +109,7 @@ void EventReader::follow() {
     call_ = &context;
     skip = read_.position;
   }
-  request.set_since(text_of(std::min(skip.time, micros_now())));
+  request.set_since(text_of(skip.time));
   const auto stream = stub_.WatchEvents(&context, request);
   v1::Event event;
   while (stream->Read(&event)) note(event, seen, skip);
@@ -125,11 +118,10 @@ void EventReader::follow() {
   call_ = nullptr;
 }
 
-// Several events may have one time. The kept events that a stream begins with are not before the position;
-// one that is, is new: the clock was set back. One that is still to come was told before that.
+// Several events may have one time. A stream begins with those of the position's time; what it tells after
+// them is new, even if its time is earlier: the clock was set back.
 void EventReader::note(const v1::Event& event, EventPosition& seen, const EventPosition& skip) {
   const std::int64_t time = micros_of(event.time());
-  if (time > micros_now() + kMicros) return;
   seen.count = time == seen.time ? seen.count + 1 : 1;
   seen.time = time;
   if (time == skip.time && seen.count <= skip.count) return;

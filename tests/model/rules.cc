@@ -53,24 +53,19 @@ std::optional<Moment::Place> Moment::candidate_of_leaf(DeviceIndex device, NodeI
   return std::nullopt;
 }
 
-// The first child's. If it is over the node's limit, none goes; if it is so on other devices alone, the next
-// one goes, until it is overdue.
+// The first child's; none, if it is over the node's limit on any of its devices.
 std::optional<Moment::Place> Moment::candidate_of_group(DeviceIndex device, NodeIndex node) {
-  std::vector<NodeIndex> children = books_.children(node);
-  std::erase_if(children, [&](NodeIndex child) { return !candidate(child, device); });
-  std::ranges::sort(children,
-                    [&](NodeIndex one, NodeIndex other) { return goes_before(device, one, other); });
-  for (const NodeIndex child : children) {
-    const Place place = *candidate(child, device);
-    const auto is_within = [&](DeviceIndex one) {
-      return !accounts(one).over_limit_at(node, queue_[place].leaf, least(place, one));
-    };
-    if (!is_within(device)) devices_[device].held_back[node] = place;
-    if (!is_within(device)) return std::nullopt;
-    if (on_all_devices(place, is_within)) return place;
-    if (queue_[place].overdue) return std::nullopt;
+  std::optional<NodeIndex> first;
+  for (const NodeIndex child : books_.children(node)) {
+    if (candidate(child, device) && (!first || goes_before(device, child, *first))) first = child;
   }
-  return std::nullopt;
+  if (!first) return std::nullopt;
+  const Place place = *candidate(*first, device);
+  const auto is_within = [&](DeviceIndex one) {
+    return !accounts(one).over_limit_at(node, queue_[place].leaf, least(place, one));
+  };
+  if (!is_within(device)) devices_[device].held_back[node] = place;
+  return on_all_devices(place, is_within) ? std::optional(place) : std::nullopt;
 }
 
 // By the oldest request of a part, if it is overdue and only the whole has no room for it.

@@ -294,9 +294,11 @@ std::optional<DeviceOrder::First> DeviceOrder::first_within(const AnyQueue& queu
 }
 
 Candidate DeviceOrder::candidate_of_inner(Node& node) {
-  // The top has no limit and no guarantee.
-  if (!node.tenant) return nodes_.at(node.children.begin()->tenant).candidate;
-  Candidate candidate = first_within_limit(node);
+  Candidate candidate = nodes_.at(node.children.begin()->tenant).candidate;
+  if (!node.tenant) return candidate;  // the top has no limit and no guarantee
+  const bool is_full = !ledger_.excess_at(node.tenant, candidate.tenant, device_, candidate.needed).is_zero();
+  if (is_full) held_back_[node.tenant] = candidate.request;
+  if (is_full || is_over_limit_elsewhere(node.tenant, candidate)) candidate = {};
   const bool claims = candidate && !candidate.is_claim &&
                       candidate.needed <= ledger_.claimable(candidate.tenant, device_, node.tenant) &&
                       !requests_.at(candidate.request).is_reservation();
@@ -305,28 +307,14 @@ Candidate DeviceOrder::candidate_of_inner(Node& node) {
   return candidate;
 }
 
-// The first child's. If the node has room for it, but not on another device, the next child goes, until it is
-// overdue.
-Candidate DeviceOrder::first_within_limit(const Node& node) {
-  for (const Rank& child : node.children) {
-    const Candidate& next = nodes_.at(child.tenant).candidate;
-    if (!ledger_.excess_at(node.tenant, next.tenant, device_, next.needed).is_zero()) {
-      held_back_[node.tenant] = next.request;
-      return {};
-    }
-    if (!is_over_limit_elsewhere(node.tenant, next)) return next;
-    if (next.overdue) return {};
-  }
-  return {};
-}
-
+// Over the node's limit on another device. Only memory from below the node helps it there, so it holds up
+// nobody outside.
 bool DeviceOrder::is_over_limit_elsewhere(TenantId node, const Candidate& candidate) const {
   if (!candidate.is_joint) return false;
   const Request& request = requests_.at(candidate.request);
   return std::ranges::any_of(request.parts, [&](const Request::Part& part) {
     const Bytes needed = needed_of(ledger_, request, part.device);
-    return part.device != device_ &&
-           !ledger_.excess_at(node, candidate.tenant, part.device, needed).is_zero();
+    return !ledger_.excess_at(node, candidate.tenant, part.device, needed).is_zero();
   });
 }
 

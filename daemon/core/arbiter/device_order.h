@@ -109,7 +109,6 @@ class DeviceOrder {
   bool is_for_whole(RequestId full) const;
   bool exceeds_reserve(const Candidate& candidate) const;
   Candidate candidate_of_inner(Node& node);
-  Candidate first_within_limit(const Node& node);
   bool is_over_limit_elsewhere(TenantId node, const Candidate& candidate) const;
   Candidate candidate_of_whole(Node& whole);
   void set_claims_of_leaf(Node& leaf);

@@ -13,6 +13,8 @@ namespace {
 // Proofs in one job. What it has proved is free only when it has ended.
 constexpr std::size_t kFewestProofs = 8;
 constexpr std::size_t kMostProofs = 256;
+// Leases in one step, between whose driver calls no waiting request is served.
+constexpr std::size_t kMostOfAGroup = 16;
 // Beyond this part of all extents, a round of the refill creates one, and splits none that the driver
 // refuses.
 constexpr std::size_t kRefillShare = 2;
@@ -170,7 +172,7 @@ std::vector<Store::Group> Store::groups_of(std::span<const Returned> all) const 
     const auto count = static_cast<std::size_t>(end - all.begin());
     for (const Bytes size : pool_.merged(first.extent.size, count)) {
       for (std::size_t left = size.count / first.extent.size.count; left != 0;) {
-        groups.push_back(all.first(std::min(left, kMostProofs)));
+        groups.push_back(all.first(std::min(left, kMostOfAGroup)));
         all = all.subspan(groups.back().size());
         left -= groups.back().size();
       }

@@ -1,6 +1,8 @@
 #include "daemon/host/state/event_log.h"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 
 namespace gpumem::host {
 namespace {
@@ -60,8 +62,17 @@ void EventLog::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<
                      const core::Broker& broker) {
   if (closed_) return watcher->closed();
   if (since) {
-    for (const auto& [number, entry] : kept_.entries()) {
-      if (entry.item->time >= *since && !watcher->tell(entry.item, broker)) return;
+    // After an event of that very time comes what is new to somebody who has heard of it, whatever its time.
+    const auto& all = kept_.entries();
+    const auto is_of_it = [&](const auto& one) {
+      return std::chrono::floor<std::chrono::microseconds>(one.second.item->time) == *since;
+    };
+    const auto known = std::find_if(all.rbegin(), all.rend(), is_of_it);
+    auto next = known == all.rend() ? all.begin() : std::prev(known.base());
+    while (known != all.rend() && next != all.begin() && is_of_it(*std::prev(next))) --next;
+    for (; next != all.end(); ++next) {
+      const auto& event = next->second.item;
+      if ((known != all.rend() || event->time >= *since) && !watcher->tell(event, broker)) return;
     }
   }
   if (watcher->caught_up()) watchers_.push_back(std::move(watcher));

@@ -77,6 +77,17 @@ TEST_F(EventLogTest, GoesBackInTimeOnlyWithAClockThatIsSetBack) {
   EXPECT_EQ(one->heard[2]->time, noon - std::chrono::hours(1)) << "nothing waits for the wrong time to come";
 }
 
+// Who asks since the last event that it has heard of hears what came after that.
+TEST_F(EventLogTest, TellsWhatCameAfterAnEventThoughTheClockWasSetBack) {
+  using std::chrono::hours;
+  for (const auto time : {noon, noon + hours(2), noon + hours(2), noon + seconds(1), noon + seconds(2)})
+    happens(time);
+  const auto first_of = [&](core::WallTime since) { return reader(since)->heard.at(0)->sequence; };
+  EXPECT_EQ(first_of(noon + hours(2)), 2U);
+  EXPECT_EQ(first_of(noon + seconds(1)), 4U) << "not again what the clock was ahead for";
+  EXPECT_EQ(reader(noon + hours(1))->heard.size(), 2U) << "an instant of no event";
+}
+
 TEST_F(EventLogTest, TellsKeptEventsSinceAnInstantOnce) {
   for (int i = 0; i < 5; ++i) happens(noon + seconds(i));
   const auto one = reader(noon + seconds(3));
