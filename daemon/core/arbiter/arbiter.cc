@@ -136,8 +136,7 @@ void Arbiter::add_linked(Ledger::Changes& changes) const {
   }
   if (changes.size() == count) return;
   std::ranges::sort(changes);
-  const auto repeated = std::ranges::unique(changes);
-  changes.erase(repeated.begin(), repeated.end());
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
 }
 
 void Arbiter::refresh(TenantId tenant, DeviceIndex device) {

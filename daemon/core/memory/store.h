@@ -188,6 +188,7 @@ class Store {
     if (room_) *room_ += bytes;
   }
   void look(Progress& progress);
+  void end_look(const JobResult& result);
   bool is_held_back_by_files(const Wish& wish) const;
   std::size_t room(bool guaranteed) const;
   bool claim(Progress& progress, Wish& wish);

@@ -66,11 +66,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
   } else {
     overtaking_ = {};
   }
-  if (flight.looks) {
-    const auto free = result.room ? std::optional(result.room->minus(look_reshaped_)) : std::nullopt;
-    if (result.room) note_free(*result.room);
-    for (const RequestId request : std::exchange(looked_, {})) done_.looked.emplace_back(request, free);
-  }
+  if (flight.looks) end_look(result);
   if (flight.releases) {
     if (flight.request) {
       done_.released.push_back(flight.request);
@@ -113,6 +109,12 @@ void Store::finish(const JobResult& result, TimePoint now) {
   pause_proofs(any_proved || !created.empty(), proofs_waited, now);
   hand_over(flight, std::move(created));
   made_ = made_ || refill_.is_exhausted();
+}
+
+void Store::end_look(const JobResult& result) {
+  const auto free = result.room ? std::optional(result.room->minus(look_reshaped_)) : std::nullopt;
+  if (result.room) note_free(*result.room);
+  for (const RequestId request : std::exchange(looked_, {})) done_.looked.emplace_back(request, free);
 }
 
 bool Store::is_proved(const Attempt& attempt, const JobResult& result,
