@@ -8,7 +8,6 @@
 #include "base/system/large_stack.h"
 #include "base/system/small_file.h"
 #include "base/system/system_mode.h"
-#include "base/text/time_format.h"
 #include "client/lane/silent_brokers.h"
 #include "client/process/runtime_folder.h"
 #include "client/session/connection.h"

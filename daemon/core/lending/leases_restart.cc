@@ -54,7 +54,7 @@ Extent Leases::restore(Session& session, const Checkpoint::Lease& from, DeviceIn
   } else if (!from.slice && state == Charge::kActive) {
     holding.inherited += from.size;
   }
-  if (from.returned) take_back(lease, {});  // who else has used it is restored later
+  if (from.returned) take_back(lease, {});  // its other users are restored later
   return extent;
 }
 

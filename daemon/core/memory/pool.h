@@ -80,8 +80,8 @@ class Pool {
 
   /// New extents, with ids, that make up `bytes`.
   std::vector<Extent> plan(Bytes bytes);
-  /// The sizes in which `count` lent extents of `size` are best created anew, when all are back: what the
-  /// stock lacks without demand, then as few as make up the rest. Each is a multiple of `size`.
+  /// The sizes for creating `count` lent extents of `size` anew. First comes what the stock lacks without
+  /// demand, then as few extents as make up the rest. Each is a multiple of `size`.
   std::vector<Bytes> merged(Bytes size, std::size_t count) const;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 
 namespace gpumem::host {
 namespace {
@@ -67,12 +66,11 @@ void EventLog::watch(std::shared_ptr<core::EventWatcher> watcher, std::optional<
     const auto is_of_it = [&](const auto& one) {
       return std::chrono::floor<std::chrono::microseconds>(one.second.item->time) == *since;
     };
-    const auto known = std::find_if(all.rbegin(), all.rend(), is_of_it);
-    auto next = known == all.rend() ? all.begin() : std::prev(known.base());
-    while (known != all.rend() && next != all.begin() && is_of_it(*std::prev(next))) --next;
-    for (; next != all.end(); ++next) {
+    const auto last = std::find_if(all.rbegin(), all.rend(), is_of_it);
+    const bool is_known = last != all.rend();
+    for (auto next = std::find_if_not(last, all.rend(), is_of_it).base(); next != all.end(); ++next) {
       const auto& event = next->second.item;
-      if ((known != all.rend() || event->time >= *since) && !watcher->tell(event, broker)) return;
+      if ((is_known || event->time >= *since) && !watcher->tell(event, broker)) return;
     }
   }
   if (watcher->caught_up()) watchers_.push_back(std::move(watcher));

@@ -260,8 +260,7 @@ std::chrono::milliseconds DeviceMemory::wait_after(const GrowError& refused, Byt
   return waits_.wait_for(bytes, WaitPolicy::Clock::now());
 }
 
-std::string DeviceMemory::wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const {
-  if (is_away(refused)) return wait_for_broker_text(wait);
+std::string DeviceMemory::wait_text(Bytes bytes, std::chrono::milliseconds wait) const {
   const std::string& uuid = slices().engine().properties().device;
   const auto place = slices().connection().device_index(uuid);
   return "waiting for " + (bytes.is_zero() ? "memory for a context" : to_string(bytes)) + " of " +

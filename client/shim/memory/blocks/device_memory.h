@@ -177,8 +177,11 @@ class DeviceMemory final : public Chargeable {
   Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
+  std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
   /// `refused`  why there is something to wait for.
-  std::string wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const;
+  std::string wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const {
+    return is_away(refused) ? wait_for_broker_text(wait) : wait_text(bytes, wait);
+  }
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);
   /// Calls `ask` for `bytes`, and repeats it as long as the settings say: while the tenant has no room and

@@ -112,7 +112,7 @@ CUresult DeviceMemory::make_context(const char* call, const std::function<CUresu
 }
 
 CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseconds wait) {
-  const client::WaitNotice notice(waits_told_, wait_text(Error{Code::kResourceExhausted, ""}, {}, wait));
+  const client::WaitNotice notice(waits_told_, wait_text({}, wait));
   const auto ask = [](const Slices& of, const Attempt& attempt) -> Result<void, GrowError> {
     const std::chrono::nanoseconds patience = attempt.wait;
     const auto index = of.connection().device_index(of.engine().properties().device);

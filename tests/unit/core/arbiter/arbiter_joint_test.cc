@@ -97,7 +97,7 @@ TEST_F(ArbiterJoint, HoldsNothingOnOneDeviceOnceItIsNoClaimOnAnother) {
   EXPECT_FALSE(arbiter.is_claim(RequestId{claim}, 1));
 }
 
-// Who asks for two devices, and is at a limit on one of them, would stop the other for everybody.
+// Else a tenant at its limit on one device would stop the other device for everybody.
 TEST_F(ArbiterJoint, HoldsUpNobodyWhileItsLimitOnAnotherDeviceHasNoRoom) {
   const TenantId limited = ledger.add_tenant(Quotas{burst(), promise(0, 20)});
   ledger.reserve(limited, 1, {20});

@@ -77,7 +77,7 @@ TEST_F(EventLogTest, GoesBackInTimeOnlyWithAClockThatIsSetBack) {
   EXPECT_EQ(one->heard[2]->time, noon - std::chrono::hours(1)) << "nothing waits for the wrong time to come";
 }
 
-// Who asks since the last event that it has heard of hears what came after that.
+// A subscriber asks since the last event that it knows. It hears the later ones.
 TEST_F(EventLogTest, TellsWhatCameAfterAnEventThoughTheClockWasSetBack) {
   using std::chrono::hours;
   for (const auto time : {noon, noon + hours(2), noon + hours(2), noon + seconds(1), noon + seconds(2)})
