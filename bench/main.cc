@@ -17,10 +17,15 @@ struct Role {
   const char* name;
   void (*play)(const RoleArguments& arguments);
 };
-constexpr Role kRoles[] = {{"echo_packets", echo_packets},   {"serve_empty_calls", serve_empty_calls},
-                           {"hold_sessions", hold_sessions}, {"hold_leases", hold_leases},
-                           {"fill_and_free", fill_and_free}, {"storm", storm},
-                           {"hold_slices", hold_slices},     {"list_sessions", list_sessions}};
+constexpr Role kRoles[] = {{"echo_packets", echo_packets},
+                           {"serve_empty_calls", serve_empty_calls},
+                           {"hold_sessions", hold_sessions},
+                           {"hold_leases", hold_leases},
+                           {"fill_and_free", fill_and_free},
+                           {"storm", storm},
+                           {"hold_slices", hold_slices},
+                           {"list_sessions", list_sessions},
+                           {"greet", greet}};
 
 int play_role(const std::string& name, const RoleArguments& arguments) {
   for (const Role& role : kRoles) {
@@ -48,6 +53,7 @@ int run(int argc, char** argv) {
   register_neighbour(world);
   register_listing(world);
   register_simulated_extent(world);
+  register_region_unmap(world);
   register_allocator_growth(world);
   register_pressed_allocator(world);
   register_after_burst(world);

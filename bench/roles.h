@@ -10,6 +10,8 @@ using RoleArguments = std::vector<std::string>;
 
 /// Sends every packet of a socket back. FD
 void echo_packets(const RoleArguments& arguments);
+/// Greets whoever connects to a listening socket (Greeter). FD
+void greet(const RoleArguments& arguments);
 /// A gRPC server with nothing behind it. SOCKET
 void serve_empty_calls(const RoleArguments& arguments);
 /// Holds sessions; at command 'c' each makes one call. FOLDER COUNT

@@ -33,6 +33,7 @@ void register_kill_reclaim(World& world);
 void register_neighbour(World& world);
 void register_listing(World& world);
 void register_simulated_extent(World& world);
+void register_region_unmap(World& world);
 void register_allocator_growth(World& world);
 void register_pressed_allocator(World& world);
 void register_after_burst(World& world);

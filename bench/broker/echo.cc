@@ -29,6 +29,14 @@ Clock::duration Echo::round_trip() const {
   });
 }
 
+Clock::duration Echo::one_way() const {
+  char byte = 1;
+  const auto took =
+      timed([&] { require(::send(socket_.get(), &byte, 1, MSG_NOSIGNAL) == 1, "cannot send to the echo"); });
+  require(::recv(socket_.get(), &byte, 1, 0) == 1, "echo");
+  return took;
+}
+
 void echo_packets(const RoleArguments& arguments) {
   const UniqueFd socket(std::stoi(arguments.at(0)));
   char byte = 0;

@@ -15,6 +15,8 @@ class Echo {
   Echo& operator=(const Echo&) = delete;
 
   Clock::duration round_trip() const;
+  /// Until a byte is sent; it is answered, too.
+  Clock::duration one_way() const;
 
  private:
   struct Ends {

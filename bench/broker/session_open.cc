@@ -4,25 +4,34 @@
 #include <cstdlib>
 #include <optional>
 
+#include "bench/broker/greeter.h"
 #include "bench/must.h"
 #include "bench/samples.h"
 #include "bench/world.h"
 
-// From connect to the broker's welcome, and goodbye; with a call in between and without. What a job adds to
-// it.
+// From connect to the broker's welcome, and goodbye; with a call in between and without. In turns with each,
+// a connection to a process that only asks the kernel who that is. What a job adds.
 
 namespace gpumem::bench {
 namespace {
 
 void session_open(benchmark::State& state, World& world, bool calls) {
-  Samples samples;
+  Samples samples, connected, bare;
+  const Greeter greeter;
   for (auto _ : state) {
-    samples.add(timed([&] {
-      Session session = world.broker.connect();
-      if (calls) must(session.ping(), "ping");
-    }));
+    std::optional<Session> session;
+    const auto connect = timed([&] { session = world.broker.connect(); });
+    connected.add(connect);
+    samples.add(connect + timed([&] {
+                  if (calls) must(session->ping(), "ping");
+                  session.reset();
+                }));
+    bare.add(greeter.connect());
   }
   state.counters["median_us"] = samples.median_us();
+  state.counters["connect_us"] = connected.median_us();
+  state.counters["bare_connect_us"] = bare.median_us();
+  state.counters["connect_per_bare"] = connected.median_us() / bare.median_us();
   state.counters["per_second"] =
       benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   world.broker.await_sessions(0);

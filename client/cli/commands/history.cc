@@ -122,7 +122,7 @@ int run_history(const HistoryOptions& options) {
                                         "used since the machine started"});
   if (!answer) return report(answer.error());
   if (options.choice.forget) {
-    const auto forgotten = answer->value("forgotten", std::uint64_t{0});
+    const std::uint64_t forgotten = whole_in(*answer, "forgotten");
     std::cout << "user " << user_name(*options.choice.forget);
     if (forgotten == 0)
       std::cout << " has no history\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/text/printable.h"
 #include "client/cli/views/text.h"
@@ -12,6 +13,7 @@ namespace gpumem::cli {
 namespace {
 
 constexpr double kGiBHour = double{1 << 30} * 3600;
+constexpr double kMostSeconds = 1e12;
 
 std::string fixed(double value, int decimals) {
   std::array<char, 512> text{};  // of the largest, too
@@ -43,19 +45,28 @@ constexpr std::array<HistoryColumn, 6> kHistoryColumns{{{"day", "DAY"},
                                                         {"uid", "USER", 8},
                                                         {"device", "DEVICE"}}};
 
-std::vector<HistoryColumn> columns_of(const nlohmann::json& answer) {
+nlohmann::json field(const nlohmann::json& row, const std::string& name) {
+  return row.is_object() ? row.value(name, nlohmann::json()) : nlohmann::json();
+}
+
+nlohmann::json list_in(const nlohmann::json& answer, const std::string& name) {
+  const nlohmann::json list = field(answer, name);
+  return list.is_array() ? list : nlohmann::json::array();
+}
+
+std::vector<HistoryColumn> columns_of(const nlohmann::json& rows) {
   std::vector<HistoryColumn> columns;
   for (const HistoryColumn& one : kHistoryColumns)
-    if (!answer["rows"].empty() && answer["rows"][0].contains(one.name)) columns.push_back(one);
+    if (!rows.empty() && rows[0].contains(one.name)) columns.push_back(one);
   return columns;
 }
 
-double number(const nlohmann::json& row, const char* name) { return row.value(name, 0.0); }
-
 std::string history_cell(const nlohmann::json& row, const std::string& name, const Layout& layout) {
-  const nlohmann::json& value = row[name];
-  if (name == "uid") return user_name(value.get<std::uint32_t>());
-  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  if (name == "uid") {
+    const std::uint64_t uid = whole_in(row, "uid");
+    return std::in_range<std::uint32_t>(uid) ? user_name(static_cast<std::uint32_t>(uid)) : "";
+  }
+  const std::string text = text_in(row, name);
   if (name == "device") return layout.device(text);
   if (name == "tenant") return text.empty() ? "(all)" : tenant_text(text);
   return printable(text);
@@ -71,10 +82,9 @@ const char* closed_list_of(const nlohmann::json& answer) {
   return nullptr;
 }
 
-std::string text_in(const nlohmann::json& row, const char* name) { return row.value(name, std::string()); }
-
 std::string closed_text(const nlohmann::json& answer, const std::string& list, const Layout& layout) {
-  if (answer[list].empty()) return "no " + list + " " + seen() + "ended in that time\n";
+  const nlohmann::json rows = list_in(answer, list);
+  if (rows.empty()) return "no " + list + " " + seen() + "ended in that time\n";
   constexpr auto kRight = Table::Align::kRight;
   const bool is_jobs = list == "jobs";
   Table table({{.title = "ENDED"},
@@ -88,14 +98,15 @@ std::string closed_text(const nlohmann::json& answer, const std::string& list, c
                {.title = "WAITED", .align = kRight, .usual = "0ms", .rank = 5},
                {.title = "DENIED", .align = kRight, .usual = "0", .rank = 4},
                {.title = "WHY", .usual = "-", .rank = 7}});
-  for (const nlohmann::json& row : answer[list]) {
+  for (const nlohmann::json& row : rows) {
     const auto ended = parse_rfc3339(text_in(row, "ended"));
     table.add({text_in(row, "ended"), age_text(text_in(row, "began"), ended.value_or(WallTime())),
-               tenant_text(text_in(row, "tenant")), fixed(number(row, is_jobs ? "job" : "session"), 0),
-               fixed(number(row, "pid"), 0), printable(text_in(row, "name")),
-               gib_hours(number(row, "charged")), size_text(row.value("peak", std::uint64_t{0})),
-               span_text(std::chrono::milliseconds(static_cast<std::int64_t>(number(row, "waited") * 1000))),
-               fixed(number(row, "denied"), 0), printable(text_in(row, "words"))});
+               tenant_text(text_in(row, "tenant")), fixed(number_in(row, is_jobs ? "job" : "session"), 0),
+               fixed(number_in(row, "pid"), 0), printable(text_in(row, "name")),
+               gib_hours(number_in(row, "charged")), size_text(whole_in(row, "peak")),
+               span_text(std::chrono::milliseconds(static_cast<std::int64_t>(
+                   std::clamp(number_in(row, "waited"), 0.0, kMostSeconds) * 1000))),
+               fixed(number_in(row, "denied"), 0), printable(text_in(row, "words"))});
   }
   return table.text(layout);
 }
@@ -106,9 +117,9 @@ std::string closed_csv(const nlohmann::json& answer, const std::string& list) {
   std::string csv;
   for (const char* name : kNames) csv += std::string(name) + ',';
   csv.back() = '\n';
-  for (const nlohmann::json& row : answer[list]) {
+  for (const nlohmann::json& row : list_in(answer, list)) {
     for (const char* name : kNames) {
-      const nlohmann::json value = row.value(name, nlohmann::json());
+      const nlohmann::json value = field(row, name);
       const std::string text = value.is_string() ? value.get<std::string>() : "";
       csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
     }
@@ -123,8 +134,24 @@ double account_charge(const v1::Account& account) {
   return account.lent() + account.returning() + account.reserved() + account.outside();
 }
 
+double number_in(const nlohmann::json& row, const std::string& name) {
+  const nlohmann::json value = field(row, name);
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+std::uint64_t whole_in(const nlohmann::json& row, const std::string& name) {
+  const nlohmann::json value = field(row, name);
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+}
+
+std::string text_in(const nlohmann::json& row, const std::string& name) {
+  const nlohmann::json value = field(row, name);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 double account_charge(const nlohmann::json& row) {
-  return number(row, "lent") + number(row, "returning") + number(row, "reserved") + number(row, "outside");
+  return number_in(row, "lent") + number_in(row, "returning") + number_in(row, "reserved") +
+         number_in(row, "outside");
 }
 
 std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now, const Layout& layout) {
@@ -179,24 +206,25 @@ void sort_by_place(nlohmann::json& answer, std::vector<std::string> by, const La
     return std::ranges::find(layout.devices, device.is_string() ? device.get<std::string>() : "") -
            layout.devices.begin();
   };
-  std::ranges::stable_sort(rows->get_ref<nlohmann::json::array_t&>(), [&](const nlohmann::json& a,
-                                                                          const nlohmann::json& b) {
-    for (const std::string& name : by) {
-      const std::string key = name == "user" ? "uid" : name;
-      const nlohmann::json first = a.value(key, nlohmann::json()), second = b.value(key, nlohmann::json());
-      if (name == "device" && place(first) != place(second)) return place(first) < place(second);
-      if (first != second) return first < second;
-    }
-    return false;
-  });
+  std::ranges::stable_sort(rows->get_ref<nlohmann::json::array_t&>(),
+                           [&](const nlohmann::json& a, const nlohmann::json& b) {
+                             for (const std::string& name : by) {
+                               const std::string key = name == "user" ? "uid" : name;
+                               const nlohmann::json first = field(a, key), second = field(b, key);
+                               if (name == "device" && place(first) != place(second))
+                                 return place(first) < place(second);
+                               if (first != second) return first < second;
+                             }
+                             return false;
+                           });
 }
 
 std::string history_text(const nlohmann::json& answer, const Layout& layout) {
   if (const char* const list = closed_list_of(answer)) return closed_text(answer, list, layout);
-  const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
+  const nlohmann::json rows = list_in(answer, "rows");
   if (rows.empty()) return std::string("nothing ") + seen() + "is recorded of that time\n";
   constexpr auto kRight = Table::Align::kRight;
-  const auto names = columns_of(answer);
+  const auto names = columns_of(rows);
   std::vector<Table::Column> columns;
   columns.reserve(names.size());
   for (const HistoryColumn& one : names) columns.push_back({.title = one.title, .least = one.least});
@@ -211,10 +239,9 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
     std::vector<std::string> cells;
     cells.reserve(names.size());
     for (const HistoryColumn& one : names) cells.push_back(history_cell(row, one.name, layout));
-    cells.insert(cells.end(),
-                 {gib_hours(account_charge(row)), gib_hours(number(row, "kept")),
-                  gib_hours(number(row, "waiting")), fixed(number(row, "denied"), 0),
-                  fixed(number(row, "ended"), 0), size_text(row.value("peak", std::uint64_t{0}))});
+    cells.insert(cells.end(), {gib_hours(account_charge(row)), gib_hours(number_in(row, "kept")),
+                               gib_hours(number_in(row, "waiting")), fixed(number_in(row, "denied"), 0),
+                               fixed(number_in(row, "ended"), 0), size_text(whole_in(row, "peak"))});
     table.add(std::move(cells));
   }
   return table.text(layout);
@@ -222,19 +249,19 @@ std::string history_text(const nlohmann::json& answer, const Layout& layout) {
 
 std::string history_csv(const nlohmann::json& answer) {
   if (const char* const list = closed_list_of(answer)) return closed_csv(answer, list);
-  const nlohmann::json rows = answer.value("rows", nlohmann::json::array());
-  const auto names = columns_of(answer);
+  const nlohmann::json rows = list_in(answer, "rows");
+  const auto names = columns_of(rows);
   std::string csv;
   for (const HistoryColumn& one : names) csv += std::string(one.name) + ',';
   csv += "lent,returning,reserved,outside,kept,waiting,denied,ended,peak\n";
   for (const nlohmann::json& row : rows) {
     for (const HistoryColumn& one : names) {
-      const nlohmann::json& value = row[one.name];
+      const nlohmann::json value = field(row, one.name);
       const std::string text = value.is_string() ? value.get<std::string>() : "";
       csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
     }
-    for (const char* name : kAmountNames) csv += fixed(number(row, name), 0) + ',';
-    for (const char* name : kCountNames) csv += fixed(number(row, name), 0) + ',';
+    for (const char* name : kAmountNames) csv += fixed(number_in(row, name), 0) + ',';
+    for (const char* name : kCountNames) csv += fixed(number_in(row, name), 0) + ',';
     csv.back() = '\n';
   }
   return csv;

@@ -105,6 +105,11 @@ std::string accounts_text(const v1::ListAccountsResponse& accounts, WallTime now
 Json accounts_json(const v1::ListAccountsResponse& accounts);
 /// Comma-separated values of RFC 4180 but for its line breaks, with a line of names.
 std::string accounts_csv(const v1::ListAccountsResponse& accounts);
+/// An answer of gpumem-history, or one of its rows, has this under a name. Zero or empty: nothing of that
+/// kind.
+double number_in(const nlohmann::json& row, const std::string& name);
+std::uint64_t whole_in(const nlohmann::json& row, const std::string& name);
+std::string text_in(const nlohmann::json& row, const std::string& name);
 /// What the account, or a row of an answer of gpumem-history, was charged: bytes times seconds, of all kinds.
 double account_charge(const v1::Account& account);
 double account_charge(const nlohmann::json& row);

@@ -34,16 +34,6 @@ class Rows {
   Json list_ = Json::array();
 };
 
-std::string text(const nlohmann::json& row, const char* name) {
-  const auto found = row.find(name);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-double number(const nlohmann::json& row, const char* name) {
-  const auto found = row.find(name);
-  return found != row.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 Result<Json> from_history(const std::filesystem::path& runtime_folder, std::int64_t since, Rows rows) {
   const auto answer =
       ask_history(runtime_folder, "GET", "/v1/usage?since=" + std::to_string(since) + "&by=tenant,device");
@@ -51,9 +41,8 @@ Result<Json> from_history(const std::filesystem::path& runtime_folder, std::int6
   const auto list = answer->find("rows");
   if (list == answer->end() || !list->is_array()) return rows.json();
   for (const nlohmann::json& row : *list)
-    if (row.is_object())
-      rows.add(text(row, "tenant"), text(row, "device"), account_charge(row), number(row, "kept"),
-               number(row, "waiting"));
+    rows.add(text_in(row, "tenant"), text_in(row, "device"), account_charge(row), number_in(row, "kept"),
+             number_in(row, "waiting"));
   return rows.json();
 }
 

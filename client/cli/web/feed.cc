@@ -31,13 +31,14 @@ Feed::Feed(std::filesystem::path runtime_folder, Json hello)
       samples_([this](const std::stop_token& stop) { follow_samples(stop); }),
       events_thread_([this](const std::stop_token& stop) { follow_events(stop); }) {}
 
-bool Feed::has_room() {
+// A page that is asked for has its place from then on, though its stream comes later.
+std::shared_ptr<void> Feed::take_place() {
   const MutexLock lock(mutex_);
   forget_closed();
-  return pages_.size() < kMostPages;
+  return places_.use_count() <= static_cast<long>(kMostPages) ? places_ : nullptr;
 }
 
-void Feed::add(std::shared_ptr<http::Stream> page) {
+void Feed::add(std::shared_ptr<void> place, std::shared_ptr<http::Stream> page) {
   const MutexLock lock(mutex_);
   const std::vector<std::string> devices = picture_.device_uuids();
   Json hello = hello_;
@@ -50,7 +51,7 @@ void Feed::add(std::shared_ptr<http::Stream> page) {
     page->send(message_text("problem", problem_json(problem_)));
   else if (!picture_.is_empty())
     page->send(message_text("sample", sample_json(picture_, moment())));
-  pages_.push_back(std::move(page));
+  pages_.push_back({std::move(place), std::move(page)});
 }
 
 void Feed::follow_samples(const std::stop_token& stop) {
@@ -116,11 +117,11 @@ void Feed::note(const std::string& problem) {
 
 void Feed::send(const char* kind, const Json& message) {
   const http::Text text = message_text(kind, message);
-  for (const auto& page : pages_) page->send(text);
+  for (const Page& page : pages_) page.stream->send(text);
 }
 
 void Feed::forget_closed() {
-  std::erase_if(pages_, [](const auto& page) { return page->is_over(); });
+  std::erase_if(pages_, [](const Page& page) { return page.stream->is_over(); });
 }
 
 }  // namespace gpumem::cli::web

@@ -28,9 +28,9 @@ class Feed {
   /// `hello`  what every page is told first.
   Feed(std::filesystem::path runtime_folder, Json hello);
 
-  /// Whether another page may be added.
-  bool has_room();
-  void add(std::shared_ptr<http::Stream> page);
+  /// A place for another page, which is free again when nobody holds it any more. Null: all are taken.
+  std::shared_ptr<void> take_place();
+  void add(std::shared_ptr<void> place, std::shared_ptr<http::Stream> page);
 
  private:
   void follow_samples(const std::stop_token& stop);
@@ -54,8 +54,13 @@ class Feed {
   std::size_t news_ GPUMEM_GUARDED_BY(mutex_) = 0;  ///< the last events_, which were not sent yet
   EventCursor told_ GPUMEM_GUARDED_BY(mutex_);
   std::string problem_ GPUMEM_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<http::Stream>> pages_ GPUMEM_GUARDED_BY(mutex_);
-  std::jthread samples_;  // the threads end before what they use
+  struct Page {
+    std::shared_ptr<void> place;
+    std::shared_ptr<http::Stream> stream;
+  };
+  std::vector<Page> pages_ GPUMEM_GUARDED_BY(mutex_);
+  const std::shared_ptr<void> places_ = std::make_shared<int>();  ///< one owner more for each place taken
+  std::jthread samples_;                                          // the threads end before what they use
   std::jthread events_thread_;
 };
 

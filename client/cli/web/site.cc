@@ -69,10 +69,12 @@ void Site::answer(const http::Request& request, const http::HttpServer::Respond&
 }
 
 http::Answer Site::open_stream() {
-  if (!feed_.has_room())
-    return http::plain_answer(503, std::to_string(Feed::kMostPages) + " pages are open: close one");
+  auto place = feed_.take_place();
+  if (!place) return http::plain_answer(503, std::to_string(Feed::kMostPages) + " pages are open: close one");
   return {.fields = {{kType, "text/event-stream"}},
-          .stream = [this](std::shared_ptr<http::Stream> stream) { feed_.add(std::move(stream)); }};
+          .stream = [this, place = std::move(place)](std::shared_ptr<http::Stream> stream) {
+            feed_.add(place, std::move(stream));
+          }};
 }
 
 void Site::ask_accounts(std::string_view query, http::HttpServer::Respond respond) {

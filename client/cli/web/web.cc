@@ -31,8 +31,9 @@ struct WebArguments {
 /// Where the page is served.
 struct Place {
   UniqueFd listening;
-  std::string socket;  ///< a path; empty: a port
-  std::string port;    ///< 127.0.0.1:8080
+  std::string socket;       ///< a path; empty: a port
+  std::string port;         ///< 127.0.0.1:8080
+  struct ::stat file = {};  ///< the socket's
 };
 
 std::string host_name() {
@@ -65,7 +66,9 @@ Result<Place> listen_on_socket(const std::string& path) {
   if (!is_bound) return errno_error(failed, "cannot listen at " + path);
   constexpr int kBacklog = 128;
   if (::listen(socket.get(), kBacklog) != 0) return errno_error(errno, "cannot listen at " + path);
-  return Place{std::move(socket), path, {}};
+  struct ::stat file = {};
+  if (::lstat(path.c_str(), &file) != 0) return errno_error(errno, "cannot listen at " + path);
+  return Place{std::move(socket), path, {}, file};
 }
 
 Result<Place> place_of(const WebArguments& arguments) {
@@ -79,7 +82,7 @@ Result<Place> place_of(const WebArguments& arguments) {
   }
   auto port = http::listen_on_tcp(arguments.listen);
   if (!port) return Error{port.error().code, port.error().message + "; port 0 stands for any free one"};
-  return Place{std::move(port->fd), {}, port->where};
+  return Place{std::move(port->fd), {}, port->where, {}};
 }
 
 std::string refuse_address(const std::string& text) {
@@ -131,8 +134,11 @@ int run_web(const WebArguments& arguments, const std::string& runtime_dir) {
   auto place = place_of(arguments);
   if (!place) return report(place.error());
   const std::string socket = place->socket;
+  const struct ::stat file = place->file;
   const int status = serve(std::move(*place), runtime_dir, interrupt);
-  if (!socket.empty()) ::unlink(socket.c_str());
+  struct ::stat found = {};
+  const bool is_there = !socket.empty() && ::lstat(socket.c_str(), &found) == 0;
+  if (is_there && found.st_dev == file.st_dev && found.st_ino == file.st_ino) ::unlink(socket.c_str());
   return status;
 }
 

@@ -283,7 +283,7 @@ void Broker::observe(const Observation& observation, TimePoint now) {
   const DevicePolicy& device = state_.policy.devices[observation.device];
   Store& store = leases_.store(observation.device);
   store.keep_free(kept_for_contexts(device, contexts), kept_for_others(device));
-  if (observation.problem.empty()) store.note_free(device.total.minus(observation.used));
+  if (observation.problem.empty()) store.note_free(device.total.minus(observation.used), now);
   settle(now);
 }
 

@@ -96,14 +96,14 @@ void Store::hand_over(const Flight& flight, std::vector<Extent> created) {
 }
 
 Store::Progress Store::advance(TimePoint now) {
-  // Without a change only retries can be due.
-  if (!std::exchange(changed_, false) && !is_retry_due(now)) return {};
+  // Without a change only retries and looks can be due.
+  if (!std::exchange(changed_, false) && !is_retry_due(now) && !is_look_due(now)) return {};
   Progress progress = std::exchange(done_, {});
   if (!proved_.is_zero()) {
     refill_.retire(std::exchange(proved_, {}));
     made_ = elastic_ && made_;  // of the pool that is not elastic any more, these bytes are to be created
   }
-  look(progress);
+  look(progress, now);
   assemble(progress);
   reclaim(progress);
   retry(progress, now);
@@ -190,8 +190,9 @@ bool Store::release(Progress& progress, const Wish& wish) {
 }
 
 // A round of the refill that is under way would use up what is free.
-void Store::look(Progress& progress) {
-  if (looking_.empty() || !looked_.empty()) return;
+void Store::look(Progress& progress, TimePoint now) {
+  if (looks_ || (looking_.empty() && !is_look_due(now))) return;
+  looks_ = true;
   looked_ = std::exchange(looking_, {});
   look_reshaped_ = reshaped_;
   const bool waits = refill_.is_under_way();

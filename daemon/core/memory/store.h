@@ -117,7 +117,10 @@ class Store {
   /// The part of missing() that the driver was asked for and does not give.
   Bytes refused() const { return refill_.is_exhausted() ? refill_.open() : Bytes{}; }
   /// `free`  bytes of the device, by the driver.
-  void note_free(Bytes free) { room_ = free.minus(kept()); }
+  void note_free(Bytes free, TimePoint now) {
+    room_ = free.minus(kept());
+    room_seen_ = now;
+  }
   /// The missing bytes that can be created, as far as it is known.
   Bytes creatable() const;
   /// Whether `bytes` more are about to be created, as far as it is known.
@@ -187,8 +190,9 @@ class Store {
   void add_room(Bytes bytes) {
     if (room_) *room_ += bytes;
   }
-  void look(Progress& progress);
-  void end_look(const JobResult& result);
+  std::optional<TimePoint> next_look() const;
+  void look(Progress& progress, TimePoint now);
+  void end_look(const JobResult& result, TimePoint now);
   bool is_held_back_by_files(const Wish& wish) const;
   std::size_t room(bool guaranteed) const;
   bool claim(Progress& progress, Wish& wish);
@@ -204,6 +208,7 @@ class Store {
   void begin_proofs(Progress& progress, std::span<const Group> groups);
   void begin_merged_proof(Group group, Flight& flight, std::vector<Job::Step>& steps);
   bool is_retry_due(TimePoint now) const;
+  bool is_look_due(TimePoint now) const;
   void retry(Progress& progress, TimePoint now);
   void begin_urgent_refill(Progress& progress);
   void begin_refill(Flight& flight, std::vector<Job::Step>& steps);
@@ -223,6 +228,7 @@ class Store {
   std::vector<Wish> wanted_;
   std::vector<RequestId> looking_;  ///< look() is still to be started
   std::vector<RequestId> looked_;   ///< look() is under way: one job for all
+  bool looks_ = false;              ///< such a job is under way
   Bytes look_reshaped_;             ///< free until jobs that began before that look have created it
   std::vector<Returned> returned_;
   std::unordered_map<JobId, Flight> in_flight_;
@@ -243,6 +249,7 @@ class Store {
   Bytes for_others_;
   Bytes expected_;
   std::optional<Bytes> room_;
+  TimePoint room_seen_{};
   Bytes proved_;  ///< by use, since the last advance
   bool elastic_ = false;
   bool shrinking_ = false;

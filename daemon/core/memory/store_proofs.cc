@@ -47,6 +47,19 @@ void Store::reopen(Bytes bytes, TimePoint now) { refill_.reopen(bytes, now); }
 
 Bytes Store::creatable() const { return std::min(refill_.obtainable(), room_.value_or(Bytes{})); }
 
+// The driver had less than what is missing. Others may have given memory back since, and what a pool can grow
+// by is told to users although nobody asks for it.
+std::optional<TimePoint> Store::next_look() const {
+  if (!elastic_ || looks_ || refill_.is_under_way() || !room_ || creatable() == refill_.obtainable())
+    return {};
+  return room_seen_ + Refill::kLongestPause;
+}
+
+bool Store::is_look_due(TimePoint now) const {
+  const auto next = next_look();
+  return next && *next <= now;
+}
+
 bool Store::is_creating(Bytes bytes) const {
   if (refill_.open().is_zero() || refill_.is_exhausted()) return false;
   return refill_.is_unasked() || refill_.is_under_way() || bytes <= creatable();
@@ -66,7 +79,7 @@ void Store::finish(const JobResult& result, TimePoint now) {
   } else {
     overtaking_ = {};
   }
-  if (flight.looks) end_look(result);
+  if (flight.looks) end_look(result, now);
   if (flight.releases) {
     if (flight.request) {
       done_.released.push_back(flight.request);
@@ -111,9 +124,11 @@ void Store::finish(const JobResult& result, TimePoint now) {
   made_ = made_ || refill_.is_exhausted();
 }
 
-void Store::end_look(const JobResult& result) {
+void Store::end_look(const JobResult& result, TimePoint now) {
+  looks_ = false;
+  room_seen_ = now;
   const auto free = result.room ? std::optional(result.room->minus(look_reshaped_)) : std::nullopt;
-  if (result.room) note_free(*result.room);
+  if (result.room) note_free(*result.room, now);
   for (const RequestId request : std::exchange(looked_, {})) done_.looked.emplace_back(request, free);
 }
 
@@ -305,13 +320,16 @@ void Store::end_refill(const Flight& flight, const JobResult& result,
       outcome.refused = std::min(outcome.refused.value_or(extent.size), extent.size);
   }
   room_ = result.room;
+  room_seen_ = now;
   refill_.end(outcome, now);
 }
 
 std::optional<TimePoint> Store::next_deadline() const {
-  const auto refill = refill_.next();
-  if (put_off_.empty() || !can_prove()) return refill;
-  return std::min(retry_at_, refill.value_or(retry_at_));
+  std::optional<TimePoint> next;
+  if (!put_off_.empty() && can_prove()) next = retry_at_;
+  for (const auto& at : {refill_.next(), next_look()})
+    if (at) next = std::min(*at, next.value_or(*at));
+  return next;
 }
 
 }  // namespace gpumem::core

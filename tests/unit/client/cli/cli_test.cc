@@ -98,6 +98,19 @@ TEST(HistoryView, NamesTheColumnsThatItWasAskedBy) {
   EXPECT_EQ(history_text(nlohmann::json::parse(R"({"rows": []})")), "nothing is recorded of that time\n");
 }
 
+TEST(HistoryView, ShowsWhatItUnderstandsOfAnAnswer) {
+  for (const char* text :
+       {R"({})", R"({"rows": 1})", R"({"rows": [1, null, "x", [], {"uid": -1}]})",
+        R"({"rows": [{"uid": "x", "tenant": 5, "device": {}, "lent": "much", "peak": -1.5}, {"uid": 1e99}]})",
+        R"({"jobs": {"a": 1}})",
+        R"({"sessions": [[], {"began": 1, "ended": [], "waited": 1e99, "peak": "x"}]})"}) {
+    nlohmann::json answer = nlohmann::json::parse(text);
+    sort_by_place(answer, {}, {});
+    EXPECT_NE(history_text(answer), "") << text;
+    EXPECT_NE(history_csv(answer), "") << text;
+  }
+}
+
 // Programs choose their names, and administrators open such a file as a spreadsheet.
 TEST(CsvText, IsNoFormulaAndOneField) {
   for (const auto& [text, field] :

@@ -256,6 +256,17 @@ TEST_F(ElasticPool, LeavesMemoryToOthersAndSaysSo) {
   EXPECT_TRUE(machine.is_granted(waiting)) << machine.why(waiting);
 }
 
+TEST_F(ElasticPool, SeesWhatOthersGaveBackThoughNobodyAsksForMemory) {
+  machine.driver.steal(0, gibibytes(7));
+  observe();
+  machine.driver.restore(0);
+  EXPECT_LT(view().free, gibibytes(8));
+  machine.pass_in_steps(Refill::kLongestPause);
+  EXPECT_EQ(view().free, gibibytes(8));
+  EXPECT_EQ(created(), kAtRest);
+  EXPECT_EQ(machine.broker.next_deadline(), std::nullopt) << "there is nothing left to look for";
+}
+
 TEST_F(ElasticPool, CreatesMemoryOfWhichItDidNotKnowThatItIsFree) {
   machine.driver.steal(0, gibibytes(7));
   observe();
