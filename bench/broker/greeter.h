@@ -5,9 +5,9 @@
 
 namespace gpumem::bench {
 
-/// A process that greets whoever connects as a broker must: it asks the kernel who that is (credentials,
-/// pidfd, cgroup, start), writes a record, and answers with two pages and a pipe. It has no protocol and
-/// decides nothing, so a connection to a broker that asks the same cannot be faster.
+/// A process that greets whoever connects, and does only what a broker must. It asks the kernel who that is
+/// (credentials, pidfd, cgroup, start). It writes a record, and answers with two pages and a pipe. A
+/// connection to a broker that asks the same cannot be faster.
 class Greeter {
  public:
   Greeter();

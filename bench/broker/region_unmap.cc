@@ -10,8 +10,8 @@
 #include "bench/world.h"
 #include "cuda/memory.h"
 
-// Unmapping a region, in turns with what it cannot do without: the driver's three calls for an extent of that
-// size, and a message to a process that waits for one.
+// Unmapping a region, in turns with what it cannot do without. That is the driver's three calls for an extent
+// of that size, and a message to a process that waits for one.
 
 namespace gpumem::bench {
 namespace {
