@@ -61,7 +61,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option(
       "--state-dir", options.state_folder,
       "Folder of what survives the broker: quotas set at run time (default /var/lib/gpumemd; with\n"
-      "--runtime-dir the folder state in that)");
+      "--runtime-dir the folder private/state in that)");
   auto* simulate =
       app.add_option("--simulate", options.simulate,
                      "Lend simulated GPUs over host memory, for example 2x24GiB; no GPU is needed");

@@ -43,7 +43,7 @@ class Daemon {
 
   /// Reads the configuration again, and puts it in force under the quotas that were set at run time; on any
   /// error the old one stays in force. Answers those who have asked for it. Errors  as check_config().
-  Result<void> reload();
+  Result<core::Unapplied> reload();
   /// Looks again for accounts that the configuration names and this machine lacks, and for users of
   /// containers. Puts what has come in force.   Blocks.
   void look_again();
@@ -59,8 +59,9 @@ class Daemon {
   void follow_accounts(const host::Config& config, host::Accounts accounts);
   Result<void> await_driver(const Error& why, const std::string& traces, const host::ServiceManager& manager);
   host::NamedDescriptors end_service();
-  Result<void> read_again();
-  void ask_for_reload(std::function<void(Result<void>)> answer);
+  Result<core::Unapplied> read_again();
+  using ReloadAnswer = std::function<void(const Result<core::Unapplied>&)>;
+  void ask_for_reload(ReloadAnswer answer);
   void refuse_reloads();
   Result<void> serve_calls();
   void start_watchdog(const host::ServiceManager& manager);
@@ -96,8 +97,7 @@ class Daemon {
 
   Mutex reloads_mutex_;
   /// Of `gpumem reload`; none: the service has ended.
-  std::optional<std::vector<std::function<void(Result<void>)>>> reloads_ GPUMEM_GUARDED_BY(reloads_mutex_){
-      std::in_place};
+  std::optional<std::vector<ReloadAnswer>> reloads_ GPUMEM_GUARDED_BY(reloads_mutex_){std::in_place};
 };
 
 }  // namespace gpumem

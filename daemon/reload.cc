@@ -12,33 +12,34 @@
 namespace gpumem {
 namespace {
 
-// What stays as it was when the broker started.
-void warn_of_restart(const host::Config& in_force, const host::Config& read) {
-  const auto warn = [](const char* key, const std::string& old, const std::string& wanted) {
+core::Unapplied unapplied(const host::Config& in_force, const host::Config& read) {
+  core::Unapplied all;
+  const auto note = [&all](const char* key, const std::string& old, const std::string& wanted) {
     if (old == wanted) return;
-    spdlog::warn("{} stays '{}': '{}' needs a restart of the broker", key, old, wanted);
+    all.push_back(std::string(key) + " stays '" + old + "': '" + wanted + "' needs a restart of the broker");
   };
-  warn("runtime_dir", in_force.runtime_folder, read.runtime_folder);
-  warn("state_dir", in_force.state_folder, read.state_folder);
-  warn("socket_group", in_force.socket_group, read.socket_group);
+  note("runtime_dir", in_force.runtime_folder, read.runtime_folder);
+  note("state_dir", in_force.state_folder, read.state_folder);
+  note("socket_group", in_force.socket_group, read.socket_group);
   const auto word = [](bool truth) { return std::string(truth ? "true" : "false"); };
-  warn("[kubernetes] look_for_pods", word(in_force.kubernetes.look_for_pods),
+  note("[kubernetes] look_for_pods", word(in_force.kubernetes.look_for_pods),
        word(read.kubernetes.look_for_pods));
-  warn("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
-  warn("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
+  note("[kubernetes] cgroup_root", in_force.kubernetes.cgroup_root, read.kubernetes.cgroup_root);
+  note("[metrics] listen", in_force.metrics.listen, read.metrics.listen);
   const auto store = [](const host::Config& one) { return one.host ? one.host->size.text() : "none"; };
-  warn("[host] size", store(in_force), store(read));
+  note("[host] size", store(in_force), store(read));
   const auto kind = [](const host::Config& one) {
     return std::string(one.host && one.host->is_of_driver ? "driver" : "memfd");
   };
-  if (in_force.host && read.host) warn("[host] kind", kind(in_force), kind(read));
-  warn("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
+  if (in_force.host && read.host) note("[host] kind", kind(in_force), kind(read));
+  note("fabric_handles", word(in_force.fabric_handles), word(read.fabric_handles));
+  return all;
 }
 
 }  // namespace
 
 // SIGHUP wakes the thread that reloads, in turn with all else that signals ask for.
-void Daemon::ask_for_reload(std::function<void(Result<void>)> answer) {
+void Daemon::ask_for_reload(ReloadAnswer answer) {
   {
     const MutexLock lock(reloads_mutex_);
     if (reloads_) {
@@ -50,8 +51,8 @@ void Daemon::ask_for_reload(std::function<void(Result<void>)> answer) {
   answer(Error{Code::kUnavailable, "the broker is stopping"});
 }
 
-Result<void> Daemon::reload() {
-  std::vector<std::function<void(Result<void>)>> asked;
+Result<core::Unapplied> Daemon::reload() {
+  std::vector<ReloadAnswer> asked;
   {
     const MutexLock lock(reloads_mutex_);
     if (reloads_) asked.swap(*reloads_);
@@ -62,7 +63,7 @@ Result<void> Daemon::reload() {
 }
 
 void Daemon::refuse_reloads() {
-  std::optional<std::vector<std::function<void(Result<void>)>>> asked;
+  std::optional<std::vector<ReloadAnswer>> asked;
   {
     const MutexLock lock(reloads_mutex_);
     asked.swap(reloads_);
@@ -71,7 +72,7 @@ void Daemon::refuse_reloads() {
   for (const auto& answer : *asked) answer(Error{Code::kUnavailable, "the broker is stopping"});
 }
 
-Result<void> Daemon::read_again() {
+Result<core::Unapplied> Daemon::read_again() {
   auto config = read_config(options_);
   if (!config) return config.error();
   subordinates_.read(SubordinateIds::Again::kAll);
@@ -80,8 +81,9 @@ Result<void> Daemon::read_again() {
   if (auto done = put_in_force(*config, std::move(accounts)); !done) return done.error();
   folder_.publish_except(config->system_except);
   reconciler_->set_period(config->reconcile);
-  warn_of_restart(config_, *config);
-  return {};
+  core::Unapplied left = unapplied(config_, *config);
+  for (const std::string& one : left) spdlog::warn("{}", one);
+  return left;
 }
 
 Result<void> Daemon::put_in_force(host::Config config, host::Accounts accounts) {

@@ -196,7 +196,7 @@ typedef struct gpumem_usage {
   uint64_t guarantee;
   uint64_t limit;
   uint64_t charged;   /* to the tenant or job, all its sessions together */
-  uint64_t available; /* what the tenant or job could be granted without waiting */
+  uint64_t available; /* for the tenant or job without waiting, if nobody else waits */
   uint64_t pressure;  /* what the broker asks this session to give back */
   int64_t
       pressure_deadline_ms; /* how long it has for that, from now; 0 without pressure or when it is over */

@@ -13,15 +13,13 @@
 namespace gpumem::bench {
 namespace {
 
-constexpr std::size_t kLeases = 1000;
-
-void kill_reclaim(benchmark::State& state, World& world) {
+void kill_reclaim(benchmark::State& state, World& world, std::size_t leases) {
   Samples reclaim;
   Samples exit;
   for (auto _ : state) {
-    Process client = Process::start_role("hold_leases", {world.broker.folder(), std::to_string(kLeases)});
+    Process client = Process::start_role("hold_leases", {world.broker.folder(), std::to_string(leases)});
     client.await_ready();
-    require(world.broker.device().active() == kLeases * mebibytes(2).count, "not all leases are active");
+    require(world.broker.device().active() == leases * mebibytes(2).count, "not all leases are active");
     const auto start = Clock::now();
     client.signal(SIGKILL);
     client.join();  // the kernel has to take the process down first; its memory is not free before
@@ -79,10 +77,12 @@ void hold_leases(const RoleArguments& arguments) {
 }
 
 void register_kill_reclaim(World& world) {
-  benchmark::RegisterBenchmark("kill_reclaim/1000", kill_reclaim, std::ref(world))
-      ->Iterations(7)
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+  for (const std::size_t leases : {std::size_t{1000}, kFewLeases})
+    benchmark::RegisterBenchmark(("kill_reclaim/" + std::to_string(leases)).c_str(), kill_reclaim,
+                                 std::ref(world), leases)
+        ->Iterations(7)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
   for (const std::size_t leases : {std::size_t{1}, kFewLeases}) {
     const Bytes next{leases * mebibytes(2).count};
     const std::string name = "kill_reclaim/200/next:" + std::to_string(next.count >> 20) + "MiB";

@@ -141,9 +141,14 @@ grpc::ServerUnaryReactor* AdminService::SetQuota(grpc::CallbackServerContext* co
 }
 
 grpc::ServerUnaryReactor* AdminService::Reload(grpc::CallbackServerContext* context, const v1::ReloadRequest*,
-                                               v1::ReloadResponse*) {
-  return for_admin(executor_, calls_, context,
-                   [this](const Asked& asked) { reload_(finish(asked.reactor)); });
+                                               v1::ReloadResponse* response) {
+  return for_admin(executor_, calls_, context, [this, response](const Asked& asked) {
+    reload_([response, done = finish(asked.reactor)](const Result<core::Unapplied>& unapplied) {
+      if (!unapplied) return done(unapplied.error());
+      response->mutable_unapplied()->Assign(unapplied->begin(), unapplied->end());
+      done({});
+    });
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::EndProcess(grpc::CallbackServerContext* context,

@@ -350,6 +350,7 @@ v1::Standing to_proto(const core::Standing& standing, const std::vector<std::str
   message.set_declared(standing.declared.count);
   message.set_overhead(standing.overhead.count);
   message.set_available(standing.available.count);
+  message.set_waiting(standing.waiting);
   message.set_burst(standing.burst.count);
   message.set_debt(standing.debt.count);
   message.set_asked_back(standing.asked_back.count);

@@ -20,7 +20,7 @@ struct DeviceUsage {
   Bytes guarantee;
   Bytes limit;
   Bytes charged;    ///< to the tenant or job, all its sessions together
-  Bytes available;  ///< what the tenant or job could be granted without waiting
+  Bytes available;  ///< for the tenant or job without waiting, if nobody else waits
   Bytes pressure;   ///< what the broker asks this session to give back
   /// The deadline of the pressure. Nothing if there is none.
   std::optional<std::chrono::steady_clock::time_point> pressure_deadline{};

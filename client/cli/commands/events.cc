@@ -203,7 +203,8 @@ std::string what(const v1::Event& event) {
   }
   if (const auto amount = words.find('%'); amount != std::string::npos)
     words.replace(amount, 1, size_text(event.bytes()));
-  if (event.waited_ms() != 0) words += " after " + span_text(std::chrono::milliseconds(event.waited_ms()));
+  if (event.waited_ms() != 0 && event.kind() != "closed")
+    words += " after " + span_text(std::chrono::milliseconds(event.waited_ms()));
   if (event.within_ms() != 0) words += " within " + span_text(std::chrono::milliseconds(event.within_ms()));
   return words;
 }

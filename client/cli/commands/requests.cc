@@ -29,6 +29,7 @@ int reload(const std::filesystem::path& folder) {
   const auto reloaded =
       call_broker<v1::Admin>(folder, &v1::Admin::Stub::Reload, v1::ReloadRequest(), kRequestTimeout);
   if (!reloaded) return report(reloaded.error().in("not reloaded, the old configuration stays in force"));
+  for (const std::string& one : reloaded->unapplied()) std::cerr << "gpumem: " << printable(one) << "\n";
   return print(std::string("reloaded\n"));
 }
 

@@ -93,12 +93,18 @@ std::string holders_line(const std::string& title, const Holders& holders) {
   return words.empty() ? "" : "    " + title + words + "\n";
 }
 
+std::string available_line(const v1::Standing& standing) {
+  std::string line = "  could be granted now: " + size_text(standing.available());
+  if (standing.waiting() != 0 && standing.available() != 0)
+    line += ", unless it is the turn of what waits already: " + counted(standing.waiting(), "request");
+  return line + "\n";
+}
+
 // Of a user who has no session.
 std::string newcomers_text(const v1::Standing& standing, const Layout& layout) {
   return layout.device(standing.device()) + "\n  would have at most " + size_text(standing.limit()) +
          "; guarantee " + size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) +
-         ", priority " + std::to_string(standing.priority()) +
-         "\n  could be granted now: " + size_text(standing.available()) + "\n";
+         ", priority " + std::to_string(standing.priority()) + "\n" + available_line(standing);
 }
 
 std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now,
@@ -129,7 +135,7 @@ std::string standing_text(const v1::Standing& standing, const Layout& layout) {
     text += "  of that, taken past the broker without a word: " + size_text(standing.past_broker()) +
             "; `gpumem reconcile` names the processes\n";
   }
-  text += "  could be granted now: " + size_text(standing.available()) + "\n";
+  text += available_line(standing);
   if (standing.regions() != 0) {
     text += "  published: " + size_text(standing.region_bytes()) + " in " +
             counted(standing.regions(), "region") + ", which come back with those who have mapped them" +
@@ -199,6 +205,7 @@ Json standing_json(const v1::Standing& standing) {
       {"overhead", standing.overhead()},
       {"past_broker", standing.past_broker()},
       {"available", standing.available()},
+      {"waiting", standing.waiting()},
       {"burst", standing.burst()},
       {"debt", standing.debt()},
       {"asked_back", standing.asked_back()},

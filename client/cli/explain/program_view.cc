@@ -88,7 +88,8 @@ std::string why_other_amounts(const Program& program, const DeviceUse& use, cons
   if (use.limit != 0)
     text += std::string("The limit here is ") + size_text(use.limit) +
             ". Programs that take a share of the device take that share of the limit. ";
-  return text + "The context here takes " + amount_of(use.context) +
+  return text + "The context here takes " +
+         amount_of(use.context.value_or(0) != 0 ? use.context : std::nullopt) +
          "; other GPUs and driver versions take other amounts.";
 }
 

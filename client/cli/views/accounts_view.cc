@@ -141,7 +141,10 @@ double number_in(const nlohmann::json& row, const std::string& name) {
 
 std::uint64_t whole_in(const nlohmann::json& row, const std::string& name) {
   const nlohmann::json value = field(row, name);
-  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
+  return value.is_number_integer()
+             ? static_cast<std::uint64_t>(std::max<std::int64_t>(value.get<std::int64_t>(), 0))
+             : 0;
 }
 
 std::string text_in(const nlohmann::json& row, const std::string& name) {

@@ -31,7 +31,8 @@ std::string user_name(std::uint32_t uid) {
 }
 
 std::optional<uid_t> find_user(const std::string& text) {
-  if (const auto uid = whole_number<uid_t>(text)) return uid;
+  const std::size_t prefix = text.starts_with(kUserTenant) ? kUserTenant.size() : 0;
+  if (const auto uid = whole_number<uid_t>(std::string_view(text).substr(prefix))) return uid;
   std::vector<char> room(kRoom);
   passwd entry{};
   passwd* found = nullptr;

@@ -19,7 +19,7 @@ namespace gpumem::cli {
 /// The name of the user `uid`, or the number if it has none.
 std::string user_name(std::uint32_t uid);
 
-/// The user with this name or number; none: there is no such name.
+/// The user with this name or number, also of `uid:NUMBER`; none: there is no such name.
 std::optional<uid_t> find_user(const std::string& text);
 
 using gpumem::device_name;

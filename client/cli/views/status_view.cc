@@ -49,7 +49,7 @@ std::string figures_text(const v1::Reconciliation& device) {
   const Line lines[] = {{device.used(), "are used, as the driver says, of which"},
                         {device.extents(), "are extents of the broker's pool, lent or not"},
                         {device.overhead(), "are contexts of sessions"},
-                        {device.declared(), "were declared by sessions"},
+                        {device.declared(), "were declared by sessions, whether they are used yet or not"},
                         {device.past_broker(), "were taken past the broker"},
                         {device.unexplained(), "nobody is known to hold"}};
   std::size_t width = 0;

@@ -53,9 +53,11 @@ class QuotaAdmin {
   virtual void set(QuotaChange change, Caller caller, std::function<void(Result<QuotaOutcome>)> answer) = 0;
 };
 
+/// Settings that take effect when the broker starts again, in words.
+using Unapplied = std::vector<std::string>;
 /// Has the configuration read again, and put in force or left as it was. The answer comes on another thread.
 /// Threads  any; does not block.
-using Reload = std::function<void(std::function<void(Result<void>)> answer)>;
+using Reload = std::function<void(std::function<void(const Result<Unapplied>&)> answer)>;
 
 // What was prepared for pods of Kubernetes.
 

@@ -13,7 +13,9 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
   };
   if (!std::ranges::equal(policy.devices, state_.policy.devices, same))
     return Error{Code::kFailedPrecondition,
-                 "the devices or what is reserved of them have changed: that needs a restart of the broker"};
+                 "the devices that are lent, [host], or what is reserved of them have changed: that needs a "
+                 "restart of the "
+                 "broker"};
   std::map<SessionId, std::string> owners;
   const Tenants::Rules members = members_under(policy, owners);
   const Tenants::Rules rules = state_.tenants.rules_under(policy, members);

@@ -325,8 +325,12 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
       view.slices.push_back({id, slice.device, slice.label, slice.limit, slice.charged,
                              slice.charged - slice.held, state_.arbiter.waiting_bytes(id)});
     }
-    for (const auto& [device, asked] : session.asked)
-      if (!asked.total().is_zero()) view.asked.push_back({device, asked.total(), asked.due()});
+    for (const auto& [device, asked] : session.asked) {
+      if (!asked.total().is_zero())
+        view.asked.push_back({device, asked.total(), asked.due()});
+      else if (!asked.denied().is_zero())
+        view.asked.push_back({device, asked.denied(), asked.liability->due});
+    }
     for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
       SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used,
                         session.holding(i).fabric.total(), session.declared(i)};

@@ -53,16 +53,18 @@ Request Growths::request_of(RequestId id, const Session& session, Request::Parts
                             TimePoint now) const {
   wait = std::clamp(wait, Duration::zero(), state_.policy.max_wait);
   const auto kind = parts.front().slice ? Request::Kind::kGrowth : Request::Kind::kReservation;
+  const TimePoint since = places_.since(session.id, id).value_or(now);
   return {.id = id,
           .session = session.id,
           .tenant = {},
           .parts = std::move(parts),
-          .asked = places_.since(session.id, id).value_or(now),
+          .asked = since,
           .wait = wait,
           .deadline = now + wait,
           .may_borrow = session.peer.can_be_ended,
           .account = session.peer.account(),
-          .kind = kind};
+          .kind = kind,
+          .before = now - since};
 }
 
 bool Growths::join_or_release(Request request, TimePoint now) {

@@ -150,7 +150,7 @@ Denial Explainer::quick_figures_of(const Request& request, const Refusal& refusa
   denial.waiters_ahead = state_.arbiter.waiting_before(request.id, device);
   denial.waited = now - request.asked + request.unread;
   denial.unread = request.unread;
-  denial.wait_limit = request.wait;
+  denial.wait_limit = request.wait + request.before;
   return denial;
 }
 
@@ -342,6 +342,7 @@ Result<Explanation> Explainer::explain_newcomer(std::uint32_t uid) const {
     Standing& standing = explanation.devices.emplace_back();
     standing.device = device;
     standing.quota = match->quotas[device];
+    standing.waiting = state_.arbiter.waiting(device);
     const GrantTerms terms{state_.arbiter.spoken_for({}, device)};
     standing.available = std::min(
         standing.quota.limit, parent != nullptr ? state_.ledger.available_on_demand(parent->id, device, terms)

@@ -37,6 +37,7 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
     standing.quota = ledger.quota(tenant, device);
     standing.charged = ledger.used(tenant, device);
     standing.available = ledger.available_on_demand(tenant, device, {state_.arbiter.spoken_for({}, device)});
+    standing.waiting = state_.arbiter.waiting(device);
     standing.burst = ledger.burst(tenant, device);
     standing.debt = ledger.debt(tenant, device);
     for (const SessionId id : all) {
@@ -48,9 +49,11 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
       const auto asked = session.asked.find(device);
       if (asked == session.asked.end()) continue;
       const ReclaimRequest& one = asked->second;
-      if ((one.own + one.for_siblings).is_zero()) continue;
-      standing.asked_back += one.own + one.for_siblings;
-      standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
+      const Bytes bytes = one.own + one.for_siblings + one.denied();
+      if (bytes.is_zero()) continue;
+      standing.asked_back += bytes;
+      const TimePoint due = one.denied().is_zero() ? one.due() : one.liability->due;
+      standing.asked_back_until = std::min(standing.asked_back_until.value_or(due), due);
     }
     standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text/time_format.h"
+
 // Planning and asking. reclaimer_victims.cc finds the sessions, reclaimer_overdue.cc handles sessions that do
 // not comply, and reclaimer_siblings.cc asks sessions of one tenant for each other's requests.
 
@@ -283,6 +285,9 @@ void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, Ti
     Event& event = state_.note(Event::Kind::kRelieved, session, now);
     event.device = device;
     if (devices_[device].spent.contains(session.id)) event.words = "it says that it has no more to give";
+    if (request.denied().is_zero()) return;
+    event.words += ", and is ended if nobody else has given " + to_string(request.denied()) + " within " +
+                   span_text(std::chrono::ceil<std::chrono::milliseconds>(request.liability->due - now));
   }
 }
 
@@ -294,6 +299,7 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
   bool is_news = devices_[device].helpless.insert_or_assign(session.id, until).second;
   if (!asked->second.bytes.is_zero()) {
     is_news |= note_pinned(session, device);
+    if (asked->second.liability) asked->second.liability->denied = asked->second.bytes;
     is_news |= devices_[device].spent.insert_or_assign(session.id, until).second;
   }
   // A plan visits all sessions that could be asked, and many may say so at once: one plan serves them all.

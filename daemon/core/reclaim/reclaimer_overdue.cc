@@ -226,7 +226,9 @@ bool Reclaimer::note(Session& session, DeviceIndex device) {
   if (request.bytes.is_zero() || !request.forced) return false;
   const bool is_sooner = !request.liability || request.deadline < request.liability->due;
   if (is_sooner) {
-    request.liability = {request.deadline, state_.arbiter.last_claim(), answers_for_debt(session, device)};
+    const Bytes denied = request.liability ? request.liability->denied : Bytes{};
+    request.liability = {request.deadline, state_.arbiter.last_claim(), answers_for_debt(session, device),
+                         denied};
   }
   return devices_[device].liable.insert(session.id).second || is_sooner;
 }

@@ -13,6 +13,7 @@ void Terminations::begin(const Session& session, DeviceIndex device, const Amoun
   const auto found = session.asked.find(device);
   const ReclaimRequest asked = found == session.asked.end() ? ReclaimRequest{} : found->second;
   const Bytes bytes = asked.bytes;
+  const Bytes told = std::max(bytes, asked.denied());
   const bool is_told = contains(session.id);
   const bool is_declared = !asked.declared.is_zero();
   const Amounts amounts = bytes.is_zero() && !is_declared ? lacking : Amounts{bytes, asked.own};
@@ -22,10 +23,9 @@ void Terminations::begin(const Session& session, DeviceIndex device, const Amoun
   event.device = device;
   event.bytes = session.holding(device).leaving();
   event.deadline = kill_at;
-  event.words =
-      std::string(cause) + ", and it did not give back " +
-      (bytes.is_zero() ? "what it was asked for" : "the " + to_string(bytes) + " it was asked for") +
-      " within " + span_text(std::chrono::ceil<std::chrono::milliseconds>(reclaim.deadline));
+  event.words = std::string(cause) + ", and it did not give back " +
+                (told.is_zero() ? "what it was asked for" : "the " + to_string(told) + " it was asked for") +
+                " within " + span_text(std::chrono::ceil<std::chrono::milliseconds>(reclaim.deadline));
   state_.session(session.id).why = event.words;
   if (!is_told) state_.outbox.emit(SignalSession{session.id, Signal::kTerminate, true});
 }

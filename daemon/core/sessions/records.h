@@ -59,6 +59,7 @@ struct ReclaimRequest {
     TimePoint due;
     std::uint64_t last_claim = 0;  ///< Arbiter::last_claim() at that time
     bool for_debt = false;         ///< there was a debt that it answers for
+    Bytes denied;                  ///< that the session says it does not have; zero: it has not said so
   };
   Bytes bytes;                  ///< outstanding; zero: nothing
   Bytes own;                    ///< of `bytes`: of its own memory, besides what others hold that it uses
@@ -70,6 +71,9 @@ struct ReclaimRequest {
   std::optional<Liability> liability{};
   Bytes total() const { return bytes + for_siblings; }
   TimePoint due() const { return bytes.is_zero() ? siblings_deadline : deadline; }
+  /// The session says that it has nothing to give. It is not asked any more, and may be ended for these
+  /// bytes.
+  Bytes denied() const { return total().is_zero() && liability ? liability->denied : Bytes{}; }
 };
 
 /// What a session has of one device's pool.

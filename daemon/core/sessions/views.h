@@ -102,8 +102,9 @@ struct Standing {
   Bytes debt;
   Bytes asked_back;
   std::optional<TimePoint> asked_back_until;
-  RegionTotal regions{};  ///< that it has published
-  Bytes past_broker{};    ///< of `charged`: taken past the broker, and not declared
+  RegionTotal regions{};    ///< that it has published
+  Bytes past_broker{};      ///< of `charged`: taken past the broker, and not declared
+  std::size_t waiting = 0;  ///< requests of all tenants
 };
 
 /// What `gpumem why` shows.

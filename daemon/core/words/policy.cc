@@ -26,11 +26,6 @@ Result<void> check_quota(const std::string& who, const DevicePolicy& device, con
   return {};
 }
 
-// ` by 2GiB`: how much `more` on top of `sum`, which fits, is beyond `most`.
-std::string by_how_much(Bytes sum, Bytes more, Bytes most) {
-  return " by " + to_string(more.minus(most.minus(sum)));
-}
-
 // Checks what the rest of the core relies on.
 Result<void> check_devices(const Policy& policy) {
   if (policy.devices.size() > kMaxDevices)
@@ -91,7 +86,7 @@ class Tree {
       const auto next = sum.plus(*promised);
       if (!next || *next > lent.pool) {
         return invalid("the guarantees on " + lent.uuid + " exceed its pool of " + to_string(lent.pool) +
-                       by_how_much(sum, *promised, lent.pool) + ": tenant '" + rule.name + "' asks for " +
+                       by_how_much({}, device, lent.pool) + ": tenant '" + rule.name + "' asks for " +
                        to_string(*promised) + " on top of " + to_string(sum) +
                        "; lower a guarantee or reserve more of the device");
       }
@@ -153,11 +148,25 @@ class Tree {
     return std::max(below, rule.quotas[device].guarantee);
   }
 
+  // ` by 2GiB`: how far what all tenants directly below `parent` (empty: at the top) are promised is beyond
+  // it.
+  std::string by_how_much(const std::string& parent, DeviceIndex device, Bytes most) const {
+    Bytes excess, left = most;
+    for (const TenantRule& rule : policy_.tenants) {
+      if (rule.parent != parent) continue;
+      const auto of_rule = promised(rule, device);
+      if (!of_rule) continue;  // a mistake of its own
+      excess = excess.plus(of_rule->minus(left)).value_or(excess);
+      left = left.minus(*of_rule);
+    }
+    return " by " + to_string(excess);
+  }
+
   Error over_parent(const TenantRule& rule, const TenantRule& child, DeviceIndex device, Bytes sum,
                     Bytes of_child) const {
     return invalid("the guarantees below tenant '" + rule.name + "' on " + policy_.devices[device].uuid +
                    " exceed its limit of " + to_string(rule.quotas[device].limit) +
-                   by_how_much(sum, of_child, rule.quotas[device].limit) + ": tenant '" + child.name +
+                   by_how_much(rule.name, device, rule.quotas[device].limit) + ": tenant '" + child.name +
                    "' asks for " + to_string(of_child) + " on top of " + to_string(sum) +
                    "; lower a guarantee or raise the limit of '" + rule.name + "'");
   }

@@ -36,6 +36,7 @@ struct Request {
   Kind kind = Kind::kGrowth;
   Bytes context{};    ///< of kContext: what the context is expected to take in all
   Duration unread{};  ///< so long it had been there when the broker read it; as of Grow
+  Duration before{};  ///< so long it has waited at an earlier broker, beside `wait`
 
   bool is_growth() const { return kind == Kind::kGrowth; }
   bool is_reservation() const { return kind == Kind::kReservation; }

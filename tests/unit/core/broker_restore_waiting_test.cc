@@ -191,7 +191,9 @@ TEST_F(BrokerRestoreWaiting, HaveWaitedSinceTheyFirstAsked) {
   come_back(waiter);
   machine.pass(kMinute);
   ASSERT_TRUE(machine.is_answered(waiter.request));
-  EXPECT_GE(machine.denial(waiter.request).waited, kMinute + std::chrono::seconds(20));
+  const Denial& denial = machine.denial(waiter.request);
+  EXPECT_GE(denial.waited, kMinute + std::chrono::seconds(20));
+  EXPECT_GE(denial.wait_limit, denial.waited) << "of what it has waited in all";
 }
 
 TEST_F(BrokerRestoreWaiting, WhatHasWaitedLongIsNotOvertakenAfterwardsEither) {

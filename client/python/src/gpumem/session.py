@@ -32,7 +32,7 @@ class DeviceUsage:
     guarantee: int
     limit: int
     charged: int  # to the tenant or job, all its sessions together
-    available: int  # what the tenant or job could be granted without waiting
+    available: int  # for the tenant or job without waiting, if nobody else waits
     pressure: int  # what the broker asks this session to give back
     pressure_deadline: float  # seconds from now; 0 without pressure, or when it is over
 

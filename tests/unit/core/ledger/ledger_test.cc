@@ -228,6 +228,9 @@ TEST_F(LedgerTest, LendsIdleGuaranteesOnlyToThoseWhoMayBorrow) {
   EXPECT_EQ(ledger.available(cid, 0, {.may_borrow = false}), Bytes{50});
   EXPECT_EQ(ledger.verdict(cid, 0, {51}, {.may_borrow = false}), Verdict::kNoMemory);
   EXPECT_EQ(ledger.available(ann, 0, {.may_borrow = false}), Bytes{80}) << "its own guarantee besides";
+  EXPECT_EQ(ledger.room(cid, 0), Bytes{100});
+  ledger.set_unanswered(cid, 0, {1});
+  EXPECT_EQ(ledger.room(cid, 0), Bytes{50}) << "nobody answers for memory of an ended process";
 }
 
 }  // namespace

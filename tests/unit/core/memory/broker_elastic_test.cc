@@ -256,6 +256,15 @@ TEST_F(ElasticPool, LeavesMemoryToOthersAndSaysSo) {
   EXPECT_TRUE(machine.is_granted(waiting)) << machine.why(waiting);
 }
 
+TEST_F(ElasticPool, CreatesNothingToProveWhatOneProcessAloneHasUsed) {
+  for (int i = 0; i < 4; ++i) machine.get(bob, of_bob, mebibytes(64));
+  const std::uint64_t before = machine.driver.creations();
+  machine.die(bob);
+  machine.run_jobs();
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  EXPECT_EQ(machine.driver.creations(), before);
+}
+
 TEST_F(ElasticPool, SeesWhatOthersGaveBackThoughNobodyAsksForMemory) {
   machine.driver.steal(0, gibibytes(7));
   observe();

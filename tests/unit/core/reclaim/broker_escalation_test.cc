@@ -240,8 +240,17 @@ TEST_F(BrokerEscalation, EndsWhoSaysItHasNothingAllTheSame) {
   ASSERT_EQ(waiting.size(), 1U);
   EXPECT_TRUE(waiting[0].soonest.within) << waiting[0].soonest.why;
   EXPECT_THAT(waiting[0].soonest.why, testing::HasSubstr("are ended if they do not"));
+  machine->pass(Duration{});
+  const auto relieved = machine->events_of(Event::Kind::kRelieved);
+  ASSERT_EQ(relieved.size(), 2U);
+  for (const Event& event : relieved)
+    EXPECT_THAT(event.words, testing::ContainsRegex("and is ended if nobody else has given .*MiB within 2"));
+  for (const SessionView& view : machine->broker.sessions())
+    EXPECT_EQ(view.asked.size(), view.id == ann ? 0U : 1U) << "what it may be ended for";
   machine->pass_in_steps(seconds(2));
   EXPECT_THAT(machine->signals, ElementsAre(Pair(small, Signal::kTerminate)));
+  EXPECT_THAT(machine->events_of(Event::Kind::kTerminating).front().words,
+              testing::HasSubstr("MiB it was asked for"));
 }
 
 TEST_F(BrokerEscalation, EndsWhoWasAskedFirstHoweverLateItLooks) {
