@@ -267,6 +267,7 @@ void Ledger::release(TenantId tenant, DeviceIndex device, Bytes bytes, Charge fr
 
 void Ledger::charge_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   update(tenant, device, [](Charges&) {}, {bytes, {}});
+  devices_[device].outside += bytes;
   changed_.emplace_back(tenant, device);
 }
 
@@ -278,6 +279,7 @@ void Ledger::give_to_driver(TenantId tenant, DeviceIndex device, Bytes bytes, co
 
 void Ledger::release_outside(TenantId tenant, DeviceIndex device, Bytes bytes) {
   update(tenant, device, [](Charges&) {}, {{}, bytes});
+  devices_[device].outside -= bytes;
   changed_.emplace_back(tenant, device);
 }
 

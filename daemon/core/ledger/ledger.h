@@ -125,7 +125,8 @@ class Ledger {
   /// Free memory, and memory that can be created on demand.
   Bytes free_or_creatable(DeviceIndex device) const { return free(device) + creatable(device); }
   const Charges& charges(DeviceIndex device) const { return root_.accounts[device].charges; }
-  Bytes outside(DeviceIndex device) const { return root_.accounts[device].outside; }
+  /// Of all tenants, in full.
+  Bytes outside(DeviceIndex device) const { return devices_[device].outside; }
   /// The sum of all promises.
   Bytes promised(DeviceIndex device) const { return root_.accounts[device].promised; }
   Bytes kept(DeviceIndex device) const { return root_.accounts[device].kept; }
@@ -298,6 +299,7 @@ class Ledger {
     Bytes pool;
     Bytes missing;
     Bytes creatable{};
+    Bytes outside{};
     bool lends = false;
     std::map<TenantId, Bytes> unanswered{};
     std::set<TenantId> in_debt;

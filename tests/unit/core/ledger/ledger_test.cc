@@ -113,7 +113,9 @@ TEST_F(LedgerTest, CountsWhatIsChargedOutsideThePoolAgainstLimitAndGuaranteeButN
   EXPECT_EQ(ledger.kept_for_others(cid, 0), Bytes{20}) << "ann's guarantee is met";
   EXPECT_EQ(ledger.verdict(ann, 0, {31}), Verdict::kOverLimit);
   EXPECT_FALSE(ledger.is_idle(ann));
-  ledger.release_outside(ann, 0, {50});
+  ledger.charge_outside(ann, 0, {50});
+  EXPECT_EQ(ledger.outside(0), Bytes{100}) << "also what is beyond the limit";
+  ledger.release_outside(ann, 0, {100});
   EXPECT_TRUE(ledger.is_idle(ann));
 }
 
