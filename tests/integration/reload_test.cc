@@ -73,6 +73,10 @@ TEST_F(Reload, ByTheCommandTellsWhatCameOfIt) {
       << broken.output;
   EXPECT_EQ(reload("[broker]\nreserve = \"all-but 64MiB\"\n").status, 1) << "needs a restart";
   EXPECT_EQ(limit_in_page(*one), mebibytes(96).count);
+  const Outcome partly = reload("[broker]\nreserve = \"all-but 32MiB\"\nsocket_group = 10000\n");
+  EXPECT_EQ(partly.status, 0);
+  EXPECT_NE(partly.output.find("socket_group stays '': '10000' needs a restart"), std::string::npos)
+      << partly.output;
 }
 
 TEST_F(Reload, ChangedReserveIsRefused) {
