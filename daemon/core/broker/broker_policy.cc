@@ -12,10 +12,9 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     return a.uuid == b.uuid && a.pool == b.pool && a.granularity == b.granularity;
   };
   if (!std::ranges::equal(policy.devices, state_.policy.devices, same))
-    return Error{Code::kFailedPrecondition,
-                 "the devices that are lent, [host], or what is reserved of them have changed: that needs a "
-                 "restart of the "
-                 "broker"};
+    return Error{
+        Code::kFailedPrecondition,
+        "the devices that are lent, [host], or what is reserved of them have changed: this needs a restart"};
   std::map<SessionId, std::string> owners;
   const Tenants::Rules members = members_under(policy, owners);
   const Tenants::Rules rules = state_.tenants.rules_under(policy, members);

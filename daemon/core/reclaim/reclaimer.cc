@@ -299,7 +299,9 @@ void Reclaimer::spent(Session& session, DeviceIndex device, TimePoint now) {
   bool is_news = devices_[device].helpless.insert_or_assign(session.id, until).second;
   if (!asked->second.bytes.is_zero()) {
     is_news |= note_pinned(session, device);
-    if (asked->second.liability) asked->second.liability->denied = asked->second.bytes;
+    const bool may_be_ended = state_.policy.devices[device].reclaim.escalation == Escalation::kEndSession &&
+                              session.peer.can_be_ended;
+    if (asked->second.liability && may_be_ended) asked->second.liability->denied = asked->second.bytes;
     is_news |= devices_[device].spent.insert_or_assign(session.id, until).second;
   }
   // A plan visits all sessions that could be asked, and many may say so at once: one plan serves them all.

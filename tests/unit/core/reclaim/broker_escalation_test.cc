@@ -253,6 +253,20 @@ TEST_F(BrokerEscalation, EndsWhoSaysItHasNothingAllTheSame) {
               testing::HasSubstr("MiB it was asked for"));
 }
 
+TEST_F(BrokerEscalation, ThreatensNobodyWhereNobodyIsEnded) {
+  start(Escalation::kWait);
+  claim();
+  machine->say_spent(large);
+  machine->pass(Duration{});
+  const auto relieved = machine->events_of(Event::Kind::kRelieved);
+  ASSERT_EQ(relieved.size(), 1U);
+  EXPECT_EQ(relieved[0].words, "it says that it has no more to give");
+  for (const SessionView& view : machine->broker.sessions())
+    if (view.id == large) {
+      EXPECT_THAT(view.asked, IsEmpty());
+    }
+}
+
 TEST_F(BrokerEscalation, EndsWhoWasAskedFirstHoweverLateItLooks) {
   start(Escalation::kEndSession);
   claim();
