@@ -1,7 +1,9 @@
 #pragma once
-#include "base/system/unique_fd.h"
+#include <filesystem>
+
 #include "bench/broker/process.h"
 #include "bench/samples.h"
+#include "bench/temporary_folder.h"
 
 namespace gpumem::bench {
 
@@ -12,21 +14,14 @@ class Greeter {
  public:
   Greeter();
   ~Greeter();
-  Greeter(const Greeter&) = delete;
-  Greeter& operator=(const Greeter&) = delete;
 
   /// From the call until both pages are mapped.
   Clock::duration connect() const;
 
  private:
-  struct Listening {
-    UniqueFd socket;
-    std::string name;
-  };
-  explicit Greeter(Listening listening);
-  static Listening listen();
+  std::filesystem::path socket() const { return folder_.path() / "socket"; }
 
-  std::string name_;
+  TemporaryFolder folder_;
   Process process_;
 };
 

@@ -111,6 +111,11 @@ std::string closed_text(const nlohmann::json& answer, const std::string& list, c
   return table.text(layout);
 }
 
+std::string csv_cell(const nlohmann::json& row, const char* name) {
+  const nlohmann::json value = field(row, name);
+  return (value.is_number() ? value.dump() : csv_text(printable(text_in(row, name)))) + ',';
+}
+
 std::string closed_csv(const nlohmann::json& answer, const std::string& list) {
   constexpr std::array kNames{"ended", "began",   "tenant", "uid",    "job",    "session", "pid",
                               "name",  "charged", "peak",   "waited", "denied", "words"};
@@ -118,11 +123,7 @@ std::string closed_csv(const nlohmann::json& answer, const std::string& list) {
   for (const char* name : kNames) csv += std::string(name) + ',';
   csv.back() = '\n';
   for (const nlohmann::json& row : list_in(answer, list)) {
-    for (const char* name : kNames) {
-      const nlohmann::json value = field(row, name);
-      const std::string text = value.is_string() ? value.get<std::string>() : "";
-      csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
-    }
+    for (const char* name : kNames) csv += csv_cell(row, name);
     csv.back() = '\n';
   }
   return csv;
@@ -258,11 +259,7 @@ std::string history_csv(const nlohmann::json& answer) {
   for (const HistoryColumn& one : names) csv += std::string(one.name) + ',';
   csv += "lent,returning,reserved,outside,kept,waiting,denied,ended,peak\n";
   for (const nlohmann::json& row : rows) {
-    for (const HistoryColumn& one : names) {
-      const nlohmann::json value = field(row, one.name);
-      const std::string text = value.is_string() ? value.get<std::string>() : "";
-      csv += (value.is_number() ? value.dump() : csv_text(printable(text))) + ',';
-    }
+    for (const HistoryColumn& one : names) csv += csv_cell(row, one.name);
     for (const char* name : kAmountNames) csv += fixed(number_in(row, name), 0) + ',';
     for (const char* name : kCountNames) csv += fixed(number_in(row, name), 0) + ',';
     csv.back() = '\n';

@@ -326,10 +326,8 @@ std::vector<SessionView> Broker::sessions(SessionId after, std::size_t most_slic
                              slice.charged - slice.held, state_.arbiter.waiting_bytes(id)});
     }
     for (const auto& [device, asked] : session.asked) {
-      if (!asked.total().is_zero())
-        view.asked.push_back({device, asked.total(), asked.due()});
-      else if (!asked.denied().is_zero())
-        view.asked.push_back({device, asked.denied(), asked.liability->due});
+      const Bytes bytes = asked.total() + asked.denied();
+      if (!bytes.is_zero()) view.asked.push_back({device, bytes, asked.due()});
     }
     for (DeviceIndex i = 0; i < state_.policy.devices.size(); ++i) {
       SharedView shared{i, session.holding(i).charges.total(), state_.imports.kept(session.id, i).used,

@@ -52,8 +52,7 @@ std::vector<Standing> Explainer::standings(TenantId tenant, const std::vector<Se
       const Bytes bytes = one.own + one.for_siblings + one.denied();
       if (bytes.is_zero()) continue;
       standing.asked_back += bytes;
-      const TimePoint due = one.denied().is_zero() ? one.due() : one.liability->due;
-      standing.asked_back_until = std::min(standing.asked_back_until.value_or(due), due);
+      standing.asked_back_until = std::min(standing.asked_back_until.value_or(one.due()), one.due());
     }
     standing.past_broker = ledger.outside(tenant, device).minus(standing.declared + standing.overhead);
   }

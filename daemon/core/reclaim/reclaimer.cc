@@ -287,7 +287,7 @@ void Reclaimer::tell(Session& session, DeviceIndex device, const char* cause, Ti
     if (devices_[device].spent.contains(session.id)) event.words = "it says that it has no more to give";
     if (request.denied().is_zero()) return;
     event.words += ", and is ended if nobody else has given " + to_string(request.denied()) + " within " +
-                   span_text(std::chrono::ceil<std::chrono::milliseconds>(request.liability->due - now));
+                   span_text(std::chrono::ceil<std::chrono::milliseconds>(request.due() - now));
   }
 }
 

@@ -70,10 +70,14 @@ struct ReclaimRequest {
   bool forced = false;          ///< for claims or a debt: the device's escalation follows
   std::optional<Liability> liability{};
   Bytes total() const { return bytes + for_siblings; }
-  TimePoint due() const { return bytes.is_zero() ? siblings_deadline : deadline; }
   /// The session says that it has nothing to give. It is not asked any more, and may be ended for these
   /// bytes.
   Bytes denied() const { return total().is_zero() && liability ? liability->denied : Bytes{}; }
+  /// When the time for total(), or for denied(), is up.
+  TimePoint due() const {
+    if (!denied().is_zero()) return liability->due;
+    return bytes.is_zero() ? siblings_deadline : deadline;
+  }
 };
 
 /// What a session has of one device's pool.
