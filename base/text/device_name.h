@@ -12,6 +12,8 @@ namespace gpumem {
 inline constexpr std::string_view kDeviceNamePrefix = "gpu";
 /// The name of the host store, also in place of a UUID. The broker lists it after the devices.
 inline constexpr std::string_view kHostStore = "host";
+inline constexpr const char* kNoHostStore =
+    "the broker has no host store: its administrator adds [host] to gpumemd.toml";
 
 /// `gpu0`, the name for people of the device at this place among those that the broker lends.
 inline std::string device_name(std::size_t place) {

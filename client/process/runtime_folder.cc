@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <pwd.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,6 +107,11 @@ bool is_roots_alone(const std::filesystem::path& folder) {
   return ::stat(folder.c_str(), &info) == 0 && info.st_uid == 0 && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+// A set-user-id program reads no variables.
+const char* hint_of_variable() {
+  return ::getauxval(AT_SECURE) != 0 ? "" : "; if its runtime folder is another one, set GPUMEM_RUNTIME_DIR";
+}
+
 Error not_trusted(const std::filesystem::path& path, const std::string& why) {
   return {Code::kPermissionDenied, path.string() + " " + why +
                                        ", who could name any driver to load: use a runtime folder of your "
@@ -150,8 +156,8 @@ Error connect_error(const std::filesystem::path& socket, int number) {
     case ENOENT:
     case ENOTDIR:
       return {Code::kUnavailable, "no broker at " + where +
-                                      ": is gpumemd running? (systemctl status gpumemd; if its " +
-                                      "runtime folder is another one, set GPUMEM_RUNTIME_DIR)"};
+                                      ": is gpumemd running? (systemctl status gpumemd" + hint_of_variable() +
+                                      ")"};
     case ECONNREFUSED:
       return {Code::kUnavailable, "no broker listens at " + where +
                                       ": the socket is left over from one that has " +

@@ -139,9 +139,7 @@ Result<std::size_t> Connection::device_index(const std::string& uuid) const {
 
 Result<SharedDevice> Connection::find_host_store() const {
   const auto place = std::ranges::find(welcome_.devices, kHostStore);
-  if (place == welcome_.devices.end())
-    return Error{Code::kNotFound,
-                 "the broker has no host store: its administrator adds [host] to gpumemd.toml"};
+  if (place == welcome_.devices.end()) return Error{Code::kNotFound, kNoHostStore};
   SharedDevice store{nullptr, nullptr, *place, static_cast<std::size_t>(place - welcome_.devices.begin())};
   if (!welcome_.is_host_of_driver) return store;
   const auto driver = open_driver();

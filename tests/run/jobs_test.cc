@@ -45,13 +45,13 @@ TEST_F(Jobs, OfTwoThatDoNotFitTogetherTheSecondBeginsWhenTheFirstHasEnded) {
   EXPECT_EQ(second.said().find("ready"), std::string::npos) << second.said();
   first.tell("quit\n");
   EXPECT_EQ(first.wait(), 0);
-  EXPECT_TRUE(says(first.said(), "gpumem run: peak 12GiB, waited "));
+  EXPECT_TRUE(says(first.said(), "gpumem run: peak 12GiB, its requests waited "));
   second.pid_of_command();
   second.tell("take\n");
   EXPECT_TRUE(second.has_said("has it\n"));
   second.tell("quit\n");
   EXPECT_EQ(second.wait(), 0);
-  EXPECT_TRUE(says(second.said(), "gpumem run: peak 12GiB, waited "));
+  EXPECT_TRUE(says(second.said(), "gpumem run: peak 12GiB, its requests waited "));
   EXPECT_TRUE(says(second.said(), ", nothing denied by the broker\n"));
 }
 
@@ -82,7 +82,7 @@ TEST_F(Jobs, BoundProgramsOfTheLibraryToo) {
   EXPECT_EQ(sessions[1].label(), "mine");
   job.tell("quit\n");
   EXPECT_EQ(job.wait(), 0);
-  EXPECT_TRUE(says(job.said(), "gpumem run: peak 256MiB, waited "));
+  EXPECT_TRUE(says(job.said(), "gpumem run: peak 256MiB, its requests waited "));
   EXPECT_TRUE(says(job.said(), ", 1 request denied\n"));
 }
 

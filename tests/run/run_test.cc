@@ -178,7 +178,7 @@ TEST_F(Run, ReportsWhatTheCommandsProcessesHaveBorrowed) {
   const std::string borrow = actor_program().string() + " borrow library ";
   const Outcome one = run_shell(borrow + "4194304 exit");
   EXPECT_EQ(one.status, 0);
-  EXPECT_TRUE(says(one.output, "gpumem run: peak 4MiB, waited "));
+  EXPECT_TRUE(says(one.output, "gpumem run: peak 4MiB, its requests waited "));
   EXPECT_TRUE(says(one.output, ", nothing denied by the broker\n"));
   const Outcome denied = run_shell(borrow + "4194304 exit; " + borrow + "8388608 exit", {"--limit", "6MiB"});
   EXPECT_TRUE(says(denied.output, "8MiB is larger than the allocator's limit of 6MiB"));

@@ -106,11 +106,12 @@ void ProgramLook::drivers() {
   for (const MappedDriver& one : report_.drivers) {
     if (one.is_management) continue;
     if (!one.is_drop_in) {
+      const bool is_root = ::geteuid() == 0;
       return add("drop_in_driver", State::kFail,
                  "the file " + printable(one.path) +
-                     " is mapped, and cannot be read: it was replaced or "
-                     "removed since, or you may not",
-                 "start the program again, or ask as root");
+                     " is mapped, and cannot be read: it was replaced or removed since" +
+                     (is_root ? "" : ", or you may not"),
+                 is_root ? "start the program again" : "start the program again, or ask as root");
     }
     if (*one.is_drop_in)
       drop_in = &one;

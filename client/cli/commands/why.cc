@@ -21,22 +21,28 @@ v1::ExplainRequest request_about(const Monitor& monitor, const std::string& subj
   return request;
 }
 
-// The tenant's last ones, the latest first; none, where that is not to be known.
-std::vector<v1::Event> last_denials(const Monitor& monitor, const std::string& tenant, WallTime now,
-                                    std::stop_token stop) {
+// Which the broker sent; null of other events.
+const char* signal_in(const v1::Event& event) {
+  if (event.kind() == "terminating") return "SIGTERM";
+  return event.kind() == "killing" ? "SIGKILL" : nullptr;
+}
+
+// The tenant's last denials and ends by a signal, the latest first; none, where that is not to be known.
+std::vector<v1::Event> last_troubles(const Monitor& monitor, const std::string& tenant, WallTime now,
+                                     std::stop_token stop) {
   constexpr std::size_t kMost = 3;
   v1::WatchEventsRequest request;
   request.set_tenant(tenant);
   request.set_since(to_rfc3339(now - std::chrono::minutes(10), Precision::kMicroseconds));
-  std::vector<v1::Event> denials;
+  std::vector<v1::Event> troubles;
   const auto keep = [&](const v1::Event& event) {
-    if (event.kind() != "denied") return true;
-    denials.insert(denials.begin(), event);
-    if (denials.size() > kMost) denials.pop_back();
+    if (event.kind() != "denied" && !signal_in(event)) return true;
+    troubles.insert(troubles.begin(), event);
+    if (troubles.size() > kMost) troubles.pop_back();
     return true;
   };
   if (!monitor.watch_events(request, keep, std::move(stop))) return {};
-  return denials;
+  return troubles;
 }
 
 std::string span(std::uint64_t milliseconds) { return span_text(std::chrono::milliseconds(milliseconds)); }
@@ -107,14 +113,17 @@ std::string newcomers_text(const v1::Standing& standing, const Layout& layout) {
          ", priority " + std::to_string(standing.priority()) + "\n" + available_line(standing);
 }
 
-std::string denials_text(const std::string& tenant, const std::vector<v1::Event>& denials, WallTime now,
-                         const Layout& layout) {
-  if (denials.empty()) return "";
+std::string troubles_text(const std::string& tenant, const std::vector<v1::Event>& troubles, WallTime now,
+                          const Layout& layout) {
+  if (troubles.empty()) return "";
   std::string text;
-  for (const v1::Event& denial : denials) {
-    text += (text.empty() ? "last denied " : "before that, ") + age_text(denial.time(), now) + " ago: ";
-    text += denial.words().empty() ? size_text(denial.bytes()) + " on " + layout.device(denial.device())
-                                   : with_device_names(denial.words(), layout.devices);
+  for (const v1::Event& event : troubles) {
+    const char* const signal = signal_in(event);
+    text += signal == nullptr ? "denied "
+                              : std::string(signal) + " sent to pid " + std::to_string(event.pid()) + " ";
+    text += age_text(event.time(), now) + " ago: ";
+    text += event.words().empty() ? size_text(event.bytes()) + " on " + layout.device(event.device())
+                                  : with_device_names(event.words(), layout.devices);
     text += "\n";
   }
   const bool is_plain = tenant.find_first_of(" '\"\\$`;&|<>()*?~#") == std::string::npos;
@@ -245,12 +254,17 @@ Json waiting_json(const v1::Denial& denial) {
           {"other_tenants", holders_json(denial.other_tenants())}};
 }
 
-Json denial_json(const v1::Event& denial) {
-  return {{"time", denial.time()},
-          {"session", denial.session()},
-          {"device", denial.device()},
-          {"bytes", denial.bytes()},
-          {"words", denial.words().empty() ? Json() : Json(denial.words())}};
+Json trouble_json(const v1::Event& event) {
+  Json json{{"time", event.time()},
+            {"session", event.session()},
+            {"device", event.device()},
+            {"bytes", event.bytes()},
+            {"words", event.words().empty() ? Json() : Json(event.words())}};
+  if (const char* const signal = signal_in(event)) {
+    json["signal"] = signal;
+    json["pid"] = event.pid();
+  }
+  return json;
 }
 
 }  // namespace
@@ -267,11 +281,11 @@ int run_why(const WhyOptions& options) {
     auto explained = monitor.explain(*request);
     if (!explained) return explained.error();
     const WallTime now = std::chrono::system_clock::now();
-    const auto denials = explained->waiting().empty()
-                             ? last_denials(monitor, explained->tenant(), now, interrupt.token())
-                             : std::vector<v1::Event>();
-    return options.flags.json ? json_text(why_json(*explained, denials))
-                              : why_text(*explained, denials, now, layout);
+    const auto troubles = explained->waiting().empty()
+                              ? last_troubles(monitor, explained->tenant(), now, interrupt.token())
+                              : std::vector<v1::Event>();
+    return options.flags.json ? json_text(why_json(*explained, troubles))
+                              : why_text(*explained, troubles, now, layout);
   };
   return show({options.runtime_folder, options.watch_seconds, &interrupt}, text_of);
 }
@@ -298,7 +312,7 @@ std::string obstacle_words(const v1::Denial& denial) {
   }
 }
 
-std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials,
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& troubles,
                      WallTime now, const Layout& layout) {
   const bool is_newcomer = explained.newcomer();
   std::string text = "tenant " + tenant_text(explained.tenant()) +
@@ -306,19 +320,21 @@ std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1:
   for (const v1::Standing& standing : explained.devices())
     text += "\n" + (is_newcomer ? newcomers_text(standing, layout) : standing_text(standing, layout));
   if (explained.waiting().empty())
-    text += "\nno request waits\n" + denials_text(explained.tenant(), denials, now, layout);
+    text += "\nno request waits\n" + troubles_text(explained.tenant(), troubles, now, layout);
   for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial, layout);
   if (explained.requests() > kMostExplained && !explained.waiting().empty())
     text += "\n" + std::to_string(explained.requests()) + " requests wait in all; these came first\n";
   return printable_lines(text);
 }
 
-Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials) {
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& troubles) {
   Json json{{"tenant", explained.tenant()}, {"newcomer", explained.newcomer()}, {"devices", Json::array()},
-            {"waiting", Json::array()},     {"requests", explained.requests()}, {"denials", Json::array()}};
+            {"waiting", Json::array()},     {"requests", explained.requests()}, {"denials", Json::array()},
+            {"signals", Json::array()}};
   for (const v1::Standing& standing : explained.devices()) json["devices"].push_back(standing_json(standing));
   for (const v1::Denial& denial : explained.waiting()) json["waiting"].push_back(waiting_json(denial));
-  for (const v1::Event& denial : denials) json["denials"].push_back(denial_json(denial));
+  for (const v1::Event& event : troubles)
+    json[signal_in(event) == nullptr ? "denials" : "signals"].push_back(trouble_json(event));
   return json;
 }
 

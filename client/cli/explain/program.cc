@@ -80,20 +80,27 @@ Seen seen_of(const std::vector<Member>& members, const v1::Reconciliation& look)
   return seen;
 }
 
+/// Null: there is no such job, or it has nothing to do with the device.
+const v1::JobUsage* usage_of(const v1::ListJobsResponse& jobs, std::uint64_t job, const std::string& device) {
+  const v1::JobInfo* const known = find_job(jobs, job);
+  if (known == nullptr) return nullptr;
+  const auto found = std::ranges::find(known->devices(), device, &v1::JobUsage::device);
+  return found == known->devices().end() ? nullptr : &*found;
+}
+
 std::uint64_t limit_of(const Subject& subject, const std::vector<Member>& members, const std::string& device,
                        const Ledger& ledger, const v1::ListJobsResponse& jobs) {
   std::uint64_t limit = 0;
   for (const v1::TenantUsage& one : ledger.tenants.tenants())
     if (!members.empty() && one.tenant() == members.front().tenant && one.device() == device)
       limit = one.limit();
-  for (const v1::SessionInfo& session : ledger.sessions.sessions()) {
-    if (!is_of(subject, session) || session.job() == 0) continue;
-    for (const v1::JobInfo& job : jobs.jobs()) {
-      if (job.id() != session.job()) continue;
-      for (const v1::JobUsage& usage : job.devices())
-        if (usage.device() == device && usage.limit() != kNoJobLimit) limit = usage.limit();
-    }
-  }
+  const auto take = [&](std::uint64_t job) {
+    const v1::JobUsage* const usage = usage_of(jobs, job, device);
+    if (usage != nullptr && usage->limit() != kNoJobLimit) limit = usage->limit();
+  };
+  for (const v1::SessionInfo& session : ledger.sessions.sessions())
+    if (is_of(subject, session)) take(session.job());
+  take(subject.job);
   return limit;
 }
 
@@ -169,8 +176,10 @@ std::vector<DeviceUse> uses_of(const Subject& subject, const std::vector<Member>
   std::vector<DeviceUse> uses;
   for (const v1::Reconciliation& device : look.devices()) {
     DeviceUse use = use_of(subject, members, ledger, device);
-    const bool has_any =
-        use.sum.bytes != 0 || use.reserved != 0 || use.imported != 0 || use.listed.value_or(0) != 0;
+    const v1::JobUsage* const usage = usage_of(jobs, subject.job, use.device);
+    const bool is_reserved = usage != nullptr && usage->reserved() != 0;
+    const bool has_any = is_reserved || use.sum.bytes != 0 || use.reserved != 0 || use.imported != 0 ||
+                         use.listed.value_or(0) != 0;
     if (!has_any) continue;
     use.limit = limit_of(subject, members, use.device, ledger, jobs);
     uses.push_back(std::move(use));

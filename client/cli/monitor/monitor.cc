@@ -195,6 +195,7 @@ Result<std::string> find_device(const v1::GetStatusResponse& status, const std::
     ++matches;
   }
   if (matches == 1) return found;
+  if (matches == 0 && text == kHostStore) return Error{Code::kNotFound, kNoHostStore};
   if (matches > 1) return Error{Code::kNotFound, "several devices begin with '" + text + "':" + all};
   return Error{Code::kNotFound, "the broker lends no device '" + text +
                                     (all.empty() ? "', nor any other" : "', but these:" + all)};

@@ -127,7 +127,7 @@ int run_plain(const RunOptions& options, const Error& why, const Signals& signal
 
 std::string account_text(const JobAccount& account) {
   if (account.peak.is_zero() && account.denied == 0) return "no process of the command has borrowed memory";
-  std::string text = "peak " + to_string(account.peak) + ", waited " + span_text(account.waited);
+  std::string text = "peak " + to_string(account.peak) + ", its requests waited " + span_text(account.waited);
   if (account.denied == 0) return text + ", nothing denied by the broker";
   return text + ", " + std::to_string(account.denied) +
          (account.denied == 1 ? " request denied" : " requests denied");

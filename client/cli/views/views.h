@@ -124,10 +124,11 @@ std::string reconcile_text(const v1::ReconcileResponse& response, WallTime now, 
 Json reconcile_json(const v1::ReconcileResponse& response);
 
 /// How a tenant stands on each device, and for each request that waits what it waits for, in words and
-/// figures. `denials`  the tenant's latest, the latest first, as of `now`: told where nothing waits.
-std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {},
+/// figures. `troubles`  the tenant's latest denials and signals, the latest first, as of `now`: told where
+/// nothing waits.
+std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1::Event>& troubles = {},
                      WallTime now = {}, const Layout& layout = {});
-Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& denials = {});
+Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>& troubles = {});
 
 /// The obstacle of a request, in words that are complete without the figures.
 std::string obstacle_words(const v1::Denial& denial);

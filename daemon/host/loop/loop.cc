@@ -8,6 +8,7 @@
 #include "base/crash_point.h"
 #include "base/log.h"
 #include "base/text/missing_memory.h"
+#include "daemon/host/loop/processor_clock.h"
 
 namespace gpumem::host {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 // Until the journal is tried again.
 constexpr auto kJournalRetry = std::chrono::milliseconds(1100);
 
-// How long the thread has run on a processor. Time in which the kernel let others run is no user's debt.
 core::TimePoint processor_time() {
   timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
@@ -101,7 +101,7 @@ Loop::Loop(Options options)
       grace_(io_),
       making_ends_(io_),
       broadcast_(io_),
-      turns_(processor_time) {
+      turns_(ProcessorClock(std::chrono::steady_clock::now, processor_time)) {
   events_.begin(std::move(options.history), std::chrono::system_clock::now());
 }
 

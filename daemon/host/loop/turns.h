@@ -53,7 +53,7 @@ class Turns {
   /// The broker's own work serves all users, and so do new connections.
   static constexpr int kQuantaForAll = 4;
 
-  /// `clock`  how long the calling thread has run on a processor.
+  /// `clock`  how long the calling thread has run on a processor: a ProcessorClock.
   explicit Turns(Clock clock) : clock_(std::move(clock)) {}
 
   void add(const Flow& flow, Work work);

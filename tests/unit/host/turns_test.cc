@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/host/loop/processor_clock.h"
+
 namespace gpumem::host {
 namespace {
 
@@ -138,6 +140,31 @@ TEST_F(TurnsTest, RootOfAContainerHasTheTurnsOfAUser) {
   keep_asking(kRootOfContainer, microseconds(100));
   add(kEve, microseconds(100), 50);
   EXPECT_LE(wait_of(kRoot), 2 * Turns::kQuantum + microseconds(200));
+}
+
+struct ProcessorClockTest : testing::Test {
+  /// Microseconds that the clock counts for a piece of work.
+  std::int64_t charged(microseconds passes, microseconds runs) {
+    const auto before = clock();
+    wall += passes;
+    processor += runs;
+    return std::chrono::duration_cast<microseconds>(clock() - before).count();
+  }
+
+  static inline core::TimePoint wall, processor;
+  ProcessorClock clock{[] { return wall; }, [] { return processor; }};
+};
+
+TEST_F(ProcessorClockTest, TimeOfOthersOnTheProcessorDoesNotCount) {
+  EXPECT_EQ(charged(microseconds(4000), microseconds(100)), 100);
+  EXPECT_EQ(charged(microseconds(300), microseconds(300)), 300);
+}
+
+TEST_F(ProcessorClockTest, ShortTimesCountWholeAndOnce) {
+  EXPECT_EQ(charged(microseconds(30), microseconds(10)), 30);
+  EXPECT_EQ(charged(microseconds(20), microseconds(20)), 20);
+  EXPECT_EQ(charged(microseconds(4000), microseconds(100)), 80) << "20 more were counted than it had run";
+  EXPECT_EQ(charged(microseconds(4000), microseconds(100)), 100);
 }
 
 }  // namespace

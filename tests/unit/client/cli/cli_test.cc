@@ -406,24 +406,32 @@ TEST(WhyView, TellsWhatWasTakenPastTheBroker) {
   EXPECT_EQ(why_json(why)["newcomer"], false);
 }
 
-TEST(WhyView, TellsTheLastDenialsWhereNothingWaits) {
+TEST(WhyView, TellsTheLastDenialsAndSignalsWhereNothingWaits) {
   v1::ExplainResponse why;
   why.set_tenant("ann");
-  std::vector<v1::Event> denials(2);
+  std::vector<v1::Event> denials(3);
+  for (v1::Event& event : denials) event.set_kind("denied");
   denials[0].set_time("2030-01-02T11:59:57Z");
   denials[0].set_words("tenant 'ann' asked for too much");
+  denials[2].set_kind("terminating");
+  denials[2].set_pid(7);
+  denials[2].set_time("2030-01-02T11:57:00Z");
+  denials[2].set_words("others need the memory");
   denials[1].set_time("2030-01-02T11:58:00Z");
   denials[1].set_bytes(kGiB);
   denials[1].set_device("GPU-0");
   EXPECT_EQ(why_text(why, denials, noon()),
             "tenant ann\n\nno request waits\n"
-            "last denied 3s ago: tenant 'ann' asked for too much\n"
-            "before that, 2m 0s ago: 1GiB on GPU-0\n"
+            "denied 3s ago: tenant 'ann' asked for too much\n"
+            "denied 2m 0s ago: 1GiB on GPU-0\n"
+            "SIGTERM sent to pid 7 3m 0s ago: others need the memory\n"
             "  see `gpumem events --no-follow --tenant ann`\n");
   const Json json = why_json(why, denials);
   ASSERT_EQ(json["denials"].size(), 2U);
   EXPECT_EQ(json["denials"][0]["words"], "tenant 'ann' asked for too much");
   EXPECT_TRUE(json["denials"][1]["words"].is_null());
+  ASSERT_EQ(json["signals"].size(), 1U);
+  EXPECT_EQ(json["signals"][0]["signal"], "SIGTERM");
   why.set_tenant("my lab");
   EXPECT_NE(why_text(why, denials, noon()).find("--tenant 'my lab'`"), std::string::npos);
 }

@@ -381,6 +381,20 @@ TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
   EXPECT_THAT(program_text(program, {}), testing::StartsWith("job 5, 2 processes, tenant ann\n"));
 }
 
+TEST(ProgramTest, AJobThatHasOnlyReservedHasThatAndItsLimit) {
+  v1::ListJobsResponse jobs;
+  v1::JobInfo& job = *jobs.add_jobs();
+  job.set_id(5);
+  v1::JobUsage& usage = *job.add_devices();
+  usage.set_device(kDevice);
+  usage.set_limit(32 * kMebi);
+  usage.set_reserved(8 * kMebi);
+  const Program program = program_of({.job = 5}, ledger({}, {}), look_at(64 * kMebi), jobs);
+  ASSERT_EQ(program.uses.size(), 1U);
+  EXPECT_EQ(program.uses[0].limit, 32 * kMebi);
+  EXPECT_THAT(program_text(program, {}), testing::HasSubstr("reserved for the job, not lent"));
+}
+
 TEST(ProgramTest, AJobInAnotherPidNamespaceHasNothingOfProcessesThatAreGone) {
   v1::SessionInfo session = telling(1, 0, 10, 4);
   session.set_job(5);
