@@ -11,7 +11,7 @@ namespace gpumem::core {
 namespace {
 
 // Proofs in one job. What it has proved is free only when it has ended.
-constexpr std::size_t kFewestProofs = 8;
+constexpr std::size_t kFewestProofs = 2;
 constexpr std::size_t kMostProofs = 256;
 // Leases in one step, between whose driver calls no waiting request is served.
 constexpr std::size_t kMostOfAGroup = 16;

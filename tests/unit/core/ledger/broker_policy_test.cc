@@ -146,14 +146,14 @@ TEST_F(BrokerPolicy, OrdersThoseWhoWaitAnew) {
   const SessionId ann = machine.connect(1);
   const SessionId guest = machine.connect(9);
   rule("lab").quotas[0] = {{}, mebibytes(64)};
-  rule("ann").quotas[0] = {{}, mebibytes(64)};
+  rule("ann").quotas[0] = policy.others->front() = rule("guests").quotas[0] = {{}, mebibytes(64)};
   rule("guests").quotas[0].priority = kDefaultPriority + 1;
   ASSERT_TRUE(apply());
   const SessionId bob = machine.connect(2);
   const Grant all = machine.get(bob, machine.slice(bob), mebibytes(58));
   machine.get(bob, machine.slice(bob), mebibytes(6));
-  const RequestId of_ann = machine.grow(ann, machine.slice(ann), mebibytes(64), seconds(9));
-  const RequestId of_guest = machine.grow(guest, machine.slice(guest), mebibytes(8), seconds(9));
+  const RequestId of_ann = machine.grow(ann, machine.slice(ann), mebibytes(8), seconds(9));
+  const RequestId of_guest = machine.grow(guest, machine.slice(guest), mebibytes(58), seconds(9));
   std::swap(rule("guests").quotas[0].priority, rule("lab").quotas[0].priority);
   rule("bob").quotas[0].limit = mebibytes(6);
   ASSERT_TRUE(apply());
