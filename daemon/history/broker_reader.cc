@@ -27,8 +27,11 @@ Result<Response> pages(v1::Monitor::Stub& stub,
     grpc::ClientContext context;
     set_timeout(context, kPatience);
     Response page;
-    if (const auto status = (stub.*method)(&context, request, &page); !status.ok())
-      return Error{Code::kUnavailable, status.error_message()};
+    const auto status = (stub.*method)(&context, request, &page);
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)  // its words are those of a resolver
+      return Error{Code::kUnavailable,
+                   "the broker does not answer: is gpumemd running? (systemctl status gpumemd)"};
+    if (!status.ok()) return Error{Code::kUnavailable, status.error_message()};
     request.set_page_token(page.next_page_token());
     all.MergeFrom(page);
   } while (!request.page_token().empty());

@@ -50,6 +50,14 @@ Options parse_command_line(int argc, char** argv) {
   return options;
 }
 
+// systemd makes the folders of the service.
+Result<void> check_folder(const std::filesystem::path& folder, const char* option) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return {};
+  return Error{Code::kNotFound,
+               "there is no folder " + folder.string() + ": make it, or name another by " + option};
+}
+
 // The group of the socket is this process's.
 Result<UniqueFd> listen(const std::filesystem::path& path) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -124,6 +132,8 @@ Result<void> serve(const Options& options) {
   boost::asio::io_context loop;
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code&, int) { loop.stop(); });
+  if (auto there = check_folder(options.state_folder, "--state-dir"); !there) return there;
+  if (auto there = check_folder(options.socket.parent_path(), "--socket"); !there) return there;
   auto socket = listen(options.socket);
   if (!socket) return socket.error();
   BrokerReader broker(std::filesystem::path(options.runtime_folder) / "api.sock");
@@ -149,7 +159,7 @@ Result<void> serve(const Options& options) {
     const SignalsBlocked blocked;
     reading.emplace(broker, recorder, subordinates);
   }
-  spdlog::info("keeping what tenants use in {}", file.string());
+  spdlog::info("keeping what tenants of the broker in {} use: in {}", options.runtime_folder, file.string());
   server.start();
   loop.run();
   server.stop();

@@ -207,6 +207,19 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
 }
 
 // Connections may come faster than it accepts them.
+TEST_F(History, SaysWhichFolderIsMissing) {
+  for (const char* option : {"--state-dir", "--socket"}) {
+    std::map<std::string, std::string> folders{{"--state-dir", folder_.path()}, {"--socket", socket()}};
+    folders[option] = folder_ / "none/there";
+    const Outcome outcome = run({.program = GPUMEM_TEST_HISTORY,
+                                 .arguments = {"--runtime-dir", broker_.folder(), "--state-dir",
+                                               folders["--state-dir"], "--socket", folders["--socket"]}});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.output.find(std::string("name another by ") + option), std::string::npos)
+        << outcome.output;
+  }
+}
+
 TEST_F(History, KeepsManyConnectionsThatWait) {
   const auto history = start();
   const auto bob = client_with(mebibytes(8), kBob);
