@@ -12,6 +12,7 @@ namespace gpumem {
 inline constexpr std::string_view kDeviceNamePrefix = "gpu";
 /// The name of the host store, also in place of a UUID. The broker lists it after the devices.
 inline constexpr std::string_view kHostStore = "host";
+/// The words for whoever names the host store where there is none.
 inline constexpr const char* kNoHostStore =
     "the broker has no host store: its administrator adds [host] to gpumemd.toml";
 

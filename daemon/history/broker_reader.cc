@@ -28,10 +28,10 @@ Result<Response> pages(v1::Monitor::Stub& stub,
     set_timeout(context, kPatience);
     Response page;
     const auto status = (stub.*method)(&context, request, &page);
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)  // its words are those of a resolver
-      return Error{Code::kUnavailable,
-                   "the broker does not answer: is gpumemd running? (systemctl status gpumemd)"};
-    if (!status.ok()) return Error{Code::kUnavailable, status.error_message()};
+    const std::string& words = status.error_message();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)
+      return Error{Code::kUnavailable, "the broker does not serve (systemctl status gpumemd): " + words};
+    if (!status.ok()) return Error{Code::kUnavailable, words};
     request.set_page_token(page.next_page_token());
     all.MergeFrom(page);
   } while (!request.page_token().empty());

@@ -206,7 +206,6 @@ TEST_F(GroupHistory, ShowsMembersTheTotalsAndToEachTheOwnJobs) {
   EXPECT_EQ(gpumem({"account", "--by", "job,user"}).status, 2);
 }
 
-// Connections may come faster than it accepts them.
 TEST_F(History, SaysWhichFolderIsMissing) {
   for (const char* option : {"--state-dir", "--socket"}) {
     std::map<std::string, std::string> folders{{"--state-dir", folder_.path()}, {"--socket", socket()}};
@@ -220,6 +219,7 @@ TEST_F(History, SaysWhichFolderIsMissing) {
   }
 }
 
+// Connections may come faster than it accepts them.
 TEST_F(History, KeepsManyConnectionsThatWait) {
   const auto history = start();
   const auto bob = client_with(mebibytes(8), kBob);

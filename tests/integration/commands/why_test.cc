@@ -80,7 +80,7 @@ TEST_F(Why, ShowsTheLastDenial) {
   for (const bool is_there : {true, false}) {
     const Outcome text = why({"uid:10003"}, refused);
     EXPECT_EQ(text.status, 0);
-    EXPECT_NE(text.output.find("denied "), std::string::npos) << text.output;
+    EXPECT_NE(text.output.find("\ndenied "), std::string::npos) << text.output;
     EXPECT_NE(text.output.find("asked for 226MiB on gpu0: "), std::string::npos) << text.output;
     EXPECT_NE(text.output.find("226MiB is more than the whole limit of 224MiB, which is the whole pool"),
               std::string::npos)
