@@ -179,6 +179,7 @@ class World : public CoreWorld<WatchedBroker> {
   FreedBytes follow_published();
   Sharers keepers() const;
   Sharers entangled();
+  bool has_left(SessionId session) const;
   std::string check_holder(ExtentId extent, SessionId holder) const;
   void start_job(DeviceIndex device);
 
@@ -220,6 +221,7 @@ class World : public CoreWorld<WatchedBroker> {
     bool kept = false;            ///< or was
   };
   std::map<ExtentId, Published> published_;  ///< what is, or was, part of a region
+  std::set<ExtentId> left_imported_;         ///< of `published_`: imported by sessions whose lane is gone
   /// Who shares memory with a liar, and when each tenant was last charged for it.
   std::map<std::pair<SessionId, DeviceIndex>, std::map<std::string, TimePoint>> entangled_;
   std::map<RegionId, RegionFacts> regions_;

@@ -121,6 +121,12 @@ World::FreedBytes World::follow_published() {
   }
   std::erase_if(published_,
                 [&](const auto& entry) { return !checkpoint.leases.contains(entry.second.lease); });
+  std::set<LeaseId> left;
+  for (const auto& [id, import] : checkpoint.imports)
+    if (has_left(import.session)) left.insert(import.leases.begin(), import.leases.end());
+  left_imported_.clear();
+  for (const auto& [extent, one] : published_)
+    if (left.contains(one.lease)) left_imported_.insert(extent);
   std::erase_if(regions_, [&](const auto& entry) { return !checkpoint.regions.contains(entry.first); });
   return freed;
 }
@@ -140,7 +146,13 @@ Sharers World::keepers() const {
   return keepers;
 }
 
-// Until the driver has been asked again, nobody can know that whoever kept it has let go meanwhile.
+bool World::has_left(SessionId session) const {
+  const auto facts = sessions_.find(session);
+  return facts == sessions_.end() || !facts->second.has_lane;
+}
+
+// Until the driver has been asked again, nobody can know that whoever kept it has let go meanwhile. Whoever
+// left its lane cannot even say so.
 Sharers World::entangled() {
   const auto with_all = [&](ExtentId extent, DeviceIndex device) {
     const auto published = published_.find(extent);
@@ -152,10 +164,6 @@ Sharers World::entangled() {
       for (const SessionId session : process->second->sessions) entangled_[{session, device}][charged] = now;
     }
   };
-  const auto has_left = [&](SessionId session) {
-    const auto facts = sessions_.find(session);
-    return facts == sessions_.end() || !facts->second.has_lane;
-  };
   for (const auto& [pid, process] : processes_) {
     for (const auto& [extent, mapping] : process->mapped)
       if (mapping.returned) with_all(extent, mapping.device);
@@ -164,6 +172,7 @@ Sharers World::entangled() {
       for (const ExtentId extent : mapping.extents) with_all(extent, mapping.device);
     }
   }
+  for (const ExtentId extent : left_imported_) with_all(extent, books_.device(extent));
   Sharers entangled;
   for (auto& [sharer, tenants] : entangled_) {
     std::erase_if(tenants, [&](const auto& one) { return one.second + ClaimClock::kSlack < now; });
