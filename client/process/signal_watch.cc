@@ -1,10 +1,14 @@
 #include "client/process/signal_watch.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/mutex.h"
 #include "client/process/fork_guard.h"
@@ -14,16 +18,15 @@ namespace {
 
 using Action = struct sigaction;
 
-/// A handler of the program's, and those that it had before: a handler that was replaced may still run.
-struct Handler {
-  Action action;
-  const Handler* before;
-};
+/// Handlers of a signal that one process can have; another one's signals end no wait.
+constexpr std::size_t kPlaces = 16;
 
 struct Signal {
   int number;
   const char* name;
-  std::atomic<const Handler*> latest{nullptr};
+  /// The program's handlers that a function of this library has stood in front of; none is freed. Each has a
+  /// function of its own: a program that finds one, and calls or sets it later, means the handler behind it.
+  std::array<std::atomic<const Action*>, kPlaces> handlers{};
 };
 
 // Read by handlers of signals.
@@ -39,40 +42,57 @@ Signal& signal_of(int number) {
   return signals.front();  // never: stand_in() is set for these signals alone
 }
 
+template <std::size_t kPlace>
 void stand_in(int number, siginfo_t* info, void* context) {
   std::uint64_t before = arrivals.load();
   while (!arrivals.compare_exchange_weak(before,
                                          (((before >> 8) + 1) << 8) | static_cast<std::uint64_t>(number))) {
   }
-  const Action& theirs = signal_of(number).latest.load()->action;
+  const Action& theirs = *signal_of(number).handlers[kPlace].load();
   if ((theirs.sa_flags & SA_SIGINFO) != 0)
     theirs.sa_sigaction(number, info, context);
   else
     theirs.sa_handler(number);
 }
 
+constexpr auto kStandIns = []<std::size_t... kPlace>(std::index_sequence<kPlace...>) {
+  return std::array{&stand_in<kPlace>...};
+}
+(std::make_index_sequence<kPlaces>{});
+
 bool is_function(const Action& action) {
   return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
 }
-bool is_stand_in(const Action& action) { return action.sa_sigaction == stand_in; }
 bool is_same(const Action& one, const Action& other) {
   return one.sa_sigaction == other.sa_sigaction &&
          (one.sa_flags & SA_SIGINFO) == (other.sa_flags & SA_SIGINFO);
 }
 
-/// Makes `action` the latest. A program has few handlers, and each is kept once.
-void remember(Signal& signal, const Action& action) {
-  const Handler* const latest = signal.latest.load();
-  if (latest != nullptr && is_same(latest->action, action)) return;
-  signal.latest.store(new Handler{action, latest});
+/// The place of the handler that `action`, one of kStandIns, stands in front of. None: it is the program's.
+std::optional<std::size_t> place_behind(const Action& action) {
+  const auto found = std::ranges::find(kStandIns, action.sa_sigaction);
+  if (found == kStandIns.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - kStandIns.begin());
+}
+
+/// The place that the handler has, or a new one. None: all are taken.
+std::optional<std::size_t> place_of(Signal& signal, const Action& handler) {
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+    const Action* const known = signal.handlers[place].load();
+    if (known == nullptr) signal.handlers[place].store(new Action(handler));
+    if (known == nullptr || is_same(*known, handler)) return place;
+  }
+  return std::nullopt;
 }
 
 void put_in_front(Signal& signal) {
   Action theirs{};
-  if (::sigaction(signal.number, nullptr, &theirs) != 0 || !is_function(theirs)) return;
-  if (!is_stand_in(theirs)) remember(signal, theirs);
+  if (::sigaction(signal.number, nullptr, &theirs) != 0 || !is_function(theirs) || place_behind(theirs))
+    return;
+  const auto place = place_of(signal, theirs);
+  if (!place) return;
   Action ours = theirs;
-  ours.sa_sigaction = stand_in;
+  ours.sa_sigaction = kStandIns[*place];
   ours.sa_flags |= SA_SIGINFO;
   Action replaced{};
   ::sigaction(signal.number, &ours, &replaced);
@@ -83,14 +103,16 @@ void put_in_front(Signal& signal) {
 // Flags and mask are as the program has set them last (siginterrupt()).
 void take_away(Signal& signal) {
   Action present{};
-  if (::sigaction(signal.number, nullptr, &present) != 0 || !is_stand_in(present)) return;
-  const Action& known = signal.latest.load()->action;
+  if (::sigaction(signal.number, nullptr, &present) != 0) return;
+  const auto place = place_behind(present);
+  if (!place) return;
+  const Action& known = *signal.handlers[*place].load();
   Action theirs = present;
   theirs.sa_sigaction = known.sa_sigaction;
   theirs.sa_flags = (present.sa_flags & ~SA_SIGINFO) | (known.sa_flags & SA_SIGINFO);
   Action replaced{};
   ::sigaction(signal.number, &theirs, &replaced);
-  if (!is_stand_in(replaced)) ::sigaction(signal.number, &replaced, nullptr);
+  if (!is_same(replaced, present)) ::sigaction(signal.number, &replaced, nullptr);
 }
 
 /// How many watches this process has.

@@ -112,6 +112,44 @@ TEST_F(SignalWatchTest, LeavesWhatTheProgramSetsMeanwhile) {
   EXPECT_EQ(action_of(SIGTERM).sa_handler, take);
 }
 
+Action chained{};
+void call_the_one_before(int number, siginfo_t* info, void* context) {
+  chained.sa_sigaction(number, info, context);
+}
+// As Python's faulthandler does it.
+void raise_for_the_one_before(int number, siginfo_t*, void*) {
+  Action own{};
+  ::sigaction(number, &chained, &own);
+  ::raise(number);
+  ::sigaction(number, &own, nullptr);
+}
+
+// Other copies of the library put a function in front of this one's, too: they call what they have found.
+TEST_F(SignalWatchTest, HandlerThatCallsTheOneBeforeReachesIt) {
+  for (const auto handler : {call_the_one_before, raise_for_the_one_before}) {
+    set(SIGTERM, take);
+    std::optional<SignalWatch> watch(std::in_place);
+    Action action{};
+    action.sa_sigaction = handler;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    ::sigaction(SIGTERM, &action, &chained);
+    for (int wait = 0; wait < 100; ++wait) {
+      watch.reset();
+      watch.emplace();
+      EXPECT_EQ(watch->seen(), 0);
+      taken = 0;
+      ::raise(SIGTERM);
+      EXPECT_EQ(taken, SIGTERM);
+      EXPECT_EQ(watch->seen(), SIGTERM);
+    }
+    watch.reset();
+    EXPECT_EQ(action_of(SIGTERM).sa_sigaction, handler);
+    ::sigaction(SIGTERM, &chained, nullptr);  // it means the handler behind it
+    { const SignalWatch next; }
+    EXPECT_EQ(action_of(SIGTERM).sa_handler, take);
+  }
+}
+
 TEST_F(SignalWatchTest, ChildThatIsForkedMeanwhileHasItsHandlers) {
   set(SIGTERM, take);
   std::optional<SignalWatch> watch(std::in_place);
