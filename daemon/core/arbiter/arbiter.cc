@@ -65,6 +65,16 @@ std::vector<Request> Arbiter::remove_all_of(SessionId session) {
   return removed;
 }
 
+std::vector<Request> Arbiter::take_out(SessionId session) {
+  for (const RequestId id : requests_of(session)) claims_.keep_number(id);
+  return remove_all_of(session);
+}
+
+void Arbiter::put_back(std::vector<Request> requests) {
+  for (Request& one : requests) add(std::move(one));
+  claims_.settle();
+}
+
 std::vector<Request> Arbiter::remove_expired(TimePoint now, std::size_t most) {
   std::vector<Request> removed;
   for (const Request* one;

@@ -25,6 +25,9 @@ class Arbiter {
   /// Takes a request out. None: it does not wait.
   std::optional<Request> remove(RequestId id);
   std::vector<Request> remove_all_of(SessionId session);
+  /// Removes the session's requests, whose tenant changes. Claims among them keep their numbers.
+  std::vector<Request> take_out(SessionId session);
+  void put_back(std::vector<Request> requests);
   /// Takes out requests whose deadline has come, the most urgent ones, `most` of them.
   std::vector<Request> remove_expired(TimePoint now, std::size_t most);
   /// Makes the requests overdue that have waited long: only claims overtake them from now on.

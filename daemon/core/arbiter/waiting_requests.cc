@@ -138,6 +138,10 @@ void Claims::clear() {
   places_.clear();
 }
 
+void Claims::keep_number(RequestId id) {
+  if (const auto found = places_.find(id); found != places_.end()) numbers_before_[id] = found->second.number;
+}
+
 Bytes Claims::sum_without(RequestId id, DeviceIndex device) const {
   const auto own = devices_[device].claims.find(id);
   return devices_[device].sum - (own == devices_[device].claims.end() ? Bytes{} : own->second);

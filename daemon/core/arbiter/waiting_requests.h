@@ -103,6 +103,8 @@ class Claims {
   /// Takes everything back. A request that becomes a claim again before settle() keeps its number, because
   /// sessions are asked on behalf of the claims up to a number.
   void clear();
+  /// The same for one claim that is taken out and comes again.
+  void keep_number(RequestId id);
   void settle() { numbers_before_.clear(); }
 
   bool contains(RequestId id, DeviceIndex device) const { return devices_[device].claims.contains(id); }

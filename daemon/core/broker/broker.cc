@@ -103,6 +103,8 @@ void Broker::announce_context(RequestId id, SessionId session_id, const Announce
   if (!session) return growths_.answer(id, session.error());
   const auto index = state_.find_device(request.device);
   if (!index) return growths_.answer(id, index.error());
+  if (state_.policy.devices[*index].is_host())
+    return growths_.answer(id, Error{Code::kInvalidArgument, "the host store has no contexts"});
   growths_.ask_context(id, **session, *index, request.wait, now);
   settle(now);
 }
@@ -110,7 +112,7 @@ void Broker::announce_context(RequestId id, SessionId session_id, const Announce
 void Broker::context_done(SessionId id, const ContextDone& request, TimePoint now) {
   const auto session = state_.live(id);
   const auto index = state_.find_device(request.device);
-  if (!session || !index) return;
+  if (!session || !index || state_.policy.devices[*index].is_host()) return;
   contexts_.done(**session, *index, request.outcome, now);
   settle(now);
 }

@@ -40,7 +40,7 @@ Result<void> Broker::apply(Policy policy, TimePoint now, std::string cause) {
     if (state_.session(id).tenant_name != owner) others.emplace(id, state_.tenants.find(owner)->id);
   move(others, now);
   outside_.follow_policy();
-  state_.tenants.retire_all();
+  state_.tenants.retire_all_but(rules);
   if (other_aging) state_.arbiter.set_aging(state_.policy.aging, now);
   state_.arbiter.rebuild();
   reservations_.pay();

@@ -109,7 +109,13 @@ void Broker::restore_users(const Checkpoint& from) {
 // A session without a rule, or whose guarantee has no room, keeps its tenant, which may not grow.
 void Broker::restore(const Checkpoint::Session& from) {
   const TenantMatch uncovered{from.tenant, {}, Quotas(state_.policy.devices.size())};
-  auto tenant = state_.tenants.admit(state_.policy, tenant_of_session(state_.policy, from.peer, from.tenant));
+  TenantMatch match = tenant_of_session(state_.policy, from.peer, from.tenant);
+  // A tenant that has become a group has no sessions. They may not grow until their user has a rule.
+  const auto user = from.peer.user();
+  const auto is_member = [&](const TenantRule& rule) { return rule.parent == match.name; };
+  if (user && std::ranges::any_of(state_.policy.tenants, is_member))
+    match = {user_tenant(*user), {}, uncovered.quotas};
+  auto tenant = state_.tenants.admit(state_.policy, match);
   if (!tenant) tenant = state_.tenants.admit(state_.policy, uncovered);
   auto session = std::make_unique<Session>();
   session->id = from.id;
@@ -168,6 +174,11 @@ Result<void> Broker::resume(SessionId id, const Inventory& inventory, TimePoint 
     return Error{Code::kNotFound, "the broker awaits no client of session " + std::to_string(id.value)};
   if (auto right = leases_.check_inventory(*session, inventory); !right) return right;
   session->awaited = false;
+  for (auto& [device, asked] : session->asked) {  // while it was away, it was not told
+    if (asked.bytes.is_zero()) continue;
+    asked.deadline = now + state_.policy.devices[device].reclaim.deadline;
+    reclaimer_.replan();
+  }
   leases_.settle_inventory(*session, inventory, now);
   growths_.keep_places_until(id, now + kToAskAgain);
   state_.note(Event::Kind::kResumed, *session, now);

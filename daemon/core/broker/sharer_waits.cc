@@ -119,9 +119,11 @@ bool Sharer::serve_waits(TimePoint now) {
     const auto id = region_waits_.take_due();
     if (!id) break;
     const RegionWait& wait = *region_waits_.find(*id);
-    if (!is_due(wait)) continue;
+    const bool is_for_one_version = wait.terms.version != Regions::kNewest;
+    if (!is_due(wait) && !is_for_one_version) continue;
     auto outcome = map_or_reserve(wait.session, wait.terms, now);
-    if (may_come(outcome)) {
+    const bool is_gone = is_for_one_version && !outcome && outcome.error().code == Code::kNotFound;
+    if (may_come(outcome) && !is_gone) {
       if (outcome.error().code == Code::kUnavailable) wait_for_pressure(*id, now);
       continue;
     }

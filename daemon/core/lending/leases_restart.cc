@@ -101,6 +101,12 @@ void Leases::settle_inventory(Session& session, const Inventory& inventory, Time
   for (const auto& [id, leases] : state_.imports.of(session.id))
     if (!std::ranges::binary_search(inventory.imports, id)) missing.push_back(id);
   for (const ImportId id : missing) static_cast<void>(release_import(session, id, now));
+  // The earlier broker was ended between the records of an import's release.
+  const auto& known = state_.imports.known(session.id);
+  for (auto next = session.leases.begin(); next != session.leases.end();) {
+    Lease& one = *next++;
+    if (!one.slice && !one.in_store && !known.contains(one.id)) let_go(one, now);
+  }
   std::vector<SliceId> unused;
   for (const auto& [id, slice] : session.slices)
     if (!std::ranges::binary_search(inventory.slices, id)) unused.push_back(id);

@@ -262,9 +262,6 @@ void Reclaimer::ask(Session& session, DeviceIndex device, const Share& share, Ti
       // The session has kept nothing back. From now on this deadline is the only one that it has.
       request.liability.reset();
       devices_[device].liable.erase(session.id);
-    } else if (request.liability) {
-      // What it let go of is being proved free. If that fails, it has until the deadline that it is told now.
-      request.liability->due = std::max(request.liability->due, request.deadline);
     }
   }
   if (before == share.bytes && !becomes_forced) return;

@@ -187,8 +187,8 @@ const Session* Reclaimer::choose(const std::vector<SessionId>& sessions, DeviceI
 // The time from which the session may be terminated. None: it may not.
 std::optional<TimePoint> Reclaimer::due_of(const Session& session, DeviceIndex device) const {
   const auto found = session.asked.find(device);
-  if (found == session.asked.end() || session.exited || session.detached || !session.peer.can_be_ended ||
-      terminations_.contains(session.id, device))
+  if (found == session.asked.end() || session.exited || session.detached || session.awaited ||
+      !session.peer.can_be_ended || terminations_.contains(session.id, device))
     return std::nullopt;
   const ReclaimRequest& request = found->second;
   std::optional<TimePoint> due;

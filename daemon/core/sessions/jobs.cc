@@ -30,13 +30,11 @@ Result<JobBegun> Jobs::begin(Session& owner, const BeginJob& request, TimePoint 
   if (!state_.tenants.at(owner.tenant).rest) {
     std::vector<Request> waiting;
     for (const SessionId id : state_.tenants.sessions_of(owner.tenant)) {
-      for (Request& one : state_.arbiter.remove_all_of(id)) waiting.push_back(std::move(one));
+      for (Request& one : state_.arbiter.take_out(id)) waiting.push_back(std::move(one));
     }
     divide(owner.tenant);
-    for (Request& one : waiting) {
-      one.tenant = state_.session(one.session).leaf;
-      state_.arbiter.add(std::move(one));
-    }
+    for (Request& one : waiting) one.tenant = state_.session(one.session).leaf;
+    state_.arbiter.put_back(std::move(waiting));
   }
   CommandJob& job = add(ids_.next(), owner.tenant, quotas(owner.tenant, request));
   job.owner = owner.id;

@@ -129,10 +129,12 @@ std::vector<SessionId> Tenants::sessions_of(TenantId tenant) const {
   return sessions;
 }
 
-void Tenants::retire_all() {
+void Tenants::retire_all_but(const Rules& rules) {
   std::vector<TenantId> ids;
   for (const auto& [id, tenant] : tenants_) ids.push_back(id);
   for (const TenantId id : ids) retire(id);
+  for (const auto& [name, id] : by_name_)
+    if (!rules.contains(name)) ledger_.set_quotas(id, Quotas(ledger_.device_count()));
 }
 
 void Tenants::join(TenantId tenant, SessionId session) {

@@ -54,9 +54,10 @@ class Tenants {
   static Result<void> check_parents(const Rules& rules, const Rules& members);
   /// The tenants whose quotas `rules` change.
   std::vector<std::string> changed_under(const Rules& rules) const;
-  /// Makes and changes tenants; those without a rule stay until retire_all().
+  /// Makes and changes tenants; those without a rule stay until retire_all_but().
   void put_in_force(const Rules& rules, const std::vector<TenantRule>& configured);
-  void retire_all();
+  /// What is still charged to a tenant without a rule stays so. The tenant is promised nothing.
+  void retire_all_but(const Rules& rules);
 
   const Tenant* find(const std::string& name) const;
   /// The tenant exists.

@@ -99,6 +99,7 @@ void Unmanaged::Look::run() {
 
 void Unmanaged::Look::find_clients() {
   for (auto& [id, session] : state_.sessions) {
+    if (session->exited) continue;  // another process may have its number
     Client& client = clients_[session->peer.pid];
     client.sessions.push_back(session.get());
     client.started = std::max(client.started, session->peer.started);
@@ -371,7 +372,7 @@ void Unmanaged::begin_observation(DeviceIndex device, Bytes jobs_ended) {
   reconciled.jobs_ended_before = jobs_ended;
   reconciled.clients_before.clear();
   for (auto& [id, session] : state_.sessions) {
-    reconciled.clients_before.push_back(session->peer.pid);
+    if (!session->exited) reconciled.clients_before.push_back(session->peer.pid);
     if (const auto holding = session->holdings.find(device); holding != session->holdings.end())
       holding->second.freed_before = holding->second.freed;
   }

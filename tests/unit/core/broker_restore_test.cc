@@ -396,5 +396,64 @@ TEST(BrokerRestoreContexts, OfAReaderWithoutASliceStaysCharged) {
   EXPECT_EQ(machine.broker.devices().front().outside, mebibytes(8));
 }
 
+TEST(BrokerRestoreOfAGroup, SessionsOfATenantThatHasBecomeOneMayNotGrow) {
+  Machine machine;
+  const SessionId bob = machine.connect(2);
+  const SliceId slice = machine.slice(bob);
+  const Grant grant = machine.get(bob, slice, mebibytes(10));
+  Policy after = small_policy();
+  after.tenants = {parent("bob", {{{}, mebibytes(64)}}), user("carl", 3, {{{}, mebibytes(64)}}, "bob")};
+  machine.restart(after);
+  ASSERT_TRUE(machine.resume(bob, {slice}, {grant}));
+  EXPECT_EQ(machine.charged(user_tenant(2)), mebibytes(10));
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+  EXPECT_FALSE(machine.is_granted(machine.grow(bob, slice, mebibytes(2))));
+}
+
+// A request that comes first asks sessions whose clients are still away.
+TEST(BrokerRestoreOfPressure, WhoComesBackHasAWholeDeadline) {
+  for (const auto away : {seconds(0), seconds(1), seconds(3)}) {
+    Policy policy = small_policy();
+    policy.devices[0].reclaim.lend_guarantees = true;
+    policy.devices[0].reclaim.escalation = Escalation::kEndSession;
+    Machine machine(policy);
+    const SessionId bob = machine.connect(2);
+    const SliceId bobs = machine.slice(bob);
+    const Grant lent = machine.get(bob, bobs, mebibytes(64));
+    const SessionId ann = machine.connect(1);
+    const SliceId slice = machine.slice(ann);
+    machine.restart(policy);
+    ASSERT_TRUE(machine.resume(ann, {slice}, {}));
+    machine.grow(ann, slice, mebibytes(8), seconds(60));
+    machine.pass_in_steps(away);
+    ASSERT_TRUE(machine.resume(bob, {bobs}, {lent}));
+    machine.pass_in_steps(std::chrono::milliseconds(1900));
+    EXPECT_THAT(machine.signals, IsEmpty());
+    machine.pass_in_steps(std::chrono::milliseconds(200));
+    EXPECT_THAT(machine.signals, testing::SizeIs(1));
+  }
+}
+
+// The broker was killed between the records of the import's release.
+TEST(BrokerRestoreOfHalfARelease, InheritedMemoryComesBack) {
+  Machine machine;
+  const SessionId holder = machine.connect(2);
+  const SliceId slice = machine.slice(holder);
+  const Grant grant = machine.get(holder, slice, mebibytes(10));
+  const auto handle = machine.broker.export_handle(
+      holder, of_leases(ExportHandle{}, slice, Machine::leases_of(grant)), new_handle(), machine.now);
+  ASSERT_TRUE(handle);
+  const SessionId reader = machine.connect(2);
+  const auto imported = machine.broker.import_handle(reader, {handle->handle}, machine.now);
+  ASSERT_TRUE(imported);
+  machine.collect();
+  machine.die(holder);
+  ASSERT_EQ(machine.charged("bob"), mebibytes(10)) << "the reader has inherited it";
+  machine.restart(small_policy(), {}, {Checkpoint::ImportGone{imported->id}});
+  ASSERT_TRUE(machine.resume(reader, {}, {}));
+  machine.pass_in_steps(Store::kLongestPause);
+  EXPECT_EQ(machine.charged("bob"), Bytes{});
+}
+
 }  // namespace
 }  // namespace gpumem::core

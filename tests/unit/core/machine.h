@@ -84,11 +84,14 @@ class Machine : public CoreWorld<> {
   /// The broker dies, and another takes over from what it has written down. Processes keep what they use, by
   /// numbers of their own: see before(). Returns the sessions that it knows.
   /// `keep`  of these the extents' descriptors are handed to the next broker.
-  std::vector<RestoredSession> restart(Policy policy = small_policy(), const std::vector<Grant>& keep = {}) {
+  /// `last`  what it wrote before it died in the middle of an event.
+  std::vector<RestoredSession> restart(Policy policy = small_policy(), const std::vector<Grant>& keep = {},
+                                       const std::vector<Checkpoint::Change>& last = {}) {
     std::vector<std::string> devices;
     for (const DevicePolicy& one : broker.policy().devices) devices.push_back(one.uuid);
     absorb();
-    const Checkpoint checkpoint = written;
+    Checkpoint checkpoint = written;
+    for (const Checkpoint::Change& change : last) checkpoint.apply(change);
     for (JobQueue<Job>& queue : jobs) queue.clear();
     std::map<LeaseId, ExtentId> kept;
     for (const Grant& grant : keep)

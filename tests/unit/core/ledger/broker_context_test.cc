@@ -256,5 +256,21 @@ TEST_F(BrokerContext, TakesNothingOfThePoolIfItIsCalledOffWhileExtentsAreReshape
   EXPECT_EQ(missing(), Bytes{});
 }
 
+// The host store's charges of a job are not where those of a context are.
+TEST(BrokerContextOfTheHostStore, IsRefused) {
+  Policy policy = small_policy();
+  policy.devices.push_back(device("host", mebibytes(128)));
+  policy.devices[1].total = mebibytes(256);
+  for (TenantRule& rule : policy.tenants) rule.quotas.push_back({{}, mebibytes(128)});
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2);
+  const RequestId id = machine.request_ids.next();
+  machine.broker.announce_context(id, bob, {"host", seconds(1)}, machine.now);
+  machine.collect();
+  EXPECT_THAT(machine.why(id), HasSubstr("the host store has no contexts"));
+  machine.broker.context_done(bob, {"host", Outcome::kOutOfMemory}, machine.now);
+  EXPECT_EQ(machine.charged("bob", 1), Bytes{});
+}
+
 }  // namespace
 }  // namespace gpumem::core

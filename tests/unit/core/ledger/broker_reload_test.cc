@@ -143,5 +143,32 @@ TEST_F(BrokerReload, DoesNotCountGuaranteesOfTenantsThatGoWithIt) {
   EXPECT_EQ(machine.broker.devices()[0].guaranteed, Bytes{0});
 }
 
+// A process that is no client is charged to the tenant until the next look at the device.
+TEST(BrokerReloadPastTheBroker, ARenamedTenantIsPromisedItsGuaranteeOnce) {
+  const auto with = [](const std::string& name) {
+    Policy policy = small_policy();
+    policy.devices[0].total = mebibytes(256);
+    policy.past_broker.allowance = mebibytes(8);
+    policy.tenants = {user("ann", 1, {{{}, mebibytes(64)}}), user(name, 2, {{mebibytes(40), mebibytes(64)}})};
+    return policy;
+  };
+  Machine machine(with("bob"));
+  machine.connect(2);
+  machine.broker.begin_observation(0);
+  Observation seen;
+  seen.broker = mebibytes(64);
+  seen.used = seen.broker + mebibytes(12);
+  seen.broker_started = 1;
+  seen.processes.push_back(
+      {.pid = 4711, .started = 7, .uid = 2, .gids = {102}, .command = "train", .used = mebibytes(12)});
+  machine.broker.observe(seen, machine.now);
+  machine.collect();
+  ASSERT_TRUE(machine.broker.apply(with("robert"), machine.now));
+  machine.collect();
+  const SessionId ann = machine.connect(1);
+  const RequestId id = machine.grow(ann, machine.slice(ann), mebibytes(20));
+  EXPECT_TRUE(machine.is_granted(id)) << machine.why(id);
+}
+
 }  // namespace
 }  // namespace gpumem::core

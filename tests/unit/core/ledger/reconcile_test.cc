@@ -445,6 +445,26 @@ TEST_F(Enforcing, DoesNotFollowThePidToAnotherProcess) {
   EXPECT_THAT(sent_to(77, kLater + 1), ElementsAre(Signal::kTerminate));
 }
 
+// The memory of the first process is still pinned by a child of it.
+TEST_F(Enforcing, MeetsTheProcessThatHasTheNumberOfAnExitedOne) {
+  Peer bobs = peer_of(2);
+  bobs.started = kLater;
+  const SessionId bob = machine.broker.open_session(bobs, "", machine.now).value();
+  const Grant grant = machine.get(bob, machine.slice(bob), mebibytes(10));
+  for (const OfferedLease& one : grant.leases) machine.driver.hold(one.extent.id);
+  machine.die(bob);
+  Peer anns = peer_of(1);
+  anns.pid = bobs.pid;
+  anns.started = kLater + 1;
+  const SessionId ann = machine.broker.open_session(anns, "", machine.now).value();
+  const Truth one{.pid = anns.pid, .uid = 1, .own = mebibytes(30), .started = anns.started};
+  for (int i = 0; i < 4; ++i) look({one});
+  EXPECT_EQ(outside("ann"), mebibytes(30));
+  EXPECT_EQ(outside("bob"), Bytes{});
+  ASSERT_FALSE(machine.signals.empty());
+  EXPECT_EQ(machine.signals.front().first, ann);
+}
+
 TEST_F(Enforcing, SparesTheMachinesOwnAndTheSmallAndThoseOlderThanTheBroker) {
   Truth root = stranger, small = stranger, old = stranger, hidden = stranger;
   root.uid = 0;

@@ -481,5 +481,27 @@ TEST_F(BrokerEscalation, CountsOnTheMemoryOfAKilledProcessOnAllDevices) {
   EXPECT_EQ(machine->asked_of(large, 1), Bytes{}) << "it is on its way";
 }
 
+// The tenant's requests get another leaf with its first job, and the claim keeps its number.
+TEST(Escalation, EndsALiarInTimeThoughTheClaimantsUserBeginsAJob) {
+  Policy policy = small_policy();
+  policy.devices[0].reclaim.lend_guarantees = true;
+  policy.devices[0].reclaim.escalation = Escalation::kEndSession;
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2);
+  machine.get(bob, machine.slice(bob), mebibytes(64));
+  const SessionId ann = machine.connect(1);
+  machine.grow(ann, machine.slice(ann), mebibytes(8), std::chrono::seconds(60));
+  machine.say_spent(bob);
+  machine.pass_in_steps(std::chrono::milliseconds(1900));
+  Peer other = peer_of(1);
+  other.pid += 50;
+  const SessionId anns_other = machine.broker.open_session(other, "", machine.now).value();
+  ASSERT_TRUE(machine.broker.begin_job(anns_other, {"train"}, machine.now));
+  machine.collect();
+  machine.say_spent(bob);
+  machine.pass_in_steps(std::chrono::milliseconds(200));
+  EXPECT_EQ(machine.signals.size(), 1U);
+}
+
 }  // namespace
 }  // namespace gpumem::core

@@ -283,5 +283,31 @@ TEST_F(BrokerRegionWait, ByAnUnknownSessionIsAnsweredAtOnce) {
   EXPECT_EQ(code(wait(SessionId{999}, seconds(10))), Code::kUnauthenticated);
 }
 
+// Its memory is asked back, so that it may be mapped again soon.
+TEST(BrokerRegionWaitForAVersion, EndsWithTheVersion) {
+  Policy policy = small_policy();
+  policy.devices[0].reclaim.lend_guarantees = true;
+  Machine machine(policy);
+  const SessionId bob = machine.connect(2);
+  const SliceId bobs = machine.slice(bob);
+  const Grant grant = machine.get(bob, bobs, mebibytes(64));
+  Publish terms;
+  terms.name = "weights";
+  const auto version =
+      machine.broker.publish(bob, of_leases(terms, bobs, Machine::leases_of(grant)), machine.now);
+  ASSERT_TRUE(version);
+  const SessionId ann = machine.connect(1);
+  machine.grow(ann, machine.slice(ann), mebibytes(8), seconds(600));
+  const RequestId id = machine.request_ids.next();
+  const MapRegion wanted{.name = "weights", .version = version->value, .wait = minutes(600)};
+  machine.broker.map_or_wait(id, machine.connect(2), wanted, machine.now);
+  machine.collect();
+  EXPECT_FALSE(machine.maps.contains(id));
+  ASSERT_TRUE(machine.give_back(bob, bobs, grant));
+  machine.pass_in_steps(minutes(1));
+  ASSERT_TRUE(machine.maps.contains(id));
+  EXPECT_EQ(machine.maps.at(id).error().code, Code::kNotFound);
+}
+
 }  // namespace
 }  // namespace gpumem::core
