@@ -151,8 +151,8 @@ bool World::has_left(SessionId session) const {
   return facts == sessions_.end() || !facts->second.has_lane;
 }
 
-// Until the driver has been asked again, nobody can know that whoever kept it has let go meanwhile. Whoever
-// left its lane cannot even say so.
+// Until the driver has been asked again, nobody can know that whoever kept it has let go meanwhile. A session
+// without a lane cannot even say so.
 Sharers World::entangled() {
   const auto with_all = [&](ExtentId extent, DeviceIndex device) {
     const auto published = published_.find(extent);

@@ -103,7 +103,7 @@ class Claims {
   /// Takes everything back. A request that becomes a claim again before settle() keeps its number, because
   /// sessions are asked on behalf of the claims up to a number.
   void clear();
-  /// The same for one claim that is taken out and comes again.
+  /// A claim that is taken out, and becomes one again before settle(), keeps its number, too.
   void keep_number(RequestId id);
   void settle() { numbers_before_.clear(); }
 

@@ -144,7 +144,7 @@ TEST_F(SignalWatchTest, HandlerThatCallsTheOneBeforeReachesIt) {
     }
     watch.reset();
     EXPECT_EQ(action_of(SIGTERM).sa_sigaction, handler);
-    ::sigaction(SIGTERM, &chained, nullptr);  // it means the handler behind it
+    ::sigaction(SIGTERM, &chained, nullptr);  // as a program that sets what it has found before
     { const SignalWatch next; }
     EXPECT_EQ(action_of(SIGTERM).sa_handler, take);
   }
