@@ -39,6 +39,12 @@ TEST_F(BrokerContext, TakesOfThePoolWhatTheDriverLacksUntilItIsMeasured) {
   observe(2, kTwoContexts);
   EXPECT_EQ(outside("bob"), kTwoContexts);
   EXPECT_EQ(missing(), mebibytes(4)) << "the contexts have it";
+  const SessionId ann = machine.connect(1);
+  machine.grow(ann, machine.slice(ann), mebibytes(62), seconds(10));
+  const auto explained = machine.broker.explain_tenant("ann", true, machine.now);
+  EXPECT_THAT(explained->waiting.at(0).soonest.why,
+              HasSubstr("when programs end whose contexts take 4MiB of the pool"));
+  machine.die(ann);
   machine.die(bob);
   machine.die(other);
   machine.driver.restore(0);
