@@ -26,7 +26,7 @@ bool ends_in(const UniqueFd& process, std::chrono::milliseconds patience) {
 }  // namespace
 
 Result<int> run_program(const std::string& program, std::vector<std::string> arguments,
-                        std::chrono::seconds patience, int errors) {
+                        std::chrono::seconds patience, int errors, int output) {
   posix_spawnattr_t attributes{};
   posix_spawn_file_actions_t files{};
   ::posix_spawnattr_init(&attributes);
@@ -36,6 +36,7 @@ Result<int> run_program(const std::string& program, std::vector<std::string> arg
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   if (errors >= 0) ::posix_spawn_file_actions_adddup2(&files, errors, STDERR_FILENO);
+  if (output >= 0) ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
   pid_t pid = 0;
   const int failed =
       ::posix_spawn(&pid, program.c_str(), &files, &attributes, exec_words(arguments).data(), environ);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <string_view>
 
 #include "base/text/exec_words.h"
 #include "daemon/host/state/folder_lock.h"
@@ -95,6 +97,16 @@ Error ended() {
           "next broker takes over from the journal"};
 }
 
+// Another program can ignore its arguments and end as if all were well.
+bool is_gpumemd(const std::string& program) {
+  constexpr std::string_view kName = "gpumemd ";
+  const UniqueFd output(::memfd_create("gpumemd-version", MFD_CLOEXEC));
+  static_cast<void>(run_program(program, {"gpumemd", "--version"}, kCheckPatience, -1, output.get()));
+  std::array<char, kName.size()> said{};
+  return ::pread(output.get(), said.data(), said.size(), 0) == static_cast<ssize_t>(said.size()) &&
+         std::string_view(said.data(), said.size()) == kName;
+}
+
 // Tells what the file says at last whenever it changes, until the broker serves, refuses or ends.
 Result<std::string> await_service(const std::filesystem::path& lock, int changes, int process) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -145,6 +157,8 @@ Successor::Successor(int argc, char** argv)
 
 Result<void> Successor::check() const {
   if (::access(program_.c_str(), X_OK) != 0) return errno_error(errno, "cannot run " + program_);
+  if (!is_gpumemd(program_))
+    return Error{Code::kFailedPrecondition, program_ + " is not gpumemd; the old one goes on"};
   std::vector<std::string> arguments = arguments_;
   arguments.emplace_back("--check-config");
   const auto status = run_program(program_, std::move(arguments), kCheckPatience);

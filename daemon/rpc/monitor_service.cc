@@ -162,12 +162,14 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
                                                     v1::GetStatusResponse* response) {
   return read(snapshots_, calls_, *context,
               [this, response](core::Broker& broker, core::TimePoint now) -> Outcome {
-                return [this, response, now, devices = broker.devices(), sessions = broker.session_count()] {
+                return [this, response, now, devices = broker.devices(), sessions = broker.session_count(),
+                        not_lending = broker.stopped_lending()] {
                   response->set_version(info_.version);
                   response->set_driver(info_.driver);
                   response->set_started(to_date(info_.started, now));
                   for (const core::DeviceView& view : devices) *response->add_devices() = to_proto(view, now);
                   response->set_sessions(sessions);
+                  response->set_not_lending(not_lending);
                 };
               });
 }
@@ -291,8 +293,9 @@ grpc::ServerUnaryReactor* MonitorService::Explain(grpc::CallbackServerContext* c
                 auto explanation = explain(*caller, broker, *request, now);
                 if (!explanation) return explanation.error();
                 return [response, now, explanation = std::move(*explanation),
-                        devices = core::uuids_of(broker.policy())] {
+                        devices = core::uuids_of(broker.policy()), not_lending = broker.stopped_lending()] {
                   fill(*response, explanation, devices, now);
+                  response->set_not_lending(not_lending);
                 };
               });
 }

@@ -69,6 +69,16 @@ struct UpgradeOfACopy : testing::Test {
   BrokerProcess broker_{{.config = {}, .program = program_}};
 };
 
+TEST_F(UpgradeOfACopy, ToAnotherProgramIsRefusedAndTheBrokerGoesOn) {
+  std::filesystem::remove(program_);
+  write_file(program_, "#!/bin/sh\nexit 0\n");
+  std::filesystem::permissions(program_, std::filesystem::perms::owner_all);
+  ASSERT_EQ(::kill(broker_.pid(), SIGUSR2), 0);
+  EXPECT_TRUE(eventually([&] { return broker_.log().find("gpumemd is not gpumemd;") != std::string::npos; }));
+  EXPECT_GT(broker_.device().pool(), 0U);
+  EXPECT_EQ(broker_.stop(), 0);
+}
+
 TEST_F(UpgradeOfACopy, ByAnotherFileIsRefused) {
   const Outcome outcome = broker_.upgrade();
   EXPECT_EQ(outcome.status, 1);

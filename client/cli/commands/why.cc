@@ -99,18 +99,19 @@ std::string holders_line(const std::string& title, const Holders& holders) {
   return words.empty() ? "" : "    " + title + words + "\n";
 }
 
-std::string available_line(const v1::Standing& standing) {
-  std::string line = "  could be granted now: " + size_text(standing.available());
+std::string available_line(const v1::Standing& standing, bool lends) {
+  std::string line = lends ? "  could be granted now: " : "  could be granted when the broker lends again: ";
+  line += size_text(standing.available());
   if (standing.waiting() != 0 && standing.available() != 0)
     line += ", unless it is the turn of what waits already: " + counted(standing.waiting(), "request");
   return line + "\n";
 }
 
 // Of a user who has no session.
-std::string newcomers_text(const v1::Standing& standing, const Layout& layout) {
+std::string newcomers_text(const v1::Standing& standing, bool lends, const Layout& layout) {
   return layout.device(standing.device()) + "\n  would have at most " + size_text(standing.limit()) +
          "; guarantee " + size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) +
-         ", priority " + std::to_string(standing.priority()) + "\n" + available_line(standing);
+         ", priority " + std::to_string(standing.priority()) + "\n" + available_line(standing, lends);
 }
 
 std::string troubles_text(const std::string& tenant, const std::vector<v1::Event>& troubles, WallTime now,
@@ -131,7 +132,7 @@ std::string troubles_text(const std::string& tenant, const std::vector<v1::Event
   return text + "  see `gpumem events --no-follow --tenant " + word + "`\n";
 }
 
-std::string standing_text(const v1::Standing& standing, const Layout& layout) {
+std::string standing_text(const v1::Standing& standing, bool lends, const Layout& layout) {
   std::string text = layout.device(standing.device()) + "\n  charged " + size_text(standing.charged()) +
                      " of at most " + size_text(standing.limit()) + "; guarantee " +
                      size_text(standing.guarantee()) + ", weight " + std::to_string(standing.weight()) +
@@ -144,7 +145,7 @@ std::string standing_text(const v1::Standing& standing, const Layout& layout) {
     text += "  of that, taken past the broker without a word: " + size_text(standing.past_broker()) +
             "; `gpumem reconcile` names the processes\n";
   }
-  text += available_line(standing);
+  text += available_line(standing, lends);
   if (standing.regions() != 0) {
     text += "  published: " + size_text(standing.region_bytes()) + " in " +
             counted(standing.regions(), "region") + ", which come back with those who have mapped them" +
@@ -317,8 +318,11 @@ std::string why_text(const v1::ExplainResponse& explained, const std::vector<v1:
   const bool is_newcomer = explained.newcomer();
   std::string text = "tenant " + tenant_text(explained.tenant()) +
                      (is_newcomer ? " has no session now; what [default] says would hold\n" : "\n");
+  const bool lends = explained.not_lending().empty();
+  if (!lends) text += explained.not_lending() + "\n";
   for (const v1::Standing& standing : explained.devices())
-    text += "\n" + (is_newcomer ? newcomers_text(standing, layout) : standing_text(standing, layout));
+    text += "\n" +
+            (is_newcomer ? newcomers_text(standing, lends, layout) : standing_text(standing, lends, layout));
   if (explained.waiting().empty())
     text += "\nno request waits\n" + troubles_text(explained.tenant(), troubles, now, layout);
   for (const v1::Denial& denial : explained.waiting()) text += "\n" + waiting_text(denial, layout);
@@ -331,6 +335,7 @@ Json why_json(const v1::ExplainResponse& explained, const std::vector<v1::Event>
   Json json{{"tenant", explained.tenant()}, {"newcomer", explained.newcomer()}, {"devices", Json::array()},
             {"waiting", Json::array()},     {"requests", explained.requests()}, {"denials", Json::array()},
             {"signals", Json::array()}};
+  json["not_lending"] = explained.not_lending().empty() ? Json() : Json(explained.not_lending());
   for (const v1::Standing& standing : explained.devices()) json["devices"].push_back(standing_json(standing));
   for (const v1::Denial& denial : explained.waiting()) json["waiting"].push_back(waiting_json(denial));
   for (const v1::Event& event : troubles)

@@ -104,6 +104,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now, const
   std::string text = "gpumemd " + printable(status.version()) + (age.empty() ? "" : ", up " + age) + ", " +
                      printable(status.driver()) + ", " + std::to_string(status.sessions()) +
                      (status.sessions() == 1 ? " session" : " sessions") + "\n";
+  if (!status.not_lending().empty()) text += printable(status.not_lending()) + "\n";
   if (status.devices().empty()) return text + "no devices\n";
   constexpr auto kRight = Table::Align::kRight;
   Table memory({{.title = "DEVICE"},
@@ -153,6 +154,7 @@ std::string status_text(const v1::GetStatusResponse& status, WallTime now, const
 Json status_json(const v1::GetStatusResponse& status, WallTime now) {
   Json json{{"version", status.version()}, {"started", status.started()},   {"uptime_seconds", nullptr},
             {"driver", status.driver()},   {"sessions", status.sessions()}, {"devices", Json::array()}};
+  json["not_lending"] = status.not_lending().empty() ? Json() : Json(status.not_lending());
   if (const auto started = parse_rfc3339(status.started())) {
     json["uptime_seconds"] = std::chrono::floor<std::chrono::seconds>(now - *started).count();
   }

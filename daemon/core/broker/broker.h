@@ -256,6 +256,7 @@ class Broker {
   /// Refuses every new session and growth with these words, until go_on_lending().
   void stop_lending(std::string why) { state_.stopped_lending = std::move(why); }
   void go_on_lending() { state_.stopped_lending.clear(); }
+  const std::string& stopped_lending() const { return state_.stopped_lending; }
   /// Every device has its pool, as far as the driver gives it, and its stock.
   bool settled() const { return leases_.settled(); }
   /// Bytes of the pool that the driver does not give, though not for the contexts of sessions.

@@ -12,6 +12,10 @@ namespace {
 Error invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
 Result<void> check_quota(const std::string& who, const DevicePolicy& device, const Quota& quota) {
+  if (quota.guarantee > device.pool) {
+    return invalid(who + ": its guarantee of " + to_string(quota.guarantee) + " on " + device.uuid +
+                   " is more than the whole pool of " + to_string(device.pool) + "; lower the guarantee");
+  }
   if (quota.guarantee > quota.limit) {
     return invalid(who + ": its guarantee of " + to_string(quota.guarantee) + " on " + device.uuid +
                    " is more than its limit of " + to_string(quota.limit) +

@@ -91,12 +91,15 @@ void read_accounts(TomlReader& reader, const toml::table& table, Config& config)
 
 void read_system(TomlReader& reader, const toml::table& table, Config& config) {
   reader.read(table, "[system]", {{"except", reader.texts(config.system_except)}});
+  constexpr std::size_t kLongest = 15;  // that the kernel keeps of a program's name
   const auto is_wrong = [](const std::string& name) {
-    return name.empty() || name.find('/') != name.npos || !is_printable(name);
+    return name.empty() || name.size() > kLongest || name.find('/') != name.npos || !is_printable(name);
   };
   if (!reader.error() && std::ranges::any_of(config.system_except, is_wrong)) {
-    reader.fail(table.get("except")->source(),
-                "except: expected names of programs without a folder, as `ps -o comm` shows them");
+    reader.fail(
+        table.get("except")->source(),
+        "except: expected names of programs without a folder, the first 15 bytes of each, as `ps -o comm` "
+        "shows them");
   }
 }
 
@@ -124,6 +127,8 @@ void check_name(TomlReader& reader, const toml::table& table, const std::string&
   if (name.size() > kNameBytes || !is_printable(name))
     return reader.fail(table.source(), "a tenant's name is at most " + std::to_string(kNameBytes) +
                                            " bytes of printable characters");
+  if (name == "(all)")
+    reader.fail(table.source(), "'(all)': lists name all tenants together so; choose another name");
   if (name.starts_with(core::kUserTenantPrefix)) {
     reader.fail(table.source(), "'" + name + "': names that begin with '" +
                                     std::string(core::kUserTenantPrefix) +

@@ -36,9 +36,11 @@ Result<Bytes> compile_guarantee(const Amount& amount, const core::DevicePolicy& 
 Result<Bytes> compile_limit(const Amount& amount, const core::DevicePolicy& device) {
   const Bytes exact = amount.of(device.pool);
   if (!exact.is_zero() && exact < device.granularity) {
-    return Error{Code::kInvalidArgument, "a limit of " + amount.text() + " is less than the " +
-                                             to_string(device.granularity) + " that are the least " +
-                                             device.uuid + " can lend; raise it, or write 0"};
+    const bool may_lack_unit = amount.kind() == Amount::Kind::kAbsolute && exact < kibibytes(1);
+    return Error{Code::kInvalidArgument,
+                 "a limit of " + amount.text() + " is less than the " + to_string(device.granularity) +
+                     " that are the least " + device.uuid + " can lend; raise it, or write 0" +
+                     (may_lack_unit ? "; a number without a unit is bytes, and 8GiB has one" : "")};
   }
   // A limit of more than the pool says the same as the pool; a guarantee must not be cut down silently.
   return std::min(exact.rounded_down(device.granularity), device.pool);

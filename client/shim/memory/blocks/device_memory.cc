@@ -40,7 +40,9 @@ Result<Bytes> limit_of(const client::Connection& connection, std::size_t device,
   if (limit >= unit) return limit.rounded_down(unit);
   return Error{
       Code::kInvalidArgument,
-      "a limit of " + to_string(limit) + " is less than one unit of the device's memory, " + to_string(unit)};
+      "the limit of " + to_string(limit) + " is less than one unit of the device's memory, " +
+          to_string(unit) +
+          (most < unit ? "; ask the administrator for a higher limit of the tenant" : "; set a higher one")};
 }
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Parts& parts) {

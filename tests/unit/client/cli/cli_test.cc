@@ -124,6 +124,23 @@ TEST(CsvText, IsNoFormulaAndOneField) {
     EXPECT_EQ(csv_text(text), field);
 }
 
+// The figures beside it are those of a broker that lends.
+TEST(StatusView, SaysThatNothingIsLentAsDoesWhy) {
+  const std::string why = "the journal cannot be written";
+  v1::GetStatusResponse one = status();
+  EXPECT_TRUE(status_json(one, noon())["not_lending"].is_null());
+  one.set_not_lending(why);
+  EXPECT_NE(status_text(one, noon()).find("session\n" + why + "\n"), std::string::npos);
+  EXPECT_EQ(status_json(one, noon())["not_lending"], why);
+  v1::ExplainResponse explained;
+  explained.add_devices()->set_available(4096);
+  EXPECT_NE(why_text(explained).find("could be granted now: 4KiB"), std::string::npos);
+  explained.set_not_lending(why);
+  const std::string text = why_text(explained);
+  EXPECT_NE(text.find("\n" + why + "\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("could be granted when the broker lends again: 4KiB"), std::string::npos) << text;
+}
+
 TEST(StatusView, HasStableJson) {
   const Json json = status_json(status(), noon());
   EXPECT_EQ(json["version"], "1.2.3");

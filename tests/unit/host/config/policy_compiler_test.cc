@@ -117,6 +117,8 @@ TEST(PolicyCompiler, RefusesGuaranteesThatCannotHoldTogether) {
   EXPECT_THAT(wrong_policy(two + "\"4GiB\""), HasSubstr("tenant 'bob' asks for 4GiB on top of 5GiB"));
   EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"2GiB\"\nlimit = \"1GiB\""),
               HasSubstr("more than its limit of 1GiB"));
+  EXPECT_THAT(wrong_policy("[[tenant]]\nname = \"a\"\nuser = 1\nguarantee = \"1TiB\""),
+              HasSubstr("is more than the whole pool of"));
 }
 
 TEST(PolicyCompiler, LendsTheDevicesThatAreChosen) {
@@ -191,7 +193,8 @@ TEST(PolicyCompiler, SaysThatALimitIsTooSmallToLendAnything) {
   EXPECT_THAT(words, HasSubstr("tenant 'ann': a limit of 1MiB is less than the 2MiB"));
   EXPECT_THAT(words, HasSubstr(uuid(1)));
   EXPECT_THAT(wrong_policy(ann_with("limit = \"1%\"")), HasSubstr("a limit of 1% is less than the 2MiB"));
-  EXPECT_THAT(wrong_policy("[default]\nlimit = 1"), HasSubstr("the default: a limit of 1B"));
+  EXPECT_THAT(wrong_policy("[default]\nlimit = 1"),
+              AllOf(HasSubstr("the default: a limit of 1B"), HasSubstr("a number without a unit is bytes")));
   EXPECT_EQ(good_policy(ann_with("limit = 0")).tenants.at(0).quotas.at(0).limit, Bytes{});
 }
 
