@@ -44,13 +44,17 @@ Result<std::unique_ptr<Driver>> Driver::start(const Options& options) {
                                     [one = driver.get()](bool answer) { one->take_answer(answer); });
   if (!plugin) return plugin.error();
   driver->plugin_ = std::move(*plugin);
+  const auto keep_sockets = [one = driver.get()] { return one->keep_sockets(); };
+  driver->sockets_loop_ = std::make_unique<ReconcileLoop>(std::vector<ReconcileLoop::Task>{
+      {"cannot listen for the kubelet", options.refresh_period, keep_sockets}});
   return driver;
 }
 
 Driver::~Driver() {
-  for (const auto& loop : {loop_.get(), broker_loop_.get()})
+  for (const auto& loop : {loop_.get(), broker_loop_.get(), sockets_loop_.get()})
     if (loop != nullptr) loop->stop();
   server_.stop();  // nobody waits for it any more
+  sockets_loop_.reset();
   plugin_.reset();
   loop_.reset();
   broker_loop_.reset();
@@ -60,6 +64,14 @@ void Driver::take_answer(bool is_registered) {
   registration_ = is_registered ? Registration::kDone : Registration::kRefused;
   loop_->wake();
   broker_loop_->wake();
+}
+
+// Somebody may make the kubelet's folders anew. Then it does not find the driver.
+Result<void> Driver::keep_sockets() {
+  if (plugin_->can_be_found()) return {};
+  spdlog::warn("a socket for the kubelet is gone, and is made anew");
+  registration_ = Registration::kNotAnswered;
+  return plugin_->listen_anew();
 }
 
 Result<void> Driver::publish() {

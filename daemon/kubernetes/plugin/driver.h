@@ -44,6 +44,7 @@ class Driver {
 
   explicit Driver(const Options& options);
   Result<void> publish();
+  Result<void> keep_sockets();
   void take_answer(bool is_registered);
 
   BrokerClient broker_;
@@ -53,7 +54,8 @@ class Driver {
   SlicePublisher publisher_;
   std::atomic<Registration> registration_ = Registration::kNotAnswered;
   std::unique_ptr<ReconcileLoop> loop_, broker_loop_;
-  std::unique_ptr<PluginServer> plugin_;  // ends before the loop that it wakes
+  std::unique_ptr<PluginServer> plugin_;  // ends before the loops that it wakes
+  std::unique_ptr<ReconcileLoop> sockets_loop_;
 };
 
 }  // namespace gpumem::kubernetes

@@ -1,6 +1,7 @@
 #include "daemon/kubernetes/plugin/plugin_server.h"
 
 #include "base/log.h"
+#include "daemon/kubernetes/http/whole_file.h"
 #include "daemon/kubernetes/plugin/unix_server.h"
 
 namespace gpumem::kubernetes {
@@ -172,13 +173,24 @@ Result<std::unique_ptr<PluginServer>> PluginServer::start(const Options& options
   for (const auto& socket : {plugin->service_socket_, plugin->registration_socket_}) {
     if (auto checked = check_socket_path(socket); !checked) return checked.error();
   }
-  auto services = listen(plugin->service_socket_, {&plugin->v1_, &plugin->v1beta1_, &plugin->health_});
-  if (!services) return services.error();
-  plugin->service_server_ = std::move(*services);
-  auto registration = listen(plugin->registration_socket_, {&plugin->registration_});
-  if (!registration) return registration.error();
-  plugin->registration_server_ = std::move(*registration);
+  if (auto listens = plugin->listen_anew(); !listens) return listens.error();
   return plugin;
+}
+
+bool PluginServer::can_be_found() const {
+  return file_identity(service_socket_) && file_identity(registration_socket_);
+}
+
+Result<void> PluginServer::listen_anew() {
+  stop_listening(registration_server_, registration_socket_);
+  stop_listening(service_server_, service_socket_);
+  auto services = listen(service_socket_, {&v1_, &v1beta1_, &health_});
+  if (!services) return services.error();
+  service_server_ = std::move(*services);
+  auto registration = listen(registration_socket_, {&registration_});
+  if (!registration) return registration.error();
+  registration_server_ = std::move(*registration);
+  return {};
 }
 
 PluginServer::~PluginServer() {

@@ -141,6 +141,11 @@ class PluginServer {
   /// Lets calls that are under way end, for 10 s at most.
   ~PluginServer();
 
+  /// Whether both sockets are there.
+  bool can_be_found() const;
+  /// Listens on both sockets anew. Not to be called in several threads at once. Errors  as of start().
+  Result<void> listen_anew();
+
  private:
   PluginServer(const Options& options, NodeClaims& claims, BrokerClient& broker,
                std::function<void(bool)> on_answer);

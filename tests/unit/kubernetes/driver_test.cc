@@ -373,6 +373,21 @@ TEST_F(DriverTest, RemovesItsSocketsAtTheEnd) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "kubelet/plugins/gpumem.dev/dra.sock"));
 }
 
+TEST_F(DriverTest, MakesSocketsThatAreGoneAnew) {
+  start();
+  for (const char* socket :
+       {"kubelet/plugins/gpumem.dev/dra.sock", "kubelet/plugins_registry/gpumem.dev-reg.sock"}) {
+    std::filesystem::remove(folder_ / socket);
+    kubelet_.reset();
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder_ / socket); }));
+    EXPECT_TRUE(eventually([&] {
+      kubelet_ = Kubelet::register_driver(folder_ / "kubelet/plugins_registry");
+      return kubelet_ != nullptr;
+    }));
+    EXPECT_EQ(error_of(kTrain), "");
+  }
+}
+
 TEST_F(DriverTest, TwoInstancesServeDuringARollingUpdate) {
   options_.instance = "old";
   start();
