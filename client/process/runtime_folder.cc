@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "proto/lane.h"
@@ -139,6 +140,16 @@ std::filesystem::path runtime_folder(const std::string& named) {
   if (!named.empty()) return named;
   const char* set = ::secure_getenv("GPUMEM_RUNTIME_DIR");
   return set != nullptr && *set != '\0' ? set : kDefaultRuntimeFolder;
+}
+
+Result<std::filesystem::path> absolute_runtime_folder(const std::string& named) {
+  const std::filesystem::path folder = runtime_folder(named);
+  std::error_code failed;
+  std::filesystem::path absolute = std::filesystem::absolute(folder, failed);
+  if (!failed) return absolute;
+  return Error{Code::kNotFound, "the runtime folder " + folder.string() +
+                                    " is a relative path, and the working directory was deleted: give an "
+                                    "absolute path"};
 }
 
 bool may_connect(const std::filesystem::path& folder) {
