@@ -81,9 +81,10 @@ std::string permission_advice(const std::filesystem::path& socket) {
            ", but have been logged in since before that: log in again, or " + "`newgrp " + group.name + "`";
   }
   if (is_no_group_to_join(info, group.name)) {
-    return "its group " + group.name +
-           " is not one to join; ask the administrator to set socket_group in [broker] of gpumemd.toml to a "
-           "group of those who may borrow";
+    const bool is_brokers = socket.filename() == kLaneSocketName || socket.filename() == kApiSocketName;
+    return "its group " + group.name + " is not one to join; ask the administrator to set " +
+           (is_brokers ? "socket_group in [broker] of gpumemd.toml" : "Group= of gpumem-history.service") +
+           " to a group of those who may borrow";
   }
   return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name +
          " " + user;
