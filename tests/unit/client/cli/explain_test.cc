@@ -129,16 +129,19 @@ TEST_P(AccountSums, AddUpToTheByte) {
 
 INSTANTIATE_TEST_SUITE_P(
     OfADevice, AccountSums,
-    testing::Values(
-        Case{"Idle", {}},
-        Case{"SeveralTenants",
-             {session(1, 7, "ann", 3 * kMebi), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
-        Case{"Returning", {session(1, 7, "ann", kMebi, 2 * kMebi)}},
-        Case{"Quarantined", {session(1, 7, "ann", kMebi, 0, 3)}, 64 * kMebi, 0, "Quarantined: given back"},
-        Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMebi)}, 64 * kMebi, 0, "not listed"},
-        Case{"WithoutAPid", {session(1, 0, "ann", kMebi)}, 64 * kMebi, 0, "pid not told"},
-        Case{"Unexplained", {}, 64 * kMebi + 1, 1, "Unexplained: in use"},
-        Case{"NegativeUnexplained", {}, 64 * kMebi - 1, -1, "-1B"}),
+    testing::Values(Case{"Idle", {}},
+                    Case{"SeveralTenants",
+                         {session(1, 7, "ann", 3 * kMebi), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
+                    Case{"Returning", {session(1, 7, "ann", kMebi, 2 * kMebi)}},
+                    Case{"Quarantined",
+                         {session(1, 7, "ann", kMebi, 0, 3)},
+                         64 * kMebi,
+                         0,
+                         "Quarantined: not lent any more"},
+                    Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMebi)}, 64 * kMebi, 0, "not listed"},
+                    Case{"WithoutAPid", {session(1, 0, "ann", kMebi)}, 64 * kMebi, 0, "pid not told"},
+                    Case{"Unexplained", {}, 64 * kMebi + 1, 1, "Unexplained: in use"},
+                    Case{"NegativeUnexplained", {}, 64 * kMebi - 1, -1, "-1B"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AccountTest, ALeafTenantStandsBelowItsParentWhichHasItsBytes) {
