@@ -202,6 +202,16 @@ TEST(SessionsView, ShowsANameThatSessionAndSliceShareOnce) {
   EXPECT_EQ(text.find("train/"), std::string::npos) << text;
 }
 
+TEST(SessionsView, EscapesLettersThatAreNotAsciiOnce) {
+  v1::ListSessionsResponse list = sessions();
+  list.mutable_sessions(0)->set_label("für");
+  for (const auto& [label, shown] : {std::pair("für", " f\\u{FC}r "), {"ü", " f\\u{FC}r/\\u{FC} "}}) {
+    list.mutable_sessions(0)->mutable_slices(0)->set_label(label);
+    const std::string text = sessions_text(list, noon());
+    EXPECT_NE(text.find(shown), std::string::npos) << text;
+  }
+}
+
 TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
   v1::ListSessionsResponse list = sessions();
   EXPECT_EQ(sessions_text(list, noon()).find("cannot be signalled"), std::string::npos);
