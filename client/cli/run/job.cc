@@ -150,8 +150,11 @@ int create_job(const JobArguments& arguments, const std::string& runtime_dir) {
 int list_jobs(const std::filesystem::path& runtime_folder, const TableFlags& flags) {
   auto monitor = Monitor::connect(runtime_folder);
   if (!monitor) return report(monitor.error());
-  const auto jobs = monitor->jobs();
+  auto jobs = monitor->jobs();
   if (!jobs) return report(jobs.error());
+  const auto tenants = monitor->tenants();
+  if (!tenants) return report(tenants.error());
+  bound_limits(*jobs, *tenants);
   return print(flags.json ? json_text(jobs_json(*jobs))
                           : jobs_text(*jobs, layout_for(*monitor, flags.is_long)));
 }

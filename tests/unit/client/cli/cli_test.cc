@@ -369,6 +369,25 @@ TEST(TenantsView, ShowsTheLimitOfAParentThatIsSmaller) {
   EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 30 * kGiB) << "as it is configured";
 }
 
+TEST(JobsView, ShowsTheLimitOfATenantAboveThatIsSmaller) {
+  v1::ListTenantsResponse tenants;
+  add_tenant(tenants, "ann", "lab").set_limit(30 * kGiB);
+  add_tenant(tenants, "lab", "").set_limit(12 * kGiB);
+  v1::ListJobsResponse jobs;
+  for (const std::uint64_t limit : {20 * kGiB, 7 * kGiB, kNoJobLimit}) {
+    v1::JobInfo& job = *jobs.add_jobs();
+    job.set_tenant("ann");
+    v1::JobUsage& usage = *job.add_devices();
+    usage.set_device("GPU-1");
+    usage.set_limit(limit);
+  }
+  bound_limits(jobs, tenants);
+  const Json json = jobs_json(jobs);
+  EXPECT_EQ(json[0]["devices"][0]["limit"], 12 * kGiB);
+  EXPECT_EQ(json[1]["devices"][0]["limit"], 7 * kGiB);
+  EXPECT_TRUE(json[2]["devices"][0]["limit"].is_null()) << "it has none";
+}
+
 TEST(TenantsView, ShowsTheQuarantinedMemoryOfJobs) {
   v1::ListTenantsResponse list;
   add_tenant(list, "ann", "");

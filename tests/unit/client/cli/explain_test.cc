@@ -384,6 +384,24 @@ TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
   EXPECT_THAT(program_text(program, {}), testing::StartsWith("job 5, 2 processes, tenant ann\n"));
 }
 
+TEST(ProgramTest, TheSmallestLimitOfAJobAndItsTenantsIsShown) {
+  for (const auto& [of_job, of_lab] :
+       {std::pair(32 * kMebi, 12 * kMebi), {12 * kMebi, 32 * kMebi}, {kNoJobLimit, 12 * kMebi}}) {
+    v1::SessionInfo one = telling(1, 7, 10, 4);
+    one.set_job(5);
+    const Ledger books = ledger({one}, {tenant("ann", "lab"), tenant("lab", {}, of_lab)});
+    v1::ListJobsResponse jobs;
+    v1::JobInfo& job = *jobs.add_jobs();
+    job.set_id(5);
+    job.set_tenant("ann");
+    v1::JobUsage& usage = *job.add_devices();
+    usage.set_device(kDevice);
+    usage.set_limit(of_job);
+    for (const Subject& subject : {Subject{.pid = 7}, Subject{.job = 5}})
+      EXPECT_EQ(program_of(subject, books, look_at(64 * kMebi), jobs).uses.at(0).limit, 12 * kMebi);
+  }
+}
+
 TEST(ProgramTest, AJobThatHasOnlyReservedHasThatAndItsLimit) {
   v1::ListJobsResponse jobs;
   v1::JobInfo& job = *jobs.add_jobs();
