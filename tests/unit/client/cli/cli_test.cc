@@ -1,7 +1,9 @@
 // What the `gpumem` command prints.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/system/unix_socket.h"
 #include "base/text/time_format.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/history.h"
@@ -492,6 +494,28 @@ TEST(Monitor, SaysThatThereIsNoBroker) {
   const auto monitor = Monitor::connect(folder.path());
   ASSERT_FALSE(monitor);
   EXPECT_EQ(monitor.error().code, Code::kUnavailable);
+}
+
+// Either this side gives up, or gRPC does: its words are not shown.
+TEST(Monitor, TellsABrokerThatDoesNotAnswerFromNone) {
+  const client::test::TemporaryFolder folder;
+  const std::filesystem::path socket = folder.path() / kApiSocketName;
+  const std::vector<grpc::Status> silences{
+      {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"},
+      {grpc::StatusCode::UNAVAILABLE, "failed to connect to all addresses; last error: UNKNOWN: timed out"}};
+  for (const grpc::Status& status : silences)
+    EXPECT_EQ(call_error(status, socket).code, Code::kUnavailable) << "there is none any more";
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(bind_unix(listener.get(), socket) == 0 && ::listen(listener.get(), 8) == 0);
+  for (const grpc::Status& status : silences) {
+    const Error error = call_error(status, socket);
+    EXPECT_EQ(error.code, Code::kDeadlineExceeded);
+    EXPECT_EQ(error.message,
+              "the broker at " + socket.string() + " does not answer; see systemctl status gpumemd");
+  }
+  const Error starting = call_error({grpc::StatusCode::UNAVAILABLE, "it reads its journal"}, socket);
+  EXPECT_EQ(starting.code, Code::kUnavailable);
+  EXPECT_NE(starting.message.find("it reads its journal"), std::string::npos) << "the broker's own words";
 }
 
 TEST(Check, FailsWhereThereIsNoBrokerAndSaysHowToMendIt) {
