@@ -24,12 +24,14 @@ int main(int argc, char** argv) {
   const auto devices = session->usage();
   if (!devices) return fail(devices.error());
   std::vector<gpumem::Slice> slices;
+  gpumem::Error refusal;
   for (const gpumem::DeviceUsage& device : *devices) {
     if (slices.size() == amounts.size()) break;
     if (device.limit.is_zero()) continue;                         // this tenant may have nothing of it
     auto slice = session->open_slice({.device = device.device});  // addresses for the pool; no memory yet
-    if (!slice && slice.error().code == gpumem::Code::kNotFound) continue;  // CUDA_VISIBLE_DEVICES hides it
-    if (!slice) return fail(slice.error());
+    if (!slice) refusal = slice.error();
+    if (!slice && refusal.code == gpumem::Code::kNotFound) continue;  // CUDA_VISIBLE_DEVICES hides it
+    if (!slice) return fail(refusal);
 
     // Waits up to ten seconds for memory that others hold now.
     const auto grown = slice->grow(amounts[slices.size()], {.wait = std::chrono::seconds(10)});
@@ -38,6 +40,7 @@ int main(int argc, char** argv) {
                 static_cast<unsigned long long>(slice->base()), session->tenant().c_str());
     slices.push_back(std::move(*slice));
   }
+  if (slices.empty() && !refusal.message.empty()) return fail(refusal);
   if (slices.size() < amounts.size())
     return std::fprintf(stderr, "%zu GPUs are lent to this tenant\n", slices.size()), 1;
   std::getchar();  // [base, base + grown) is device memory: kernels, cuMemcpy, any library may use it

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "proto/lane.h"
@@ -80,9 +81,10 @@ std::string permission_advice(const std::filesystem::path& socket) {
            ", but have been logged in since before that: log in again, or " + "`newgrp " + group.name + "`";
   }
   if (is_no_group_to_join(info, group.name)) {
-    return "its group " + group.name +
-           " is not one to join; ask the administrator to set socket_group in [broker] of gpumemd.toml to a "
-           "group of those who may borrow";
+    const bool is_brokers = socket.filename() == kLaneSocketName || socket.filename() == kApiSocketName;
+    return "its group " + group.name + " is not one to join; ask the administrator to set " +
+           (is_brokers ? "socket_group in [broker] of gpumemd.toml" : "Group= of gpumem-history.service") +
+           " to a group of those who may borrow";
   }
   return "you are not in its group " + group.name + "; ask the administrator: usermod -aG " + group.name +
          " " + user;
@@ -139,6 +141,16 @@ std::filesystem::path runtime_folder(const std::string& named) {
   if (!named.empty()) return named;
   const char* set = ::secure_getenv("GPUMEM_RUNTIME_DIR");
   return set != nullptr && *set != '\0' ? set : kDefaultRuntimeFolder;
+}
+
+Result<std::filesystem::path> absolute_runtime_folder(const std::string& named) {
+  const std::filesystem::path folder = runtime_folder(named);
+  std::error_code failed;
+  std::filesystem::path absolute = std::filesystem::absolute(folder, failed);
+  if (!failed) return absolute;
+  return Error{Code::kNotFound, "the runtime folder " + folder.string() +
+                                    " is a relative path, and the working directory was deleted: give an "
+                                    "absolute path"};
 }
 
 bool may_connect(const std::filesystem::path& folder) {

@@ -9,6 +9,9 @@ namespace gpumem::client {
 /// The folder of the broker's sockets: `named` if not empty, else the environment's GPUMEM_RUNTIME_DIR,
 /// else /run/gpumemd. The environment does not count in a set-user-id program.
 std::filesystem::path runtime_folder(const std::string& named);
+/// Likewise, as an absolute path: for processes that may have another working directory.
+/// Errors  kNotFound: the path is relative, and the working directory was deleted.
+Result<std::filesystem::path> absolute_runtime_folder(const std::string& named);
 
 /// Checks that this process can trust the broker at `socket`: that broker names the driver to be loaded.
 /// Trusted are root and the process's own user. The folder and the socket must be of one of them, or root

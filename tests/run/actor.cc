@@ -128,22 +128,35 @@ int signals(const Words&) {
   return kQuit;
 }
 
-// job PROGRAM...: a shell with one job, on the terminal that is its standard input.
-int job(const Words& words) {
+[[noreturn]] void become(Words words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv(arguments[0], arguments.data());
+  ::_exit(127);
+}
+
+void lead_session() {
   ::setsid();
   ::ioctl(STDIN_FILENO, TIOCSCTTY, 0);
+}
+
+// lead PROGRAM...: becomes a program that leads the session of the terminal that is its standard input.
+int lead(const Words& words) {
+  lead_session();
+  become(words);
+}
+
+// job PROGRAM...: a shell with one job, on the terminal that is its standard input.
+int job(const Words& words) {
+  lead_session();
   ::signal(SIGTTOU, SIG_IGN);
-  std::vector<char*> arguments;
-  Words own = words;
-  for (std::string& word : own) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::setpgid(0, 0);
     ::tcsetpgrp(STDIN_FILENO, ::getpid());
     ::signal(SIGTTOU, SIG_DFL);
-    ::execv(arguments[0], arguments.data());
-    ::_exit(127);
+    become(words);
   }
   int status = 0;
   while (::waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status)) {
@@ -185,6 +198,7 @@ int perform(const Words& words) {
   if (words[0] == "pair") return pair(rest);
   if (words[0] == "signals") return signals(rest);
   if (words[0] == "job") return job(rest);
+  if (words[0] == "lead") return lead(rest);
   if (words[0] == "map") return map(rest);
   if (words[0] == "orphan") return orphan(rest);
   return 2;

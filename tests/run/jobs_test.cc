@@ -124,6 +124,14 @@ TEST_F(Jobs, OfServicesAreMadeListedAndEnded) {
             "gpumem: there is no session or job " + job + "; see `gpumem ps` and `gpumem job list`\n");
 }
 
+TEST_F(Jobs, AreListedWithTheLimitOfTheirTenantOnceThatIsSmaller) {
+  ASSERT_EQ(gpumem({"job", "create", "--limit", "20GiB"}).status, 0);
+  const std::string tenant = "uid:" + std::to_string(::geteuid());
+  ASSERT_EQ(gpumem({"quota", "set", tenant, "--limit", "12GiB"}).status, 0);
+  EXPECT_TRUE(says(gpumem({"job", "list"}).output, " 12GiB "));
+  EXPECT_EQ(gpumem({"end", only_job()}).status, 0);
+}
+
 // A lock or a pipe of the caller's, which the kernel passes on.
 TEST_F(Jobs, OfServicesKeepNothingOfTheirMakerOpen) {
   int ends[2] = {-1, -1};

@@ -257,6 +257,22 @@ TEST_F(Run, WithoutABrokerRunsTheCommandPlainlyIfThatIsAllowed) {
   EXPECT_TRUE(says(outcome.output, "==1=\n")) << "as CUDA spells it";
 }
 
+TEST_F(Run, AndItsLikeRefuseARelativeRuntimeFolderInADeletedOne) {
+  const std::string folder = (folder_.path() / "deleted").string();
+  for (const auto& [words, status] : {std::pair(Words{"run", "--"}, 125),
+                                      {Words{"reserve", "16MiB", "--"}, 125},
+                                      {Words{"job", "create", "--name"}, 1}}) {
+    Words arguments{"-c", "mkdir $1; cd $1; rmdir $1; shift; exec \"$0\" \"$@\" true", cli_program().string(),
+                    folder};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const Outcome outcome = run({.program = "/bin/sh",
+                                 .arguments = std::move(arguments),
+                                 .environment = {{"GPUMEM_RUNTIME_DIR", "relative"}}});
+    EXPECT_EQ(outcome.status, status) << words[0];
+    EXPECT_TRUE(says(outcome.output, "the working directory was deleted: give an absolute path"));
+  }
+}
+
 // gRPC takes longer to start than many a command runs.
 TEST_F(Run, AsksByTheLaneAlone) {
   const std::string socket = broker_.folder() + "/" + kApiSocketName;

@@ -260,13 +260,14 @@ TEST_F(RunSignals, OfProcessesLeftBehindLeaveNoZombies) {
 
 // ---- On a terminal ----
 
-/// A small shell on a pseudo terminal, whose job is `gpumem run`.
+/// A pseudo terminal, and `gpumem` on it: the job of a small shell, or without one, as under `ssh -t`.
 struct RunOnATerminal : RunTest {
-  void start(const std::vector<std::string>& words) {
+  void start(const std::vector<std::string>& words) { begin_on_terminal("job", "run", words); }
+  void begin_on_terminal(const char* how, const char* command, const std::vector<std::string>& words) {
     master_.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
     ASSERT_TRUE(master_.valid() && ::grantpt(master_.get()) == 0 && ::unlockpt(master_.get()) == 0);
     const UniqueFd terminal(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
-    std::vector<std::string> arguments{"job", cli_program().string(), "run"};
+    std::vector<std::string> arguments{how, cli_program().string(), command};
     arguments.insert(arguments.end(), words.begin(), words.end());
     shell_ = std::make_unique<Child>(ChildOptions{.program = actor_program(),
                                                   .arguments = std::move(arguments),
@@ -327,6 +328,25 @@ TEST_F(RunOnATerminal, ControlCEndsTheJobByTheSignal) {
   ASSERT_TRUE(shows("ready"));
   type("\003");
   ASSERT_TRUE(shows("job ended by signal 2"));
+}
+
+TEST_F(RunOnATerminal, AHangUpThatReachesItAloneEndsTheCommand) {
+  using Words = std::vector<std::string>;
+  for (const auto& [command, options] : {std::pair("run", Words()), std::pair("reserve", Words{"16MiB"})}) {
+    for (const bool is_stopped : {false, true}) {
+      screen_.clear();
+      Words words = options;
+      words.insert(words.end(), {"--", "/bin/sh", "-c", "echo rea''dy $$; exec /bin/sleep 1000"});
+      begin_on_terminal("lead", command, words);
+      ASSERT_TRUE(shows("ready ") && shows("\n"));
+      if (is_stopped) {
+        EXPECT_EQ(::kill(std::stoi(screen_.substr(screen_.find("ready ") + 6)), SIGSTOP), 0);
+        EXPECT_TRUE(eventually([&] { return state_of(shell_->pid()) == 'T'; }));
+      }
+      master_.reset();
+      EXPECT_EQ(shell_->wait(), -SIGHUP) << command << (is_stopped ? ", stopped" : "");
+    }
+  }
 }
 
 TEST_F(RunOnATerminal, WaitingIsALineThatIsDrawnAnew) {

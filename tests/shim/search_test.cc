@@ -47,6 +47,18 @@ TEST_F(ShimSearch, ANamedDriverThatIsNoneIsNotReplacedByAnother) {
   expect_found(SHIM_TEST_OTHER_SHIM, machine_, {});
 }
 
+TEST_F(ShimSearch, ARelativePathInADeletedFolderIsNone) {
+  const fs::path deleted = folder_ / "deleted";
+  fs::create_directory(deleted);
+  in_process([&] {
+    fs::current_path(deleted);
+    fs::remove(deleted);
+    ::setenv("GPUMEM_REAL_LIBCUDA", "drivers", 1);
+    EXPECT_EQ(find_real_library("libcuda.so.1").handle, nullptr);
+    EXPECT_EQ(find_real_library("libcuda.so.12").handle, nullptr) << "searched for in other folders, too";
+  });
+}
+
 TEST_F(ShimSearch, FoldersOfTheLibraryPathAreTakenInTurn) {
   const std::string machine = machine_, old = SHIM_TEST_OLD_DRIVER;
   expect_found({}, folder_.path().string() + ":" + machine + ":" + old, machine_);

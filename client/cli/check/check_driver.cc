@@ -63,7 +63,10 @@ Result<std::string> read_proc_file(pid_t pid, const std::string& name) {
     return Error{Code::kNotFound, "there is no process " + std::to_string(pid)};
   if (errno == EACCES || errno == EPERM) {
     return Error{Code::kPermissionDenied,
-                 "you may not read " + path + ": ask as the user of the process, or as root"};
+                 "you may not read " + path +
+                     (::geteuid() == 0 ? ": in a container, root needs the capability CAP_SYS_PTRACE for "
+                                         "that; else a security module forbids it"
+                                       : ": ask as the user of the process, or as root")};
   }
   return errno_error(errno, "cannot read " + path);
 }

@@ -60,8 +60,9 @@ Result<std::string> show_sessions(const Monitor& monitor, const Style& style) {
 Result<std::string> show_tenants(const Monitor& monitor, const Style& style) {
   auto tenants = monitor.tenants();
   if (!tenants) return tenants.error();
-  const auto jobs = monitor.jobs();
+  auto jobs = monitor.jobs();
   if (!jobs) return jobs.error();
+  bound_limits(*jobs, *tenants);
   return style.json ? json_text(tenants_json(*tenants, *jobs))
                     : tenants_text(*tenants, layout_for(monitor, style.is_long), *jobs);
 }

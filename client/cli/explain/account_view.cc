@@ -41,11 +41,13 @@ std::string unexplained_note(const Account& account) {
 
 std::string quarantined_note(const Account& account) {
   if (account.device != kHostStore)
-    return "Quarantined: given back, but the driver has not got it back yet. The broker waits until each "
-           "process that has mapped it unmaps it or ends.";
-  return "Quarantined: given back, but not free yet. The broker waits until no process has the memory open "
-         "or "
-         "mapped. Memory of kind \"driver\" becomes free when the processes that had it have ended.";
+    return "Quarantined: not lent any more, but the driver has not got it back yet. Its session gave it "
+           "back, "
+           "or did not come back after a restart of the broker. The broker waits until each process that has "
+           "mapped it unmaps it or ends.";
+  return "Quarantined: not lent any more, but not free yet. Its session gave it back, or did not come back "
+         "after a restart of the broker. The broker waits until no process has the memory open or mapped. "
+         "Memory of kind \"driver\" becomes free when the processes that had it have ended.";
 }
 
 std::string others_note(const Account& account) {

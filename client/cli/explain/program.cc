@@ -88,20 +88,23 @@ const v1::JobUsage* usage_of(const v1::ListJobsResponse& jobs, std::uint64_t job
   return found == known->devices().end() ? nullptr : &*found;
 }
 
+std::string tenant_of(const Subject& subject, const std::vector<Member>& members,
+                      const v1::ListJobsResponse& jobs) {
+  if (const v1::JobInfo* const job = find_job(jobs, subject.job)) return job->tenant();
+  return members.empty() ? std::string() : members.front().tenant;
+}
+
 std::uint64_t limit_of(const Subject& subject, const std::vector<Member>& members, const std::string& device,
                        const Ledger& ledger, const v1::ListJobsResponse& jobs) {
-  std::uint64_t limit = 0;
-  for (const v1::TenantUsage& one : ledger.tenants.tenants())
-    if (!members.empty() && one.tenant() == members.front().tenant && one.device() == device)
-      limit = one.limit();
+  std::uint64_t limit = TenantLimits(ledger.tenants).of(tenant_of(subject, members, jobs), device);
   const auto take = [&](std::uint64_t job) {
     const v1::JobUsage* const usage = usage_of(jobs, job, device);
-    if (usage != nullptr && usage->limit() != kNoJobLimit) limit = usage->limit();
+    if (usage != nullptr) limit = std::min(limit, usage->limit());
   };
   for (const v1::SessionInfo& session : ledger.sessions.sessions())
     if (is_of(subject, session)) take(session.job());
   take(subject.job);
-  return limit;
+  return limit == kNoJobLimit ? 0 : limit;
 }
 
 DeviceUse use_of(const Subject& subject, const std::vector<Member>& members, const Ledger& ledger,

@@ -54,7 +54,7 @@ struct DeviceUse {
   std::uint64_t imported = 0;             ///< mapped, and charged to others
   std::optional<std::uint64_t> listed{};  ///< the driver's figures, as nvidia-smi lists them
   std::optional<std::uint64_t> context{};
-  std::uint64_t limit = 0;  ///< of the tenant, or of the job; 0: not known
+  std::uint64_t limit = 0;  ///< the smallest of the job's and its tenants'; 0: not known
 };
 /// The devices of which the members have something.
 std::vector<DeviceUse> uses_of(const Subject& subject, const std::vector<Member>& members,

@@ -17,10 +17,24 @@
 
 namespace gpumem::cli {
 
+namespace {
+
+// The broker may have ended since the last probe.
+Error no_answer(const std::filesystem::path& socket) {
+  if (auto there = probe(socket); !there) return there.error();
+  return {Code::kDeadlineExceeded,
+          "the broker at " + socket.string() + " does not answer; see systemctl status gpumemd"};
+}
+
+}  // namespace
+
 Error call_error(const grpc::Status& status, const std::filesystem::path& socket) {
   const std::string& words = status.error_message();
   switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED: return no_answer(socket);
     case grpc::StatusCode::UNAVAILABLE:
+      // gRPC's own words, after 20 s: the broker has taken the connection and said nothing.
+      if (words.starts_with("failed to connect to all addresses")) return no_answer(socket);
       return {Code::kUnavailable,
               "the broker at " + socket.string() + " does not serve (systemctl status gpumemd): " + words};
     case grpc::StatusCode::CANCELLED:  // not by this side, which reports its own cancelling earlier

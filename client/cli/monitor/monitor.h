@@ -17,6 +17,8 @@
 namespace gpumem::cli {
 
 /// Converts the failed `status` of a call to the broker at `socket` into an error.
+/// kDeadlineExceeded: a broker is there, and does not answer. kUnavailable: there is none, or it starts or
+/// stops. Other codes are the broker's own.
 Error call_error(const grpc::Status& status, const std::filesystem::path& socket);
 
 /// Whether somebody listens at the stream `socket`. Errors  as client::connect_error.
@@ -34,11 +36,6 @@ Result<Response> call_stub(Stub& stub,
   set_timeout(context, timeout);
   Response response;
   const grpc::Status status = (stub.*method)(&context, request, &response);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return Error{Code::kDeadlineExceeded, "the broker at " + socket.string() + " does not answer (" +
-                                              std::to_string(timeout.count()) +
-                                              " s); see systemctl status gpumemd"};
-  }
   if (!status.ok()) return call_error(status, socket);
   return response;
 }

@@ -109,7 +109,9 @@ std::string read_line(int from) {
   return line;
 }
 
-int create_job(const JobArguments& arguments, const std::filesystem::path& runtime_folder) {
+int create_job(const JobArguments& arguments, const std::string& runtime_dir) {
+  const auto runtime_folder = client::absolute_runtime_folder(runtime_dir);
+  if (!runtime_folder) return refuse_job(runtime_folder.error());
   if (auto possible = check_place(arguments.place); !possible) return refuse_job(possible.error());
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) return refuse_job(errno_error(errno, "cannot make a pipe"));
@@ -127,7 +129,7 @@ int create_job(const JobArguments& arguments, const std::filesystem::path& runti
     const auto kept = static_cast<unsigned>(told.get());
     if (kept > 3) ::syscall(SYS_close_range, 3U, kept - 1, 0U);
     ::syscall(SYS_close_range, kept + 1, ~0U, 0U);
-    return Owner(arguments, runtime_folder, std::move(told)).run();
+    return Owner(arguments, *runtime_folder, std::move(told)).run();
   }
   told.reset();
   const std::string line = read_line(tells.get());
@@ -148,8 +150,11 @@ int create_job(const JobArguments& arguments, const std::filesystem::path& runti
 int list_jobs(const std::filesystem::path& runtime_folder, const TableFlags& flags) {
   auto monitor = Monitor::connect(runtime_folder);
   if (!monitor) return report(monitor.error());
-  const auto jobs = monitor->jobs();
+  auto jobs = monitor->jobs();
   if (!jobs) return report(jobs.error());
+  const auto tenants = monitor->tenants();
+  if (!tenants) return report(tenants.error());
+  bound_limits(*jobs, *tenants);
   return print(flags.json ? json_text(jobs_json(*jobs))
                           : jobs_text(*jobs, layout_for(*monitor, flags.is_long)));
 }
@@ -162,19 +167,18 @@ void add_job_command(CLI::App& app, const std::string& runtime_dir, int& status)
   CLI::App* job =
       app.add_subcommand("job", "Jobs of services and containers, which `gpumem run` does not start");
   job->require_subcommand(1);
-  const auto folder = [&runtime_dir] {
-    return std::filesystem::absolute(client::runtime_folder(runtime_dir));
-  };
   CLI::App* made = job->add_subcommand("create", "Make a job and print its number, the value of GPUMEM_JOB");
   add_place(*made, arguments->place);
   add_time(
       *made, "--wait", [arguments](std::chrono::milliseconds wait) { arguments->place.wait = wait; },
       "Reserve the limit, and wait so long for it: 500ms, 90s, 10m (a number is seconds)");
   add_name(*made, arguments->name);
-  made->callback([=, &status] { status = create_job(*arguments, folder()); });
+  made->callback([=, &runtime_dir, &status] { status = create_job(*arguments, runtime_dir); });
   CLI::App* listed = job->add_subcommand("list", "The jobs: what they hold, reserve and have used");
   add_table_flags(*listed, arguments->flags);
-  listed->callback([=, &status] { status = list_jobs(folder(), arguments->flags); });
+  listed->callback([=, &runtime_dir, &status] {
+    status = list_jobs(client::runtime_folder(runtime_dir), arguments->flags);
+  });
 }
 
 }  // namespace gpumem::cli

@@ -172,11 +172,14 @@ int run_without(const RunOptions& options, const Error& why, const Signals& sign
   return kOwnFailure;
 }
 
-// Runs a command with the drop-in driver and tells what it has used. Returns the exit status; ends this
-// process by a signal if the command has ended so.
-int run_program(RunOptions options) {
+// Runs a command with the drop-in driver and tells what it has used. `named_folder`  the runtime folder that
+// the command line names. Returns the exit status; ends this process by a signal if the command has ended so.
+int run_program(RunOptions options, const std::string& named_folder) {
   const Signals signals;
   Progress progress(kWho);
+  const auto folder = client::absolute_runtime_folder(named_folder);
+  if (!folder) return refuse(progress, folder.error());
+  options.settings.runtime_folder = *folder;
   if (options.words.empty()) {
     const char* shell = std::getenv("SHELL");
     options.words = {shell != nullptr && *shell != '\0' ? shell : "/bin/sh"};
@@ -245,9 +248,8 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
     RunOptions& options = arguments->options;
     const std::string& named = arguments->runtime_dir.empty() ? runtime_dir : arguments->runtime_dir;
     options.words = command_words(*run, line);
-    options.settings.runtime_folder = std::filesystem::absolute(client::runtime_folder(named));
     options.settings.framework_settings = !arguments->plain_frameworks;
-    status = run_program(options);
+    status = run_program(options, named);
   });
 }
 

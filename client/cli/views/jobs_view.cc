@@ -36,6 +36,14 @@ Json job_json(const v1::JobInfo& job) {
 
 }  // namespace
 
+void bound_limits(v1::ListJobsResponse& jobs, const v1::ListTenantsResponse& tenants) {
+  const TenantLimits limits(tenants);
+  for (v1::JobInfo& job : *jobs.mutable_jobs())
+    for (v1::JobUsage& usage : *job.mutable_devices())
+      if (usage.limit() != kNoJobLimit)
+        usage.set_limit(std::min(usage.limit(), limits.of(job.tenant(), usage.device())));
+}
+
 // A line for each device that the job has something of, or for the first.
 std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout) {
   if (jobs.jobs().empty()) return "no jobs\n";

@@ -124,9 +124,8 @@ class SessionsTable {
 };
 
 void add_slice(SessionsTable& table, const v1::SessionInfo& session, const v1::SliceInfo& slice) {
-  table.add(session, {std::to_string(slice.id()), escape_non_ascii(slice.label()), slice.device(),
-                      size_text(slice.charged()), size_text(slice.limit()), size_text(slice.in_use()),
-                      size_text(slice.waiting())});
+  table.add(session, {std::to_string(slice.id()), slice.label(), slice.device(), size_text(slice.charged()),
+                      size_text(slice.limit()), size_text(slice.in_use()), size_text(slice.waiting())});
 }
 
 // Charged, and mapped: what it has inherited, and that with what is others'. What it has given out by fabric

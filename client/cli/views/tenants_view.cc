@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <vector>
 
@@ -45,22 +44,20 @@ void add_jobs(v1::ListTenantsResponse& tenants, const v1::ListJobsResponse& jobs
   }
 }
 
-// The smallest limit of each tenant and those above it, by device. A parent stands before those below it.
-class Limits {
- public:
-  std::uint64_t of(const v1::TenantUsage& tenant) {
-    const auto above = known_.find({tenant.parent(), tenant.device()});
-    const std::uint64_t limit = above == known_.end() || tenant.limit() == kNoJobLimit
-                                    ? tenant.limit()
-                                    : std::min(tenant.limit(), above->second);
-    return known_[{tenant.tenant(), tenant.device()}] = limit;
-  }
-
- private:
-  std::map<std::pair<std::string, std::string>, std::uint64_t> known_;
-};
-
 }  // namespace
+
+// In a tree, a parent stands before those below it.
+TenantLimits::TenantLimits(const v1::ListTenantsResponse& tenants) {
+  for (const auto& [tenant, depth] : tenant_tree(tenants.tenants()))
+    known_[{tenant->tenant(), tenant->device()}] =
+        tenant->limit() == kNoJobLimit ? kNoJobLimit
+                                       : std::min(tenant->limit(), of(tenant->parent(), tenant->device()));
+}
+
+std::uint64_t TenantLimits::of(const std::string& tenant, const std::string& device) const {
+  const auto known = known_.find({tenant, device});
+  return known == known_.end() ? kNoJobLimit : known->second;
+}
 
 std::string usage_bar(std::uint64_t charged, std::uint64_t guarantee, std::uint64_t limit) {
   std::string bar(cells_of(charged, limit), '#');
@@ -88,9 +85,9 @@ std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout,
       {.title = "WAITING", .align = kRight, .usual = "0", .alerts = true}};
   if (layout.is_terminal) columns.push_back({.title = "OF ITS LIMIT", .rank = 4});
   Table table(std::move(columns));
-  Limits limits;
+  const TenantLimits limits(tenants);
   for (const auto& [tenant, depth] : tenant_tree(tenants.tenants())) {
-    const std::uint64_t limit = limits.of(*tenant);
+    const std::uint64_t limit = limits.of(tenant->tenant(), tenant->device());
     table.add({std::string(2 * depth, ' ') + tenant_text(tenant->tenant()), layout.device(tenant->device()),
                size_text(tenant->guarantee()), limit == kNoJobLimit ? "-" : size_text(limit),
                size_text(tenant->charged()),

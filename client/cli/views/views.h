@@ -88,6 +88,18 @@ std::vector<std::pair<const Line*, std::size_t>> tenant_tree(
   return tree;
 }
 
+/// The limits that hold for tenants: on each device the smallest of their own and those of tenants above
+/// them.
+class TenantLimits {
+ public:
+  explicit TenantLimits(const v1::ListTenantsResponse& tenants);
+  /// kNoJobLimit: the tenant is not listed on the device.
+  std::uint64_t of(const std::string& tenant, const std::string& device) const;
+
+ private:
+  std::map<std::pair<std::string, std::string>, std::uint64_t> known_;
+};
+
 /// The tenants of each device as a tree. What they have beyond promises or limits shows if any has.
 /// On a terminal with a bar of each tenant's use of its limit. `jobs`  stand below their tenants.
 std::string tenants_text(v1::ListTenantsResponse tenants, const Layout& layout = {},
@@ -96,6 +108,8 @@ Json tenants_json(const v1::ListTenantsResponse& tenants, const v1::ListJobsResp
 
 /// JobUsage::limit of a job that only the limit of its tenant bounds.
 inline constexpr std::uint64_t kNoJobLimit = ~std::uint64_t{0};
+/// Bounds the limits of jobs by those of their tenants: programs see the smaller one.
+void bound_limits(v1::ListJobsResponse& jobs, const v1::ListTenantsResponse& tenants);
 std::string jobs_text(const v1::ListJobsResponse& jobs, const Layout& layout = {});
 Json jobs_json(const v1::ListJobsResponse& jobs);
 

@@ -62,5 +62,14 @@ TEST(CExecedChild, OfVforkBorrowsAndDoesNotHoldItsParentsLaneOpen) {
   EXPECT_TRUE(eventually([&] { return !charged_to("hold"); })) << broker().unrest();
 }
 
+TEST(CExecedChild, WithoutADriverSaysThatThereIsNone) {
+  const Outcome outcome = run(
+      {.program = GPUMEM_EXAMPLE_HOLD,
+       .arguments = {"8MiB"},
+       .environment = {{"GPUMEM_RUNTIME_DIR", broker().folder()}, {"GPUMEM_DRIVER_DIR", "/nonexistent"}}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("/nonexistent"), std::string::npos) << outcome.output;
+}
+
 }  // namespace
 }  // namespace gpumem::test

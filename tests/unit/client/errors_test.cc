@@ -149,13 +149,17 @@ TEST(ConnectError, NamesAGroupThatThisUserIsNotIn) {
 TEST(ConnectError, AdvisesAnotherGroupWhereThatOfTheSocketIsNotToBeJoined) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to a foreign group";
   const TemporaryFolder folder;
-  const UniqueFd listener = listen_at(folder.path() / "lane.sock");
   const group* nobodys = ::getgrnam("nogroup");
   ASSERT_NE(nobodys, nullptr);
-  ASSERT_EQ(::chown((folder.path() / "lane.sock").c_str(), 0, nobodys->gr_gid), 0);
-  const Error error = connect_error(folder.path() / "lane.sock", EACCES);
-  EXPECT_NE(error.message.find("socket_group in [broker]"), std::string::npos) << error.message;
-  EXPECT_EQ(error.message.find("usermod"), std::string::npos) << error.message;
+  for (const auto& [name, advice] : {std::pair("lane.sock", "socket_group in [broker]"),
+                                     {"history.sock", "Group= of gpumem-history.service"}}) {
+    const std::filesystem::path socket = folder.path() / name;
+    const UniqueFd listener = listen_at(socket);
+    ASSERT_EQ(::chown(socket.c_str(), 0, nobodys->gr_gid), 0);
+    const Error error = connect_error(socket, EACCES);
+    EXPECT_NE(error.message.find(advice), std::string::npos) << error.message;
+    EXPECT_EQ(error.message.find("usermod"), std::string::npos) << error.message;
+  }
 }
 
 TEST(ConnectError, SpeaksOfTheFolderWhenTheSocketCannotBeSeen) {

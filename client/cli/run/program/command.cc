@@ -275,13 +275,17 @@ bool Command::goes_on() const {
 }
 
 // Whether a signal that this process has got has been sent to the command, too. One that has left the group
-// does not get what is sent to it; what the terminal sends is not for it. A service manager sends to all
-// processes of its unit, one after the other, or to this one alone (systemd.kill(5)).
+// does not get what is sent to it; what the terminal sends is not for it. A terminal that hangs up sends
+// SIGHUP and SIGCONT to the leader of its session alone. A service manager sends to all processes of its
+// unit, one after the other, or to this one alone (systemd.kill(5)).
 bool Command::has_got(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
   const auto sender = static_cast<pid_t>(signal.ssi_pid);
   if (detector_.has_received(number)) return ::getpgid(pid_) == ::getpgrp() || is_service_manager(sender);
-  if (signal.ssi_code == SI_KERNEL) return true;
+  if (signal.ssi_code == SI_KERNEL) {
+    const bool is_hang_up = (number == SIGHUP || number == SIGCONT) && ::getsid(pid_) == ::getpid();
+    return !is_hang_up;
+  }
   return is_service_manager(sender) && detector_.receives_within(number, kManagerPatience);
 }
 

@@ -1,7 +1,9 @@
 // What the `gpumem` command prints.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/system/unix_socket.h"
 #include "base/text/time_format.h"
 #include "client/cli/check/check.h"
 #include "client/cli/commands/history.h"
@@ -219,6 +221,16 @@ TEST(SessionsView, ShowsANameThatSessionAndSliceShareOnce) {
   EXPECT_EQ(text.find("train/"), std::string::npos) << text;
 }
 
+TEST(SessionsView, EscapesLettersThatAreNotAsciiOnce) {
+  v1::ListSessionsResponse list = sessions();
+  list.mutable_sessions(0)->set_label("für");
+  for (const auto& [label, shown] : {std::pair("für", " f\\u{FC}r "), {"ü", " f\\u{FC}r/\\u{FC} "}}) {
+    list.mutable_sessions(0)->mutable_slices(0)->set_label(label);
+    const std::string text = sessions_text(list, noon());
+    EXPECT_NE(text.find(shown), std::string::npos) << text;
+  }
+}
+
 TEST(SessionsView, NamesASessionThatCannotBeSignalled) {
   v1::ListSessionsResponse list = sessions();
   EXPECT_EQ(sessions_text(list, noon()).find("cannot be signalled"), std::string::npos);
@@ -376,6 +388,25 @@ TEST(TenantsView, ShowsTheLimitOfAParentThatIsSmaller) {
   EXPECT_EQ(tenants_json(list)["tenants"][0]["limit"], 30 * kGiB) << "as it is configured";
 }
 
+TEST(JobsView, ShowsTheLimitOfATenantAboveThatIsSmaller) {
+  v1::ListTenantsResponse tenants;
+  add_tenant(tenants, "ann", "lab").set_limit(30 * kGiB);
+  add_tenant(tenants, "lab", "").set_limit(12 * kGiB);
+  v1::ListJobsResponse jobs;
+  for (const std::uint64_t limit : {20 * kGiB, 7 * kGiB, kNoJobLimit}) {
+    v1::JobInfo& job = *jobs.add_jobs();
+    job.set_tenant("ann");
+    v1::JobUsage& usage = *job.add_devices();
+    usage.set_device("GPU-1");
+    usage.set_limit(limit);
+  }
+  bound_limits(jobs, tenants);
+  const Json json = jobs_json(jobs);
+  EXPECT_EQ(json[0]["devices"][0]["limit"], 12 * kGiB);
+  EXPECT_EQ(json[1]["devices"][0]["limit"], 7 * kGiB);
+  EXPECT_TRUE(json[2]["devices"][0]["limit"].is_null()) << "it has none";
+}
+
 TEST(TenantsView, ShowsTheQuarantinedMemoryOfJobs) {
   v1::ListTenantsResponse list;
   add_tenant(list, "ann", "");
@@ -480,6 +511,28 @@ TEST(Monitor, SaysThatThereIsNoBroker) {
   const auto monitor = Monitor::connect(folder.path());
   ASSERT_FALSE(monitor);
   EXPECT_EQ(monitor.error().code, Code::kUnavailable);
+}
+
+// Either this side gives up, or gRPC does: its words are not shown.
+TEST(Monitor, TellsABrokerThatDoesNotAnswerFromNone) {
+  const client::test::TemporaryFolder folder;
+  const std::filesystem::path socket = folder.path() / kApiSocketName;
+  const std::vector<grpc::Status> silences{
+      {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"},
+      {grpc::StatusCode::UNAVAILABLE, "failed to connect to all addresses; last error: UNKNOWN: timed out"}};
+  for (const grpc::Status& status : silences)
+    EXPECT_EQ(call_error(status, socket).code, Code::kUnavailable) << "there is none any more";
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(bind_unix(listener.get(), socket) == 0 && ::listen(listener.get(), 8) == 0);
+  for (const grpc::Status& status : silences) {
+    const Error error = call_error(status, socket);
+    EXPECT_EQ(error.code, Code::kDeadlineExceeded);
+    EXPECT_EQ(error.message,
+              "the broker at " + socket.string() + " does not answer; see systemctl status gpumemd");
+  }
+  const Error starting = call_error({grpc::StatusCode::UNAVAILABLE, "it reads its journal"}, socket);
+  EXPECT_EQ(starting.code, Code::kUnavailable);
+  EXPECT_NE(starting.message.find("it reads its journal"), std::string::npos) << "the broker's own words";
 }
 
 TEST(Check, FailsWhereThereIsNoBrokerAndSaysHowToMendIt) {

@@ -129,16 +129,19 @@ TEST_P(AccountSums, AddUpToTheByte) {
 
 INSTANTIATE_TEST_SUITE_P(
     OfADevice, AccountSums,
-    testing::Values(
-        Case{"Idle", {}},
-        Case{"SeveralTenants",
-             {session(1, 7, "ann", 3 * kMebi), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
-        Case{"Returning", {session(1, 7, "ann", kMebi, 2 * kMebi)}},
-        Case{"Quarantined", {session(1, 7, "ann", kMebi, 0, 3)}, 64 * kMebi, 0, "Quarantined: given back"},
-        Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMebi)}, 64 * kMebi, 0, "not listed"},
-        Case{"WithoutAPid", {session(1, 0, "ann", kMebi)}, 64 * kMebi, 0, "pid not told"},
-        Case{"Unexplained", {}, 64 * kMebi + 1, 1, "Unexplained: in use"},
-        Case{"NegativeUnexplained", {}, 64 * kMebi - 1, -1, "-1B"}),
+    testing::Values(Case{"Idle", {}},
+                    Case{"SeveralTenants",
+                         {session(1, 7, "ann", 3 * kMebi), session(2, 8, "bob", 5), session(3, 7, "ann", 1)}},
+                    Case{"Returning", {session(1, 7, "ann", kMebi, 2 * kMebi)}},
+                    Case{"Quarantined",
+                         {session(1, 7, "ann", kMebi, 0, 3)},
+                         64 * kMebi,
+                         0,
+                         "Quarantined: not lent any more"},
+                    Case{"TenantThatIsNotListed", {session(1, 7, "eve", kMebi)}, 64 * kMebi, 0, "not listed"},
+                    Case{"WithoutAPid", {session(1, 0, "ann", kMebi)}, 64 * kMebi, 0, "pid not told"},
+                    Case{"Unexplained", {}, 64 * kMebi + 1, 1, "Unexplained: in use"},
+                    Case{"NegativeUnexplained", {}, 64 * kMebi - 1, -1, "-1B"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AccountTest, ALeafTenantStandsBelowItsParentWhichHasItsBytes) {
@@ -379,6 +382,24 @@ TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
   EXPECT_EQ(program.uses.at(0).sum.bytes, 16);
   EXPECT_EQ(program.uses.at(0).limit, 32 * kMebi);
   EXPECT_THAT(program_text(program, {}), testing::StartsWith("job 5, 2 processes, tenant ann\n"));
+}
+
+TEST(ProgramTest, TheSmallestLimitOfAJobAndItsTenantsIsShown) {
+  for (const auto& [of_job, of_lab] :
+       {std::pair(32 * kMebi, 12 * kMebi), {12 * kMebi, 32 * kMebi}, {kNoJobLimit, 12 * kMebi}}) {
+    v1::SessionInfo one = telling(1, 7, 10, 4);
+    one.set_job(5);
+    const Ledger books = ledger({one}, {tenant("ann", "lab"), tenant("lab", {}, of_lab)});
+    v1::ListJobsResponse jobs;
+    v1::JobInfo& job = *jobs.add_jobs();
+    job.set_id(5);
+    job.set_tenant("ann");
+    v1::JobUsage& usage = *job.add_devices();
+    usage.set_device(kDevice);
+    usage.set_limit(of_job);
+    for (const Subject& subject : {Subject{.pid = 7}, Subject{.job = 5}})
+      EXPECT_EQ(program_of(subject, books, look_at(64 * kMebi), jobs).uses.at(0).limit, 12 * kMebi);
+  }
 }
 
 TEST(ProgramTest, AJobThatHasOnlyReservedHasThatAndItsLimit) {
