@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/thread_guards.h"
 #include "client/c/last_error.h"
 #include "client/process/fork_guard.h"
 #include "cuda/driver.h"
@@ -160,6 +161,7 @@ Result<DefaultAllocator> default_allocator(int device) {
     auto* known = own.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
     if (known != nullptr) return DefaultAllocator{known};
   }
+  const NotCancelled whole;
   return open_default(own, device);
 }
 
@@ -197,6 +199,7 @@ gpumem_allocator* process_allocator_of(std::uint64_t address) {
 
 }  // namespace gpumem::c_abi
 
+using gpumem::c_abi::caught;
 using gpumem::c_abi::fail;
 using gpumem::c_abi::guarded;
 using gpumem::c_abi::not_null;
@@ -224,7 +227,7 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
 }
 
 gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) noexcept {
-  return guarded([&] {
+  return caught([&] {
     if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
     const auto opened = gpumem::c_abi::default_allocator(device);
     if (!opened) return fail(opened.error());
