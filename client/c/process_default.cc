@@ -68,10 +68,12 @@ Process& process() {
                               [](const Process* parent) { return std::make_unique<Process>(parent); });
 }
 
+client::Lane& lane_of(Session& session) { return session.connection()->lane(); }
+
 /// Whether the session's broker is gone. One system call, which does not block.
 bool is_lost(gpumem_session& session) {
   const auto open = session.session.use();
-  return open && (*open)->connection()->lane().is_closed();
+  return open && lane_of(**open).is_closed();
 }
 
 BrokerTime time_of(const Process& own) { return BrokerTime(own.configuration.load()->session.timeout); }
@@ -79,8 +81,13 @@ BrokerTime time_of(const Process& own) { return BrokerTime(own.configuration.loa
 /// A broker that does not answer costs the process one timeout, not one for each thread and call.
 Result<gpumem_session*> session_of(Process& own, BrokerTime::Clock::time_point deadline)
     GPUMEM_REQUIRES(own.mutex) {
-  if (own.session != nullptr && !is_lost(*own.session)) return own.session;
-  auto connected = Session::connect(own.configuration.load()->session, deadline);
+  SessionOptions options = own.configuration.load()->session;
+  if (own.session != nullptr) {
+    if (!is_lost(*own.session)) return own.session;
+    if (const auto lost = own.session->session.use())
+      options.runtime_folder = lane_of(**lost).runtime_folder();
+  }
+  auto connected = Session::connect(options, deadline);
   if (!connected) return connected.error();
   return own.session = new gpumem_session(std::move(*connected), Owner::kProcess);
 }

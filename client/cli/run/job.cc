@@ -162,9 +162,7 @@ void add_job_command(CLI::App& app, const std::string& runtime_dir, int& status)
   CLI::App* job =
       app.add_subcommand("job", "Jobs of services and containers, which `gpumem run` does not start");
   job->require_subcommand(1);
-  const auto folder = [&runtime_dir] {
-    return std::filesystem::absolute(client::runtime_folder(runtime_dir));
-  };
+  const auto folder = [&runtime_dir] { return client::runtime_folder(runtime_dir); };
   CLI::App* made = job->add_subcommand("create", "Make a job and print its number, the value of GPUMEM_JOB");
   add_place(*made, arguments->place);
   add_time(

@@ -250,7 +250,7 @@ void add_reserve_command(CLI::App& app, const std::string& runtime_dir, const Sp
     const std::string& named = arguments->runtime_dir.empty() ? runtime_dir : arguments->runtime_dir;
     given.bytes = *arguments->bytes;
     given.words = command_words(*reserve, line);
-    given.runtime_folder = std::filesystem::absolute(client::runtime_folder(named));
+    given.runtime_folder = client::runtime_folder(named);
     status = reserve_memory(given);
   });
 }

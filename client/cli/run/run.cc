@@ -245,7 +245,7 @@ void add_run_command(CLI::App& app, const std::string& runtime_dir, const SplitL
     RunOptions& options = arguments->options;
     const std::string& named = arguments->runtime_dir.empty() ? runtime_dir : arguments->runtime_dir;
     options.words = command_words(*run, line);
-    options.settings.runtime_folder = std::filesystem::absolute(client::runtime_folder(named));
+    options.settings.runtime_folder = client::runtime_folder(named);
     options.settings.framework_settings = !arguments->plain_frameworks;
     status = run_program(options);
   });
