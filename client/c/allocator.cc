@@ -92,6 +92,7 @@ Result<std::uint64_t, GrowError> allocate_placed(gpumem_allocator& handle, Bytes
 /// As gpumem_allocate, from what default_allocator() has given.
 Result<std::uint64_t, GrowError> allocate(const DefaultAllocator& from, Bytes bytes, gpumem_stream stream) {
   if (const auto at = from.handle->engine.try_allocate(bytes, stream); at != 0) return at;
+  const NotCancelled whole;
   return allocate_where_possible(*from.handle, bytes, stream, {}, from.taken);
 }
 
@@ -115,7 +116,7 @@ Result<void> destroy(gpumem_allocator& handle) {
 
 gpumem_status allocate_from_default(int device, std::uint64_t bytes, gpumem_stream stream,
                                     gpumem_address* address) noexcept {
-  return guarded([&] {
+  return caught([&] {
     const auto from = default_allocator(device);
     if (!from) return fail(from.error());
     const auto allocated = allocate(*from, {bytes}, stream);
@@ -249,7 +250,7 @@ gpumem_status gpumem_allocator_destroy(gpumem_allocator* allocator) noexcept {
 }
 
 void gpumem_allocator_free(gpumem_allocator* allocator) noexcept {
-  if (gpumem::c_abi::may_free(allocator)) delete allocator;
+  if (gpumem::c_abi::may_free(allocator)) gpumem::c_abi::free_handle(allocator);
 }
 
 }  // extern "C"

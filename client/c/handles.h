@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/thread_guards.h"
 #include "client/allocator/engine.h"
 #include "client/c/last_error.h"
 #include "client/c/structs.h"
@@ -226,6 +227,13 @@ gpumem_status with_import(gpumem_import* handle, Call call) noexcept {
 template <class T>
 bool may_free(const T* handle) {
   return handle != nullptr && handle->is_of_this_process() && handle->owner == Owner::kProgram;
+}
+
+/// Frees the handle, and so closes what the program has not. The thread is not cancelled meanwhile.
+template <class T>
+void free_handle(T* handle) {
+  const NotCancelled whole;
+  delete handle;
 }
 
 }  // namespace gpumem::c_abi

@@ -121,7 +121,7 @@ gpumem_status gpumem_import_close(gpumem_import* import) noexcept {
 }
 
 void gpumem_import_free(gpumem_import* import) noexcept {
-  if (import != nullptr && import->is_of_this_process()) delete import;
+  if (import != nullptr && import->is_of_this_process()) gpumem::c_abi::free_handle(import);
 }
 
 }  // extern "C"

@@ -3,7 +3,9 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
+#include "base/thread_guards.h"
 #include "gpumem.h"
 #include "gpumem/denial.h"
 #include "gpumem/result.h"
@@ -25,9 +27,10 @@ const char* last_error() noexcept;
 /// The denial of the calling thread's last failure; null: it has none.
 std::shared_ptr<const Denial> last_denial() noexcept;
 
-/// The result of `function`. An exception becomes a failure status.
+/// The result of `function`, which cares for cancellations (pthread_cancel) itself. An exception becomes a
+/// failure status.
 template <class Function>
-gpumem_status guarded(Function&& function) noexcept {
+gpumem_status caught(Function&& function) noexcept {
   try {
     return function();
   } catch (const std::bad_alloc&) {
@@ -37,6 +40,13 @@ gpumem_status guarded(Function&& function) noexcept {
   } catch (...) {
     return fail(Code::kInternal, "an exception of an unknown kind");
   }
+}
+
+/// As caught(). The thread is not cancelled meanwhile, which takes 10 ns: the hottest calls do without.
+template <class Function>
+gpumem_status guarded(Function&& function) noexcept {
+  const NotCancelled whole;
+  return caught(std::forward<Function>(function));
 }
 
 /// Prints the calling thread's last error on standard error, once for each `status` of `function`.

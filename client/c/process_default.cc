@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/thread_guards.h"
 #include "client/c/last_error.h"
 #include "client/process/fork_guard.h"
 #include "cuda/driver.h"
@@ -67,10 +68,12 @@ Process& process() {
                               [](const Process* parent) { return std::make_unique<Process>(parent); });
 }
 
+client::Lane& lane_of(Session& session) { return session.connection()->lane(); }
+
 /// Whether the session's broker is gone. One system call, which does not block.
 bool is_lost(gpumem_session& session) {
   const auto open = session.session.use();
-  return open && (*open)->connection()->lane().is_closed();
+  return open && lane_of(**open).is_closed();
 }
 
 BrokerTime time_of(const Process& own) { return BrokerTime(own.configuration.load()->session.timeout); }
@@ -78,8 +81,13 @@ BrokerTime time_of(const Process& own) { return BrokerTime(own.configuration.loa
 /// A broker that does not answer costs the process one timeout, not one for each thread and call.
 Result<gpumem_session*> session_of(Process& own, BrokerTime::Clock::time_point deadline)
     GPUMEM_REQUIRES(own.mutex) {
-  if (own.session != nullptr && !is_lost(*own.session)) return own.session;
-  auto connected = Session::connect(own.configuration.load()->session, deadline);
+  SessionOptions options = own.configuration.load()->session;
+  if (own.session != nullptr) {
+    if (!is_lost(*own.session)) return own.session;
+    if (const auto lost = own.session->session.use())
+      options.runtime_folder = lane_of(**lost).runtime_folder();
+  }
+  auto connected = Session::connect(options, deadline);
   if (!connected) return connected.error();
   return own.session = new gpumem_session(std::move(*connected), Owner::kProcess);
 }
@@ -160,6 +168,7 @@ Result<DefaultAllocator> default_allocator(int device) {
     auto* known = own.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
     if (known != nullptr) return DefaultAllocator{known};
   }
+  const NotCancelled whole;
   return open_default(own, device);
 }
 
@@ -197,6 +206,7 @@ gpumem_allocator* process_allocator_of(std::uint64_t address) {
 
 }  // namespace gpumem::c_abi
 
+using gpumem::c_abi::caught;
 using gpumem::c_abi::fail;
 using gpumem::c_abi::guarded;
 using gpumem::c_abi::not_null;
@@ -224,7 +234,7 @@ gpumem_status gpumem_default_session(gpumem_session** session) noexcept {
 }
 
 gpumem_status gpumem_default_allocator(int device, gpumem_allocator** allocator) noexcept {
-  return guarded([&] {
+  return caught([&] {
     if (auto given = not_null(allocator, "where to store the allocator"); !given) return fail(given.error());
     const auto opened = gpumem::c_abi::default_allocator(device);
     if (!opened) return fail(opened.error());

@@ -134,6 +134,7 @@ Result<void> describe_job(Session& session, gpumem_job_account* out) {
 
 // The handler may call the session until it has returned, so it is removed before the session closes.
 void free(gpumem_session& handle) {
+  const NotCancelled whole;
   if (const auto open = handle.session.use()) (void)(*open)->on_pressure({});
   (void)handle.session.take();
   delete &handle;

@@ -141,7 +141,7 @@ gpumem_status gpumem_slice_close(gpumem_slice* slice) noexcept {
 }
 
 void gpumem_slice_free(gpumem_slice* slice) noexcept {
-  if (slice != nullptr && slice->is_of_this_process()) delete slice;
+  if (slice != nullptr && slice->is_of_this_process()) gpumem::c_abi::free_handle(slice);
 }
 
 gpumem_status gpumem_canceller_create(gpumem_canceller** canceller) noexcept {

@@ -58,8 +58,9 @@ Error Exchange::error(std::string_view what) const {
 
 Error Exchange::gone() const {
   if (lost_) return *lost_;
-  if (may_resume()) return error("has ended, and no other resumes the session yet");
-  return error("has closed the connection");
+  if (!may_resume()) return error("has closed the connection");
+  const std::string why = obstacle_.empty() ? "" : ": " + obstacle_;
+  return error("has ended, and no other resumes the session yet" + why);
 }
 
 // ---- A call ----

@@ -111,6 +111,8 @@ class Exchange {
     /// Tries until a deadline; nothing: not yet. Errors  the session is lost; why.
     std::function<Result<std::optional<LaneSocket>>(const SessionHoldings::Frames&, Clock::time_point)>
         attempt;
+    /// Why the last attempt could not ask a broker that may be there; empty: none is there.
+    std::function<std::string()> obstacle;
     /// Whether a broker is there, which has not answered yet. Threads  any.
     std::function<bool()> has_reached_one;
     /// Says the last frame to a broker that has not answered an attempt yet.
@@ -208,6 +210,7 @@ class Exchange {
       GPUMEM_GUARDED_BY(mutex_){};  ///< to reach a broker, by a thread that may wait
   Resumption resumption_ GPUMEM_GUARDED_BY(mutex_);
   std::optional<Error> lost_ GPUMEM_GUARDED_BY(mutex_);  ///< why nobody resumes the session
+  std::string obstacle_ GPUMEM_GUARDED_BY(mutex_);       ///< Resumption::obstacle
   SessionHoldings holdings_ GPUMEM_GUARDED_BY(mutex_);
   Condition reopened_;  ///< of closed_, resuming_ and lost_
 

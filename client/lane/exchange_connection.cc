@@ -205,6 +205,7 @@ void Exchange::resume(Clock::time_point deadline) {
   auto resumed = attempt(holdings, deadline);
   mutex_.lock();
   resuming_ = false;
+  obstacle_ = resumption_.obstacle();
   if (!resumed) {
     lost_ = std::move(resumed).error();
     close();

@@ -205,6 +205,7 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
          if (auto taken = taken_(std::move((*resumed)->greeting)); !taken) return taken.error();
          return std::optional(std::move((*resumed)->socket));
        },
+       .obstacle = [this] { return resumption_->obstacle(); },
        .has_reached_one = [this] { return resumption_->has_reached_one(); },
        .leave = [this](std::string_view goodbye) { resumption_->leave(goodbye); }});
 }

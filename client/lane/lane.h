@@ -155,6 +155,9 @@ class Lane {
   /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
   bool is_closed() { return exchange_.is_closed(); }
 
+  /// The folder of the broker's sockets, for a session that takes the place of this one.
+  std::filesystem::path runtime_folder() const { return path_.parent_path(); }
+
   std::chrono::milliseconds timeout() const { return exchange_.timeout(); }
   /// Of a call that begins now: one for all that it asks.
   Clock::time_point deadline() const { return deadline_in(exchange_.timeout()); }

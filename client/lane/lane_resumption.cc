@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <cerrno>
 
 #include "base/crash_point.h"
 #include "client/process/status.h"
@@ -101,7 +102,11 @@ std::vector<lane::Resume> SessionHoldings::frames(std::uint64_t session) const {
 
 Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(
     const SessionHoldings::Frames& holdings, Clock::time_point deadline) {
-  if (!socket_ && !begin(holdings, deadline)) return std::optional<Resumed>();
+  if (!socket_) {
+    const auto begun = begin(holdings, deadline);
+    obstacle_ = begun || begun.error().code == Code::kUnavailable ? "" : begun.error().message;
+    if (!begun) return std::optional<Resumed>();
+  }
   while (socket_->wait(POLLIN, deadline)) {
     LanePacket packet;
     reserved_.clear();
@@ -114,33 +119,33 @@ Result<std::optional<LaneResumption::Resumed>> LaneResumption::attempt(
   return std::optional<Resumed>();
 }
 
-bool LaneResumption::begin(const SessionHoldings::Frames& holdings, Clock::time_point deadline) {
+Result<void> LaneResumption::begin(const SessionHoldings::Frames& holdings, Clock::time_point deadline) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-  if (!reserve_descriptors()) return false;
+  if (auto reserved = reserve_descriptors(); !reserved) return reserved;
   auto connected = connect_lane(path_, std::max(left, milliseconds(1)));
-  if (!connected) return false;
+  if (!connected) return connected.error();
   socket_.emplace(std::move(*connected));
   crash_at(CrashPoint::kClientReconnected);
   for (const lane::Resume& frame : holdings(before_.session)) {
     if (send(lane::Outgoing(frame, 1).bytes(), deadline)) continue;
     drop();  // the broker waits for the last frame
-    return false;
+    return Error{Code::kUnavailable, "the next broker does not take the request"};
   }
   reached_ = true;
   crash_at(CrashPoint::kClientClaimed);
-  return true;
+  return {};
 }
 
-bool LaneResumption::reserve_descriptors() {
+Result<void> LaneResumption::reserve_descriptors() {
   constexpr std::size_t kOfWelcome = 3;
   while (reserved_.size() < kOfWelcome) {
     const NoFork no_fork;
     UniqueFd one(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // OwnFd knows it again, an eventfd not
-    if (!one.valid()) return false;
+    if (!one.valid()) return errno_error(errno, "this process has no room for the session's descriptors");
     reserved_.emplace_back(no_fork, std::move(one));
   }
-  return true;
+  return {};
 }
 
 void LaneResumption::drop() {

@@ -80,13 +80,16 @@ class LaneResumption {
   Result<std::optional<Resumed>> attempt(const SessionHoldings::Frames& holdings, Clock::time_point deadline);
   /// Whether a broker is there that has not answered the request to resume yet. Threads  any.
   bool has_reached_one() const { return reached_; }
+  /// Why the last attempt could not even ask a broker, if one may be there; else nothing.
+  const std::string& obstacle() const { return obstacle_; }
   /// Says `goodbye` to a broker that has not answered the request yet; does nothing without one.
   void leave(std::string_view goodbye);
 
  private:
   void drop();
-  bool reserve_descriptors();
-  bool begin(const SessionHoldings::Frames& holdings, Clock::time_point deadline);
+  Result<void> reserve_descriptors();
+  /// Errors  kUnavailable: there is no broker, or it has ended; as connect_lane.
+  Result<void> begin(const SessionHoldings::Frames& holdings, Clock::time_point deadline);
   bool send(std::string_view frame, Clock::time_point deadline) const;
   Result<std::optional<Resumed>> take(LanePacket& packet);
   Result<void> check(const Welcome& now) const;
@@ -97,6 +100,7 @@ class LaneResumption {
   /// In place of those that the Welcome brings: the broker answers once.
   std::vector<OwnFd> reserved_;
   std::atomic<bool> reached_{false};  ///< there is one
+  std::string obstacle_;
 };
 
 }  // namespace gpumem::client

@@ -138,9 +138,12 @@ Result<void> check_owner(const std::filesystem::path& socket) {
 }
 
 std::filesystem::path runtime_folder(const std::string& named) {
-  if (!named.empty()) return named;
   const char* set = ::secure_getenv("GPUMEM_RUNTIME_DIR");
-  return set != nullptr && *set != '\0' ? set : kDefaultRuntimeFolder;
+  if (set == nullptr || *set == '\0') set = kDefaultRuntimeFolder;
+  const std::filesystem::path folder = named.empty() ? set : named;
+  std::error_code none;  // as it is, where the working directory has been removed
+  auto absolute = std::filesystem::absolute(folder, none);
+  return none ? folder : absolute;
 }
 
 Result<std::filesystem::path> absolute_runtime_folder(const std::string& named) {

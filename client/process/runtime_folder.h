@@ -7,7 +7,8 @@
 namespace gpumem::client {
 
 /// The folder of the broker's sockets: `named` if not empty, else the environment's GPUMEM_RUNTIME_DIR,
-/// else /run/gpumemd. The environment does not count in a set-user-id program.
+/// else /run/gpumemd. Absolute, so that it stays the same folder when the program changes its working
+/// directory. The environment does not count in a set-user-id program.
 std::filesystem::path runtime_folder(const std::string& named);
 /// Likewise, as an absolute path: for processes that may have another working directory.
 /// Errors  kNotFound: the path is relative, and the working directory was deleted.

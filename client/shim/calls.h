@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <new>
 
+#include "base/thread_guards.h"
 #include "client/shim/undeclared.h"
 
 /// The shim's functions for the calls of calls.def, with the exported names and signatures.
@@ -17,9 +18,11 @@ namespace gpumem::shim::calls {
 
 namespace gpumem::shim {
 
-/// Calls `call`, which answers a CUresult. No exception passes into the program.
+/// Calls `call`, which answers a CUresult. No exception passes into the program, and the thread is not
+/// cancelled meanwhile.
 template <class Call>
 CUresult guarded(const Call& call) noexcept {
+  const NotCancelled whole;
   try {
     return call();
   } catch (const std::bad_alloc&) {

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <climits>
 #include <cstdio>
+#include <utility>
 
 namespace gpumem::sim {
 namespace {
@@ -24,12 +25,13 @@ bool raise_descriptor_limit() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-/// Calls `make`, a second time with a higher limit if it ran out of descriptors.
+/// Calls `make`, a second time with a higher limit if it ran out of descriptors. The descriptor is no
+/// standard stream: what a program prints there, which has closed its own, must not go into memory.
 template <class Make>
 UniqueFd with_descriptor(Make make) {
   UniqueFd fd(make());
   if (!fd.valid() && errno == EMFILE && raise_descriptor_limit()) fd.reset(make());
-  return fd;
+  return above_standard_streams(std::move(fd));
 }
 
 /// A lock that belongs to an open file description, apart from the creator's flock().
@@ -93,7 +95,7 @@ bool bury_if_dead(const std::string& path) {
 }
 
 UniqueFd duplicate(int fd) {
-  return with_descriptor([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
+  return with_descriptor([fd] { return duplicate_of(fd).release(); });
 }
 
 std::optional<SlotRef> extent_of(int fd) {

@@ -95,6 +95,38 @@ TEST_F(WaitingTest, ThreadThatIsCancelledWaitsToTheEnd) {
   EXPECT_TRUE(waiter.succeeds()) << waiter.output();
 }
 
+// The first cancellation point that a call comes by would end the process.
+SCENE(IsCancelledBeforeItCalls) {
+  const CUcontext context = start();
+  int fd = -1;
+  std::thread cancelled([&] {
+    EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
+    EXPECT_EQ(::pthread_cancel(::pthread_self()), 0);
+    CUdeviceptr at = 0;
+    CUipcMemHandle passed{};
+    EXPECT_CU(calls::cuMemAlloc_v2(&at, 3 * kMiB));
+    EXPECT_CU(calls::cuIpcGetMemHandle(&passed, at));
+    EXPECT_CU(calls::cuMemFree_v2(at));
+    void* pinned = nullptr;
+    EXPECT_CU(calls::cuMemAllocHost_v2(&pinned, kMiB));
+    EXPECT_CU(calls::cuMemFreeHost(pinned));
+    CUmemAllocationProp wanted{};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_CU(calls::cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+    EXPECT_CU(calls::cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT_CU(calls::cuMemRelease(handle));
+    ::pthread_testcancel();
+    ADD_FAILURE() << "the cancellation comes afterwards";
+  });
+  cancelled.join();
+  ::close(fd);
+}
+
+TEST_F(WaitingTest, ThreadThatIsCancelledEndsItsCalls) { expect("IsCancelledBeforeItCalls"); }
+
 // Managed memory is not of the pool, of which the tenant may have a part.
 struct WaitingForTheTenant : ShimMemory {
   WaitingForTheTenant()

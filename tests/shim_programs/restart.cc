@@ -1,4 +1,6 @@
 // Programs whose broker ends under them, and another comes.
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -154,6 +156,16 @@ TASK(is_refused_meanwhile) {
 // The program has started, but has allocated nothing yet when its session ends.
 TASK(allocates_late) {
   start();
+  tell_and_await_test();
+  Memory memory;
+  memory.take();
+  memory.free();
+}
+
+// Its runtime folder is named as seen from where it has started, as by a daemon.
+TASK(changes_its_directory) {
+  start();
+  MUST(::chdir("/") == 0);
   tell_and_await_test();
   Memory memory;
   memory.take();

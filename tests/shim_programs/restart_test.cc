@@ -69,6 +69,15 @@ TEST_P(ProgramsAcrossRestarts, WaitForMemoryOfOthersOnTheOtherSide) {
   EXPECT_TRUE(comes_to_rest());
 }
 
+TEST_P(ProgramsAcrossRestarts, FindTheBrokerFromAnotherDirectory) {
+  auto one = program({"changes_its_directory"}, relative_folder());
+  one.await();
+  restart();
+  one.tell_and_expect_success();
+  EXPECT_EQ(one.output(), "");
+  EXPECT_TRUE(comes_to_rest());
+}
+
 /// There is no broker for longer than a call of the library takes to give up.
 class ProgramsWithoutABroker : public ShimPrograms {
  protected:
@@ -267,6 +276,14 @@ TEST_F(ProgramsOfALostSession, WithoutMemoryBorrowInAnotherFromTheBeginning) {
   restart();
   one.tell_and_expect_success();
   expect_that_it_was_said_once(one.output());
+  EXPECT_TRUE(comes_to_rest());
+}
+
+TEST_F(ProgramsOfALostSession, FindTheBrokerFromAnotherDirectory) {
+  auto one = program({"changes_its_directory"}, relative_folder());
+  one.await();
+  restart();
+  one.tell_and_expect_success();
   EXPECT_TRUE(comes_to_rest());
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,10 @@ class ShimPrograms : public testing::Test {
   /// Runs it to its end, which must be a success; what it said.
   std::string expect(Words words, const Environment& more = {}, Way way = Way::kPath) const;
 
+  /// The broker's folder as seen from the working directory, for a program's environment.
+  Environment relative_folder() const {
+    return {{"GPUMEM_RUNTIME_DIR", std::filesystem::relative(broker_.folder())}};
+  }
   std::uint64_t charged() const { return broker_.device().pool() - broker_.device().free(); }
   /// Whether the broker comes to have lent nothing.
   testing::AssertionResult comes_to_rest() const;

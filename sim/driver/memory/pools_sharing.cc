@@ -42,7 +42,8 @@ Page page_of(const SharedPool& pool, const std::string& folder) {
 }  // namespace
 
 UniqueFd describe_pool(const SharedPool& pool, const std::string& folder) {
-  UniqueFd fd(::memfd_create("gpumem-sim-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd =
+      above_standard_streams(UniqueFd(::memfd_create("gpumem-sim-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   const Page page = page_of(pool, folder);
   const bool is_written = fd.valid() && ::write(fd.get(), &page, sizeof page) == sizeof page &&
                           ::fcntl(fd.get(), F_ADD_SEALS, kSeals) == 0;

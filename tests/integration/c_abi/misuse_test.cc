@@ -1,4 +1,5 @@
 // Handles that are used too late: after closing, in a forked child, while 64 threads are at work.
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -111,6 +112,31 @@ TEST_F(CMisuse, EveryCallInAForkedChildIsAnErrorAndTheParentGoesOn) {
   EXPECT_TRUE(ok(gpumem_deallocate(allocator_, block_, 4096, nullptr)));
   EXPECT_TRUE(ok(gpumem_session_ping(session_)));
   EXPECT_TRUE(ok(gpumem_slice_grow(slice_, mebibytes(8).count, nullptr, nullptr)));
+}
+
+// The first cancellation point that a call comes by would end the process.
+TEST_F(CMisuse, ThreadThatIsCancelledEndsItsCalls) {
+  std::thread cancelled([&] {
+    EXPECT_EQ(::pthread_cancel(::pthread_self()), 0);
+    gpumem_session* other = nullptr;
+    gpumem_ipc_handle handle{};
+    gpumem_import *closed = nullptr, *freed = nullptr;
+    EXPECT_TRUE(ok(gpumem_session_connect(nullptr, &other)));
+    EXPECT_TRUE(ok(gpumem_slice_grow(slice_, mebibytes(4).count, nullptr, nullptr)));
+    EXPECT_TRUE(ok(gpumem_slice_export(slice_, 0, 0, nullptr, &handle)));
+    EXPECT_TRUE(ok(gpumem_import_handle(other, &handle, &closed)));
+    EXPECT_TRUE(ok(gpumem_import_close(closed)));
+    gpumem_import_free(closed);
+    std::uint64_t version = 0;
+    EXPECT_TRUE(ok(gpumem_slice_publish(slice_, "cancelled", 0, 0, nullptr, &version)));
+    EXPECT_TRUE(ok(gpumem_map_region(other, "cancelled", nullptr, &freed)));
+    EXPECT_TRUE(ok(gpumem_remove_region(session_, "cancelled", version)));
+    gpumem_import_free(freed);
+    gpumem_session_free(other);
+    ::pthread_testcancel();
+    ADD_FAILURE() << "the cancellation comes afterwards";
+  });
+  cancelled.join();
 }
 
 /// Runs `work` in 64 threads until it answers something else than success; the last answers.

@@ -1,5 +1,7 @@
 // The rules of virtual memory management within one process.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "sim/machine/machine.h"
 #include "sim/machine/table.h"
@@ -38,6 +40,16 @@ TEST_IN_PROCESS(Memory, SoftLimitOfOpenFilesDoesNotLimitHandles) {
   ASSERT_CU(cuInit(0));
   for (int i = 0; i < 32; ++i) create(kPage);
   EXPECT_EQ(used(), 64 * kMiB);
+}
+
+TEST_IN_PROCESS(Memory, IsNoStandardStreamOfAProgramThatHasClosedIts) {
+  ASSERT_CU(cuInit(0));
+  ASSERT_EQ(::close(STDIN_FILENO), 0);
+  const UniqueFd passed = exported(create(kPage));
+  CUmemGenericAllocationHandle again = 0;
+  EXPECT_CU(import(passed.get(), &again));
+  EXPECT_GT(passed.get(), STDERR_FILENO);
+  EXPECT_LT(::fcntl(STDIN_FILENO, F_GETFD), 0);
 }
 
 TEST_IN_PROCESS(Memory, HostExtentsCostNoDeviceMemoryAndAreShared) {

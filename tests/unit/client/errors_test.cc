@@ -176,6 +176,7 @@ TEST(ConnectError, TellsThatAPathIsTooLong) {
 TEST(RuntimeFolder, IsTheNamedOneThenTheEnvironmentsThenTheDefault) {
   ::setenv("GPUMEM_RUNTIME_DIR", "/from/environment", 1);
   EXPECT_EQ(runtime_folder("/named"), "/named");
+  EXPECT_EQ(runtime_folder("named"), std::filesystem::current_path() / "named");
   EXPECT_EQ(runtime_folder(""), "/from/environment");
   ::unsetenv("GPUMEM_RUNTIME_DIR");
   EXPECT_EQ(runtime_folder(""), kDefaultRuntimeFolder);

@@ -25,7 +25,8 @@ Result<void> Session::open(const std::string& label, std::chrono::milliseconds p
 Result<std::shared_ptr<client::Connection>> Session::usable() {
   const MutexLock lock(mutex_);
   if (connection_ == nullptr || !connection_->lane().is_closed()) return connection_;
-  auto connected = client::Connection::open({.label = label_}, real_folder());
+  auto connected = client::Connection::open(
+      {.runtime_folder = connection_->lane().runtime_folder(), .label = label_}, real_folder());
   if (!connected) return connected.error();
   client::say(
       "the session with the broker was lost; memory that is mapped stays usable, and what is allocated from "

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <thread>
 
@@ -28,6 +29,14 @@ struct LaneResumed : testing::Test {
   std::vector<Welcome> greetings;
   Result<void> taken;
 };
+
+/// As LaneResumed::resumable, with calls that take `timeout` at most.
+std::unique_ptr<Lane> resumable_within(const FakeLane& fake, milliseconds timeout) {
+  auto lane = Lane::connect(fake.socket(), timeout);
+  const auto greeting = (*lane)->greet("test");
+  (*lane)->resume_after_restart({kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
+  return std::move(*lane);
+}
 
 std::uint64_t monotonic_now() {
   return static_cast<std::uint64_t>(std::chrono::nanoseconds(Lane::Clock::now().time_since_epoch()).count());
@@ -268,13 +277,25 @@ TEST_F(LaneResumed, IsLostIfTheNextBrokerLendsOtherDevices) {
 
 TEST_F(LaneResumed, WaitsForABrokerThatIsNotReadyAsLongAsTheCallMay) {
   FakeLane fake([](int socket) { greet(socket); });  // the next one has not accepted yet
-  auto lane = Lane::connect(fake.socket(), milliseconds(50));
-  const auto greeting = (*lane)->greet("test");
-  (*lane)->resume_after_restart({kSession, "red", "", {}}, [](Greeting) { return Result<void>(); });
-  const auto pinged = (*lane)->call(lane::Ping{});
+  const auto lane = resumable_within(fake, milliseconds(50));
+  const auto pinged = lane->call(lane::Ping{});
   ASSERT_FALSE(pinged);
   EXPECT_EQ(pinged.error().code, Code::kUnavailable);
-  EXPECT_FALSE((*lane)->is_closed()) << "it may still come";
+  EXPECT_FALSE(lane->is_closed()) << "it may still come";
+}
+
+// As after setuid(), in a program that may not connect to the broker any more.
+TEST_F(LaneResumed, SaysWhyItMayNotConnectToTheNextBroker) {
+  FakeLane fake([](int socket) { greet(socket); });
+  const auto lane = resumable_within(fake, milliseconds(50));
+  std::filesystem::permissions(fake.folder(), std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::add);
+  const auto pinged = lane->call(lane::Ping{});
+  ASSERT_FALSE(pinged);
+  EXPECT_EQ(pinged.error().code, Code::kUnavailable);
+  EXPECT_NE(pinged.error().message.find("can be written to by every user"), std::string::npos)
+      << pinged.error().message;
+  EXPECT_FALSE(lane->is_closed()) << "it may be allowed again";
 }
 
 // The lane repeats the request with the remaining time, or with none if there was none.
