@@ -217,7 +217,7 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
 Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& terms,
                                    const std::function<void(GrantPart)>& take) {
   return on_large_stack([&]() -> Result<void, GrowError> {
-    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends, body.wait != 0}, Exchange::Call::Of::kGrowth);
     auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
     if (!sent) return GrowError(sent.error());
     crash_at(CrashPoint::kClientGrowSent);
@@ -241,7 +241,7 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
 template <class Body>
 Result<void, GrowError> Lane::await_done(const Body& body, const GrowTerms& terms) {
   return on_large_stack([&]() -> Result<void, GrowError> {
-    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends, body.wait != 0}, Exchange::Call::Of::kGrowth);
     auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
     if (!sent) return GrowError(sent.error());
     const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
