@@ -17,11 +17,18 @@ auto on_large_stack(const Work& work) {
   using Result = std::invoke_result_t<const Work&>;
   struct Call {
     const Work& work;
-    std::optional<Result> result{};
+    std::optional<std::conditional_t<std::is_void_v<Result>, bool, Result>> result{};
   } call{work};
-  on_large_stack([](void* of) { static_cast<Call*>(of)->result.emplace(static_cast<Call*>(of)->work()); },
-                 &call);
-  return std::move(*call.result);
+  on_large_stack(
+      [](void* of) {
+        Call& made = *static_cast<Call*>(of);
+        if constexpr (std::is_void_v<Result>)
+          made.work();
+        else
+          made.result.emplace(made.work());
+      },
+      &call);
+  if constexpr (!std::is_void_v<Result>) return std::move(*call.result);
 }
 
 }  // namespace gpumem

@@ -72,7 +72,7 @@ Exchange::Call::Call(Exchange& exchange, Deadlines deadlines, Of of)
       frame_(lane::Ping{}),
       deadline_(deadlines.answer),
       broker_deadline_(std::max(deadlines.answer, deadlines.broker)) {
-  if (deadlines.broker > deadlines.answer) signals_.emplace();
+  if (deadlines.is_wait || deadlines.broker > deadlines.answer) signals_.emplace();
 }
 
 Exchange::Call::~Call() {

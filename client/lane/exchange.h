@@ -44,6 +44,7 @@ class Exchange {
     struct Deadlines {
       Clock::time_point answer;  ///< of sending and of the answer; of a growth, until the broker lets it wait
       Clock::time_point broker;  ///< a broker that is not there is not waited for any more
+      bool is_wait = false;      ///< the broker may let it wait: a signal ends it
     };
     Call(Exchange& exchange, Deadlines deadlines, Of of = Of::kRequest);
     Call(Exchange& exchange, Clock::time_point deadline) : Call(exchange, {deadline, deadline}) {}

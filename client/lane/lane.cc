@@ -145,20 +145,22 @@ Result<RegionPart> Lane::map_region(const lane::MapRegion& body, const GrowTerms
 Result<std::variant<RegionPart, lane::NameReserved>> Lane::map_or_reserve(const lane::MapOrReserve& body,
                                                                           const GrowTerms& terms) {
   using Outcome = std::variant<RegionPart, lane::NameReserved>;
-  LanePacket answer;
-  if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
-  const auto frame = lane::parse(answer.view());
-  if (frame && frame->header.kind == lane::Kind::kNameReserved) {
-    const auto reserved = body_in<lane::NameReserved>(answer);
-    if (!reserved) return reserved.error();
-    if (!terms.stop.stop_requested()) return Outcome(*reserved);
-    // The broker ends what a request got that is called off too late; this one may have crossed with that.
-    static_cast<void>(call(lane::ReleaseReservation{reserved->reservation}));
-    return Error{Code::kCancelled, "the request was called off"};
-  }
-  const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
-  if (!mapped) return Error(mapped.error());
-  return Outcome(part_of(*mapped, answer));
+  return on_large_stack([&]() -> Result<Outcome> {
+    LanePacket answer;
+    if (auto awaited = await_region(body, terms, answer); !awaited) return awaited.error();
+    const auto frame = lane::parse(answer.view());
+    if (frame && frame->header.kind == lane::Kind::kNameReserved) {
+      const auto reserved = body_in<lane::NameReserved>(answer);
+      if (!reserved) return reserved.error();
+      if (!terms.stop.stop_requested()) return Outcome(*reserved);
+      // The broker ends what a request got that is called off too late; this one may have crossed with that.
+      static_cast<void>(call(lane::ReleaseReservation{reserved->reservation}));
+      return Error{Code::kCancelled, "the request was called off"};
+    }
+    const auto mapped = answer_in<lane::RegionMapped>(answer, terms.stop.stop_requested());
+    if (!mapped) return Error(mapped.error());
+    return Outcome(part_of(*mapped, answer));
+  });
 }
 
 Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadline, std::uint64_t job) {
@@ -168,15 +170,17 @@ Result<Greeting> Lane::greet(const std::string& label, Clock::time_point deadlin
   hello.job = job;
   hello.label = decltype(hello.label)::of(label);
   hello_ = std::make_unique<Exchange::Call>(exchange_, deadline);
-  auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline)));
-  if (sent) return await_greeting();
-  hello_.reset();
-  return sent.error();
+  return on_large_stack([&]() -> Result<Greeting> {
+    auto sent = hello_->send(lane::Outgoing(hello, hello_->request(), nanoseconds(deadline)));
+    if (sent) return await_greeting();
+    hello_.reset();
+    return sent.error();
+  });
 }
 
 Result<Greeting> Lane::greet_on() {
   hello_->retry(Clock::now());
-  return await_greeting();
+  return on_large_stack([&] { return await_greeting(); });
 }
 
 Result<Greeting> Lane::await_greeting() {
@@ -213,7 +217,7 @@ void Lane::resume_after_restart(const Welcome& welcome, Taken taken) {
 Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& terms,
                                    const std::function<void(GrantPart)>& take) {
   return on_large_stack([&]() -> Result<void, GrowError> {
-    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends, body.wait != 0}, Exchange::Call::Of::kGrowth);
     auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
     if (!sent) return GrowError(sent.error());
     crash_at(CrashPoint::kClientGrowSent);
@@ -237,7 +241,7 @@ Result<void, GrowError> Lane::grow(const lane::Grow& body, const GrowTerms& term
 template <class Body>
 Result<void, GrowError> Lane::await_done(const Body& body, const GrowTerms& terms) {
   return on_large_stack([&]() -> Result<void, GrowError> {
-    Exchange::Call call(exchange_, {terms.deadline, terms.ends}, Exchange::Call::Of::kGrowth);
+    Exchange::Call call(exchange_, {terms.deadline, terms.ends, body.wait != 0}, Exchange::Call::Of::kGrowth);
     auto sent = call.send(lane::Outgoing(body, call.request(), nanoseconds(terms.deadline)));
     if (!sent) return GrowError(sent.error());
     const std::stop_callback call_off(terms.stop, [&call] { call.call_off(); });
@@ -257,21 +261,15 @@ Result<void, GrowError> Lane::announce_context(const lane::AnnounceContext& body
   return await_done(body, terms);
 }
 
-Result<void> Lane::context_done(const lane::ContextDone& body) {
-  return exchange_.tell(lane::Outgoing(body), deadline());
-}
+Result<void> Lane::context_done(const lane::ContextDone& body) { return tell(body); }
 
-Result<void> Lane::accept(std::uint64_t grant) {
-  return exchange_.tell(lane::Outgoing(lane::Accept{grant}), deadline());
-}
+Result<void> Lane::accept(std::uint64_t grant) { return tell(lane::Accept{grant}); }
 
-Result<void> Lane::spent(std::size_t device) {
-  return exchange_.tell(lane::Outgoing(lane::Spent{device}), deadline());
-}
+Result<void> Lane::spent(std::size_t device) { return tell(lane::Spent{device}); }
 
 void Lane::goodbye() {
   crash_at(CrashPoint::kClientGoodbye);
-  exchange_.end(lane::Outgoing(lane::Goodbye{}));
+  on_large_stack([&] { exchange_.end(lane::Outgoing(lane::Goodbye{})); });
   crash_at(CrashPoint::kClientLeft);
 }
 

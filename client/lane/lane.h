@@ -143,7 +143,7 @@ class Lane {
   /// Makes the request `body`, at once or when the broker answers again. Its answer is of no interest.
   template <class Body>
   void tell_later(const Body& body) {
-    exchange_.tell_later(lane::Outgoing(body, exchange_.next_request()));
+    on_large_stack([&] { exchange_.tell_later(lane::Outgoing(body, exchange_.next_request())); });
     crash_when_sent<Body>();
   }
   /// Reports that this process has unmapped everything. If the broker is gone, does nothing.
@@ -153,7 +153,9 @@ class Lane {
   void abandon() { exchange_.abandon(); }
 
   /// Whether the session is lost: the broker has closed the lane, and none will resume it. Does not block.
-  bool is_closed() { return exchange_.is_closed(); }
+  bool is_closed() {
+    return on_large_stack([&] { return exchange_.is_closed(); });
+  }
 
   /// The folder of the broker's sockets, for a session that takes the place of this one.
   std::filesystem::path runtime_folder() const { return path_.parent_path(); }
@@ -214,6 +216,11 @@ class Lane {
   /// The answer in `packet`. Errors  the broker's, if it is Failed; kInternal.
   template <class Answer>
   static Result<Answer> body_in(const LanePacket& packet);
+  /// Sends the frame of `body`, which has no answer.
+  template <class Body>
+  Result<void> tell(const Body& body) {
+    return on_large_stack([&] { return exchange_.tell(lane::Outgoing(body), deadline()); });
+  }
   /// Asks for memory of another session; its descriptors are in `answer`.
   template <class Body>
   Result<void, GrowError> await_done(const Body& body, const GrowTerms& terms);

@@ -48,8 +48,11 @@ bool RefusalMessages::tell(std::string_view text, Clock::time_point now) {
   return true;
 }
 
-WaitNotice::WaitNotice(Pace& pace, std::string text)
-    : pace_(pace), text_(std::move(text)), task_({.period = kShort}, [this] { return tell(); }) {
+WaitNotice::WaitNotice(Pace& pace, std::string text, Clock::time_point begun)
+    : pace_(pace),
+      text_(std::move(text)),
+      begun_(begun),
+      task_({.period = kShort}, [this] { return tell(); }) {
   const NotCancelled whole;
   (void)task_.begin();  // without a thread, nothing is told
 }

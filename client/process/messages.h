@@ -49,8 +49,8 @@ class WaitNotice {
   using Clock = Pace::Clock;
   static constexpr std::chrono::seconds kShort{1};
 
-  /// `text`  the first line. `pace`  of all waits; outlives this.
-  WaitNotice(Pace& pace, std::string text);
+  /// `text`  the first line. `pace`  of all waits; outlives this. `begun`  when the wait began.
+  WaitNotice(Pace& pace, std::string text, Clock::time_point begun = Clock::now());
   ~WaitNotice();
   WaitNotice(const WaitNotice&) = delete;
   WaitNotice& operator=(const WaitNotice&) = delete;
@@ -60,7 +60,7 @@ class WaitNotice {
 
   Pace& pace_;
   const std::string text_;
-  const Clock::time_point begun_ = Clock::now();
+  const Clock::time_point begun_;
   bool is_told_ = false;  ///< by the task, and read when that has ended
   BackgroundTask task_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/crash_point.h"
+#include "base/system/large_stack.h"
 #include "client/lane/lane.h"
 #include "client/process/status.h"
 #include "client/session/connection.h"
@@ -223,10 +224,10 @@ Result<std::unique_ptr<ImportState>> ImportState::open(std::shared_ptr<Connectio
                                                        ImportedPart part, Manner manner) {
   std::unique_ptr<ImportState> state(
       new ImportState(std::move(connection), part.imported.import, std::move(manner)));
-  auto mapped = [&]() -> Result<Mapping> {
+  auto mapped = on_large_stack([&]() -> Result<Mapping> {
     if (auto reserved = state->reserve(part); !reserved) return reserved.error();
     return state->map(part);
-  }();
+  });
   part.descriptors.clear();  // before the broker is told that nothing is kept
   if (!mapped) return mapped.error();
   const MutexLock lock(state->mutex_);

@@ -112,7 +112,7 @@ Result<void, GrowError> ask(std::span<Borrower* const> slices, std::span<const G
   Connection& connection = slices.front()->connection();
   Intake intake(terms);
   auto granted = connection.lane().grow(
-      request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.ends},
+      request, {request_deadline(how.limits, connection.timeout()), how.stop, how.limits.waits},
       [&intake](GrantPart part) { intake.add(std::move(part)); });
   if (granted) {
     auto taken = take(slices, intake);

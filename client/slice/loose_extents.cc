@@ -3,6 +3,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "base/system/large_stack.h"
 #include "client/slice/growth.h"
 #include "proto/lane/frames.h"
 
@@ -21,7 +22,9 @@ Result<std::vector<LooseExtents::Extent>, GrowError> LooseExtents::borrow(Bytes 
                                                                           std::chrono::milliseconds wait,
                                                                           bool is_probe) {
   const cuda::BesideCaptures beside(*device().driver);
-  auto grown = grow_by(*this, {bytes, bytes, {lane::kOneExtent}, {}, is_probe}, {wait, {}, {}});
+  auto grown = on_large_stack([&] {
+    return grow_by(*this, {bytes, bytes, {lane::kOneExtent}, {}, is_probe}, {wait, {}, {}});
+  });
   if (!grown) return grown.error();
   const MutexLock lock(mutex_);
   return std::move(arrived_.extract(std::this_thread::get_id()).mapped());

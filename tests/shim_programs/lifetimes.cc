@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -115,8 +116,12 @@ void use_everything() {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemGenericAllocationHandle handle = 0;
+  int fd = -1;
   OK(cuMemCreate(&handle, 2 * kMiB, &wanted, 0));
+  OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  MUST(::close(fd) == 0);
   OK(cuMemRelease(handle));
   CUcontext other = nullptr;
   OK(new_context(&other));
@@ -136,6 +141,16 @@ TASK(starts_on_a_small_stack) {
   fibre.uc_link = &main_program;
   ::makecontext(&fibre, use_everything, 0);
   MUST(::swapcontext(&main_program, &fibre) == 0);
+}
+
+// The smallest stack of a thread holds its thread-local variables, too.
+TASK(uses_the_smallest_stack_of_a_thread) {
+  pthread_attr_t smallest;
+  pthread_t thread;
+  MUST(::pthread_attr_init(&smallest) == 0);
+  MUST(::pthread_attr_setstacksize(&smallest, static_cast<std::size_t>(PTHREAD_STACK_MIN)) == 0);
+  const auto use = [](void*) -> void* { return use_everything(), nullptr; };
+  MUST(::pthread_create(&thread, &smallest, use, nullptr) == 0 && ::pthread_join(thread, nullptr) == 0);
 }
 
 // The process ends with its last thread, not with main().

@@ -25,11 +25,12 @@ TEST_P(Lifetimes, ProcessGoesOnWithoutItsMainThread) {
 }
 TEST_P(Lifetimes, AnotherProgramInTheSameProcessBorrowsAnew) { runs("becomes_another"); }
 
-TEST_P(Lifetimes, FirstUseMayBeOnTheSmallStackOfAFibre) {
+TEST_P(Lifetimes, FirstUseMayBeOnTheSmallStackOfAFibreOrThread) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "a sanitized library does not change stacks";
 #endif
   expect({"starts_on_a_small_stack"}, {}, GetParam());
+  expect({"uses_the_smallest_stack_of_a_thread"}, {}, GetParam());
   EXPECT_TRUE(comes_to_rest());
 }
 

@@ -158,6 +158,19 @@ TEST_F(ProgramsWithoutABroker, AreRefusedWhenTheyHaveWaitedInVain) {
   broker_.start_again();
 }
 
+// The first attempt looks for a broker for a second, and is part of the wait. The rest is too short to be
+// told of.
+TEST_F(ProgramsWithoutABroker, WaitNoLongerThanTheyMay) {
+  auto one = program({"goes_on", "1"}, {{"GPUMEM_WAIT", "1500ms"}});
+  one.await();
+  broker_.kill();
+  one.tell();
+  EXPECT_FALSE(one.succeeds());
+  EXPECT_THAT(one.output(), testing::HasSubstr("is refused"));
+  EXPECT_THAT(one.output(), testing::Not(testing::HasSubstr("waiting for")));
+  broker_.start_again();
+}
+
 /// Both go on step by step; `between` comes when the second has opened what the first has passed on.
 template <class Between>
 void pass_on(SteppedProgram& from, SteppedProgram& to, const Between& between) {

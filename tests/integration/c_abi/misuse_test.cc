@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <functional>
 #include <thread>
 
@@ -137,6 +138,40 @@ TEST_F(CMisuse, ThreadThatIsCancelledEndsItsCalls) {
     ADD_FAILURE() << "the cancellation comes afterwards";
   });
   cancelled.join();
+}
+
+// A thread may have the smallest stack that there is.
+TEST_F(CMisuse, CallsNeedLittleStack) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "a sanitized library does not change stacks";
+#endif
+  pthread_attr_t smallest;
+  pthread_t thread;
+  ASSERT_EQ(::pthread_attr_init(&smallest), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&smallest, static_cast<std::size_t>(PTHREAD_STACK_MIN)), 0);
+  bool all_ok = false;
+  std::function<void()> work = [&] {
+    gpumem_session* other = nullptr;
+    gpumem_ipc_handle handle{};
+    gpumem_import *import = nullptr, *region = nullptr;
+    std::uint64_t version = 0;
+    all_ok = gpumem_session_connect(nullptr, &other) == GPUMEM_OK &&
+             gpumem_slice_grow(slice_, mebibytes(8).count, nullptr, nullptr) == GPUMEM_OK &&
+             gpumem_slice_export(slice_, 0, 0, nullptr, &handle) == GPUMEM_OK &&
+             gpumem_import_handle(other, &handle, &import) == GPUMEM_OK &&
+             gpumem_slice_publish(slice_, "small", 0, 0, nullptr, &version) == GPUMEM_OK &&
+             gpumem_map_region(other, "small", nullptr, &region) == GPUMEM_OK &&
+             gpumem_remove_region(session_, "small", version) == GPUMEM_OK;
+    gpumem_import_free(region);
+    gpumem_import_free(import);
+    gpumem_session_free(other);
+  };
+  const auto run = [](void* what) -> void* {
+    return (*static_cast<std::function<void()>*>(what))(), nullptr;
+  };
+  ASSERT_EQ(::pthread_create(&thread, &smallest, run, &work), 0);
+  ASSERT_EQ(::pthread_join(thread, nullptr), 0);
+  EXPECT_TRUE(all_ok);
 }
 
 /// Runs `work` in 64 threads until it answers something else than success; the last answers.

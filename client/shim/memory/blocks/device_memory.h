@@ -103,7 +103,8 @@ class DeviceMemory final : public Chargeable {
   /// its session turns out to be lost.
   template <class Ask>
   auto ask_patiently(Bytes bytes, const Ask& ask) {
-    const bool may_wait = waits_.wait_for(bytes, WaitPolicy::Clock::now()).count() != 0;
+    const auto begun = WaitPolicy::Clock::now();  // a broker that is away makes the first attempt take long
+    const bool may_wait = waits_.wait_for(bytes, begun).count() != 0;
     auto answer = ask_usable(ask, Attempt{.is_probe = may_wait});
     if (answer) return answer;
     const auto wait = wait_after(answer.error(), bytes);
@@ -112,9 +113,8 @@ class DeviceMemory final : public Chargeable {
       return answer;
     }
     const client::SignalWatch signals;
-    const auto begun = WaitPolicy::Clock::now();
     const auto end = begun + wait;
-    const client::WaitNotice notice(waits_told_, wait_text(answer.error(), bytes, wait));
+    const client::WaitNotice notice(waits_told_, wait_text(answer.error(), bytes, wait), begun);
     answer = ask_while_away(end, [&] {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - WaitPolicy::Clock::now());
       return ask_usable(ask, Attempt{.wait = std::max(left, std::chrono::milliseconds::zero())});

@@ -50,6 +50,7 @@ CUresult DeviceMemory::ask_tenant(const char* call, Bytes bytes, Bytes idle, con
 // back.
 template <class Ask>
 Result<void> DeviceMemory::look_patiently(Slices& to, Bytes bytes, const Ask& ask) {
+  const auto begun = WaitPolicy::Clock::now();
   Result<void> granted = ask(to);
   const auto may_make_room = [&](const Error& refused) {
     const auto figures = figures_of(to);
@@ -57,11 +58,10 @@ Result<void> DeviceMemory::look_patiently(Slices& to, Bytes bytes, const Ask& as
            budget_.used() <= Bytes{figures->tenant_limit};
   };
   const bool may_come_true = !granted && (is_away(granted.error()) || may_make_room(granted.error()));
-  const auto begun = WaitPolicy::Clock::now();
   const auto wait = may_come_true ? waits_.wait_for(bytes, begun) : std::chrono::milliseconds::zero();
   if (wait.count() == 0) return granted;
   const client::SignalWatch signals;
-  const client::WaitNotice notice(waits_told_, wait_text(granted.error(), bytes, wait));
+  const client::WaitNotice notice(waits_told_, wait_text(granted.error(), bytes, wait), begun);
   while (!granted && WaitPolicy::Clock::now() - begun < wait && !is_replaced(to)) {
     if (signals.seen() != 0) {
       granted = signals.error();
@@ -118,9 +118,8 @@ CUresult DeviceMemory::announce_context(const char* call, std::chrono::milliseco
     const auto index = of.connection().device_index(of.engine().properties().device);
     if (!index) return GrowError(index.error());
     client::Lane& lane = of.connection().lane();
-    const auto answer = lane.deadline();
     return lane.announce_context({static_cast<std::uint64_t>(patience.count()), *index},
-                                 {answer, {}, answer + patience});
+                                 {lane.deadline(), {}, client::Lane::Clock::now() + patience});
   };
   const auto announced = ask_usable(ask, Attempt{.wait = wait});
   if (announced || is_away(announced.error())) return CUDA_SUCCESS;
