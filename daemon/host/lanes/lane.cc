@@ -38,6 +38,7 @@ std::string withdrawn(std::string_view answer) {
 }
 
 bool is_full_socket(const Error& error) { return error.code == Code::kDeadlineExceeded; }
+bool is_closed_to_us(const Error& error) { return error.code == Code::kUnavailable; }
 // What is in the way of a send for now only.
 bool passes(const Error& error) { return is_full_socket(error) || error.code == Code::kResourceExhausted; }
 
@@ -158,10 +159,11 @@ void Lane::refuse(const Error& error, std::uint64_t request) {
 }
 
 void Lane::send(std::string_view packet, const core::SentExtents& extents) {
-  if (ended_) return;
+  if (ended_ || is_unheard_) return;
   if (outbox_.empty()) {
     auto sent = try_to_send(packet, extents);
     if (sent) return;
+    if (is_closed_to_us(sent.error())) return stop_sending();
     if (!passes(sent.error())) return close(sent.error().message);
     await_room(sent.error());
   }
@@ -213,14 +215,18 @@ void Lane::await_room(const Error& obstacle) {
     patience_.cancel();
     return unread_.await_room(peer_.account(), weak_from_this());
   }
-  patience_.expires_after(kReadingPatience);
-  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto lane = self.lock(); lane && !error) lane->close_in_turn("it does not read its lane");
-  });
+  close_after_patience();
   socket_.async_wait(Descriptor::wait_write,
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        if (!error) self->handler_.in_turn(self, [self] { self->try_again(); });
                      });
+}
+
+void Lane::close_after_patience() {
+  patience_.expires_after(kReadingPatience);
+  patience_.async_wait([self = weak_from_this()](const boost::system::error_code& error) {
+    if (const auto lane = self.lock(); lane && !error) lane->close_in_turn("it does not read its lane");
+  });
 }
 
 void Lane::try_again() {
@@ -230,6 +236,7 @@ void Lane::try_again() {
 void Lane::flush() {
   while (!outbox_.empty()) {
     if (auto sent = try_to_send(outbox_.front().bytes, outbox_.front().extents); !sent) {
+      if (is_closed_to_us(sent.error())) return stop_sending();
       if (passes(sent.error())) return await_room(sent.error());
       return close(sent.error().message);
     }
@@ -238,6 +245,16 @@ void Lane::flush() {
     if (to_send_ <= kMuchToSend && std::exchange(is_paused_, false)) await_message();
   }
   patience_.cancel();
+}
+
+// A client that leaves reads no answer any more. Its last words may still lie in the socket: a Goodbye, or
+// that it has let go of memory. They are read until its end of the connection is closed.
+void Lane::stop_sending() {
+  is_unheard_ = true;
+  outbox_.clear();
+  to_send_ = 0;
+  close_after_patience();
+  if (std::exchange(is_paused_, false)) await_message();
 }
 
 // exec() closes the connection after it has taken the mappings away. Any other process that closes its end

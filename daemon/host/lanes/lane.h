@@ -118,6 +118,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   Result<void> try_to_send(std::string_view packet, std::span<const int> descriptors);
   Result<void> try_to_send(std::string_view packet, const core::SentExtents& extents);
   void await_room(const Error& obstacle);
+  void close_after_patience();
+  void stop_sending();
   Result<std::string_view> next_message(std::span<char> buffer);
   void flush();
   void close_in_turn(const std::string& why);
@@ -141,7 +143,8 @@ class Lane final : public DescriptorSender, public std::enable_shared_from_this<
   SessionId session_;
   std::size_t welcome_descriptors_ = 0;
   bool released_ = false;
-  bool reset_ = false;  ///< the client has closed; what it said before may still be there
+  bool reset_ = false;       ///< the client has closed; what it said before may still be there
+  bool is_unheard_ = false;  ///< the client reads no more: nothing is sent
   bool ended_ = false;
 };
 

@@ -186,6 +186,17 @@ TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
   EXPECT_TRUE(recorder.released);
 }
 
+TEST_F(LaneTest, TellsAGoodbyeOfAClientThatReadsNoAnswerAnyMore) {
+  greet();
+  EXPECT_EQ(::shutdown(client.get(), SHUT_RD), 0);
+  lane->send(answer(1));  // of what the client said before it left
+  EXPECT_EQ(recorder.closures, 0);
+  say(kGoodbye);
+  client.reset();
+  EXPECT_TRUE(is_closed());
+  EXPECT_TRUE(recorder.released);
+}
+
 TEST_F(LaneTest, TellsThatAClientThatLivesOnHasClosedItsEnd) {
   greet();
   client.reset();
