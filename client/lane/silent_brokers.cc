@@ -1,5 +1,6 @@
 #include "client/lane/silent_brokers.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "base/text/printable.h"
@@ -10,6 +11,7 @@ namespace gpumem::client {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr std::chrono::milliseconds kLongestPause{500};
 
 }  // namespace
 
@@ -28,10 +30,13 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
   auto late = take_late(socket, options, job);
   if (!late) return late.error();
   if (*late) return std::move(**late);
-  // A broker that is stopping, or ends before it answers, is followed by the next one.
-  for (bool has_ended = false;; std::this_thread::sleep_for(kLookAgain)) {
-    const bool is_last = Clock::now() + kLookAgain >= deadline;
+  // A broker that is stopping, or ends before it answers, is followed by the next one. One that refuses for
+  // another reason may do so for long: it is asked less and less often.
+  bool has_ended = false;
+  for (std::chrono::milliseconds pause = kLookAgain;; std::this_thread::sleep_for(pause)) {
+    const bool is_last = Clock::now() + pause >= deadline;
     auto lane = reach(socket, options, deadline);
+    if (!lane) pause = kLookAgain;
     if (!lane && has_ended && !is_last && lane.error().code == Code::kUnavailable) continue;
     if (!lane) return lane.error();
     auto greeting = (*lane)->greet(options.label, deadline, job);
@@ -40,6 +45,7 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
     has_ended = greeting.error().code == Code::kUnavailable && (is_answered || (*lane)->is_closed());
     if (!is_answered && !has_ended) remember(socket, {std::move(*lane), options, job});
     if (!has_ended || is_last) return greeting.error();
+    pause = is_answered ? std::min(2 * pause, kLongestPause) : kLookAgain;
   }
 }
 
