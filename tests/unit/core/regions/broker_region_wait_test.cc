@@ -299,7 +299,10 @@ TEST(BrokerRegionWaitForAVersion, EndsWithTheVersion) {
   const SessionId ann = machine.connect(1);
   machine.grow(ann, machine.slice(ann), mebibytes(8), seconds(600));
   const RequestId id = machine.request_ids.next();
-  const MapRegion wanted{.name = "weights", .version = version->value, .wait = minutes(600)};
+  MapRegion wanted;
+  wanted.name = "weights";
+  wanted.version = version->value;
+  wanted.wait = minutes(600);
   machine.broker.map_or_wait(id, machine.connect(2), wanted, machine.now);
   machine.collect();
   EXPECT_FALSE(machine.maps.contains(id));
