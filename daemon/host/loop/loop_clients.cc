@@ -14,7 +14,7 @@
 namespace gpumem::host {
 namespace {
 
-constexpr auto kUntilSpareEnds = std::chrono::milliseconds(20);
+constexpr auto kUntilSpareEnds = std::chrono::milliseconds(1);
 
 bool opens(lane::Kind kind) { return kind == lane::Kind::kHello || kind == lane::Kind::kResume; }
 
@@ -109,8 +109,7 @@ Result<Loop::Ends> Loop::Ends::create() {
               {std::move(page_files[0]), std::move(page_files[1]), std::move(bell)}};
 }
 
-// Not while a session begins and takes its first memory, which would wait. Sessions that follow each other
-// sooner make their own.
+// Not while a session begins, whose first call would wait.
 void Loop::make_spare_ends_soon() {
   making_ends_.expires_after(kUntilSpareEnds);
   making_ends_.async_wait([this](const boost::system::error_code& error) {
