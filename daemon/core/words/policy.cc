@@ -12,7 +12,7 @@ namespace {
 Error invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
 Result<void> check_quota(const std::string& who, const DevicePolicy& device, const Quota& quota) {
-  if (quota.guarantee > device.pool) {
+  if (quota.guarantee > quota.limit && quota.limit >= device.pool) {
     return invalid(who + ": its guarantee of " + to_string(quota.guarantee) + " on " + device.uuid +
                    " is more than the whole pool of " + to_string(device.pool) + "; lower the guarantee");
   }
