@@ -91,15 +91,12 @@ void read_accounts(TomlReader& reader, const toml::table& table, Config& config)
 
 void read_system(TomlReader& reader, const toml::table& table, Config& config) {
   reader.read(table, "[system]", {{"except", reader.texts(config.system_except)}});
-  constexpr std::size_t kLongest = 15;  // that the kernel keeps of a program's name
   const auto is_wrong = [](const std::string& name) {
-    return name.empty() || name.size() > kLongest || name.find('/') != name.npos || !is_printable(name);
+    return name.empty() || name.find('/') != name.npos || !is_printable(name);
   };
   if (!reader.error() && std::ranges::any_of(config.system_except, is_wrong)) {
-    reader.fail(
-        table.get("except")->source(),
-        "except: expected names of programs without a folder, the first 15 bytes of each, as `ps -o comm` "
-        "shows them");
+    reader.fail(table.get("except")->source(),
+                "except: expected names of programs without a folder, as `ps -o comm` shows them");
   }
 }
 
