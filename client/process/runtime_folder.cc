@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <system_error>
 #include <vector>
 
+#include "base/system/absolute_path.h"
 #include "proto/lane.h"
 
 namespace gpumem::client {
@@ -140,17 +140,12 @@ Result<void> check_owner(const std::filesystem::path& socket) {
 std::filesystem::path runtime_folder(const std::string& named) {
   const char* set = ::secure_getenv("GPUMEM_RUNTIME_DIR");
   if (set == nullptr || *set == '\0') set = kDefaultRuntimeFolder;
-  const std::filesystem::path folder = named.empty() ? set : named;
-  std::error_code none;  // as it is, where the working directory has been removed
-  auto absolute = std::filesystem::absolute(folder, none);
-  return none ? folder : absolute;
+  return absolute_or_same(named.empty() ? set : named);
 }
 
 Result<std::filesystem::path> absolute_runtime_folder(const std::string& named) {
   const std::filesystem::path folder = runtime_folder(named);
-  std::error_code failed;
-  std::filesystem::path absolute = std::filesystem::absolute(folder, failed);
-  if (!failed) return absolute;
+  if (folder.is_absolute()) return folder;
   return Error{Code::kNotFound, "the runtime folder " + folder.string() +
                                     " is a relative path, and the working directory was deleted: give an "
                                     "absolute path"};

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
+#include "base/system/absolute_path.h"
 #include "base/system/loader_cache.h"
 #include "base/thread_guards.h"
 #include "client/shim/system_mode.h"
@@ -35,19 +35,12 @@ Path named_folder() {
   return named.filename().string().starts_with("libcuda.so") ? named.parent_path() : named;
 }
 
-/// Relative to a working directory that was deleted, the path as it is.
-Path as_absolute(const Path& path) {
-  std::error_code failed;
-  Path found = std::filesystem::absolute(path, failed);
-  return failed ? path : found;
-}
-
 /// Folders in the order in which `file` is looked for. Only absolute ones: the loader takes a path without a
 /// slash for a name, and finds the shim by it. In system mode the loader has looked through LD_LIBRARY_PATH
 /// in vain when the program started; what the program has set since is for its children.
 std::vector<Path> folders(const std::string& file) {
   std::vector<Path> all;
-  if (const Path named = named_folder(); !named.empty()) all.push_back(as_absolute(named));
+  if (const Path named = named_folder(); !named.empty()) all.push_back(absolute_or_same(named));
   std::string_view rest = is_system_mode() ? std::string_view() : environment("LD_LIBRARY_PATH");
   while (!rest.empty()) {
     const std::size_t end = rest.find_first_of(":;");
@@ -99,7 +92,7 @@ RealLibrary find_real_library(const std::string& file) {
   const Path named = named_folder();
   if (!named.empty() && file == "libcuda.so.1" && !is_system_mode()) {
     // If the user names a driver, no other one is searched for.
-    const Path path = as_absolute(named) / file;
+    const Path path = absolute_or_same(named) / file;
     if (void* const handle = load(path, why); handle != nullptr) return {handle, path.parent_path()};
     say_missing("GPUMEM_REAL_LIBCUDA should be the path of the driver's libcuda.so.1: " +
                 (why.empty() ? path.string() + " is none" : why));

@@ -42,9 +42,8 @@ std::string unexplained_note(const Account& account) {
 std::string quarantined_note(const Account& account) {
   if (account.device != kHostStore)
     return "Quarantined: not lent any more, but the driver has not got it back yet. Its session gave it "
-           "back, "
-           "or did not come back after a restart of the broker. The broker waits until each process that has "
-           "mapped it unmaps it or ends.";
+           "back, or did not come back after a restart of the broker. The broker waits until each process "
+           "that has mapped it unmaps it or ends.";
   return "Quarantined: not lent any more, but not free yet. Its session gave it back, or did not come back "
          "after a restart of the broker. The broker waits until no process has the memory open or mapped. "
          "Memory of kind \"driver\" becomes free when the processes that had it have ended.";

@@ -11,9 +11,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <system_error>
 
 #include "base/http/tcp_port.h"
+#include "base/system/absolute_path.h"
 #include "base/system/unix_socket.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/views/names.h"
@@ -99,15 +99,13 @@ std::string rights_text(const std::string& user) {
 }
 
 void tell(const Place& place, const std::string& token, const std::string& user) {
-  std::error_code failed;  // the working directory was deleted
-  const std::string socket = std::filesystem::absolute(place.socket, failed).string();
   if (place.socket.empty())
     std::cout << "http://" << place.port << "/#token=" << token
               << "\nThe address has the only key to the page: keep it to yourself.\n";
   else
     std::cout << "The page is at " << place.socket
-              << ". From your own machine:\n  ssh -N -L 8080:" << (failed ? place.socket : socket) << " "
-              << host_name()
+              << ". From your own machine:\n  ssh -N -L 8080:" << absolute_or_same(place.socket).string()
+              << " " << host_name()
               << "\n  http://localhost:8080/\nFor a browser on this machine: gpumem web --listen 127.0.0.1:0"
               << (::geteuid() == 0 ? " --as-administrator\n" : "\n");
   std::cout << rights_text(user) << " Ctrl-C ends it.\n" << std::flush;

@@ -260,9 +260,7 @@ class Broker {
   /// Every device has its pool, as far as the driver gives it, and its stock.
   bool settled() const { return leases_.settled(); }
   /// Bytes of the pool that the driver does not give, though not for the contexts of sessions.
-  Bytes missing(DeviceIndex device) const {
-    return state_.missing(device).minus(state_.pool_of_contexts(device));
-  }
+  Bytes missing(DeviceIndex device) const { return state_.missing_besides_contexts(device); }
 
   /// Without the quotas of its tenants: tenants() has them.
   const Policy& policy() const { return state_.policy; }

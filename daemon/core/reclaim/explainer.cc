@@ -229,11 +229,10 @@ Denial::Soonest Explainer::soonest_memory(const Request& request, const Request:
   if (const auto liable = is_forced ? reclaimer_.liable_until(device) : std::nullopt)
     asked = std::max(asked.value_or(*liable), *liable);
   if (!asked || !(is_claim || state_.arbiter.next(device) == request.id)) {
-    const Bytes of_contexts = state_.pool_of_contexts(device);
-    if (lack <= state_.missing(device).minus(of_contexts))
+    if (lack <= state_.missing_besides_contexts(device))
       return {std::nullopt, "when processes past the broker free " + to_string(lack) +
                                 " of the device; see `gpumem reconcile`"};
-    if (lack <= of_contexts)
+    if (const Bytes of_contexts = state_.pool_of_contexts(device); lack <= of_contexts)
       return {std::nullopt, "when programs end whose contexts take " + to_string(of_contexts) +
                                 " of the pool, or others give back " + to_string(lack)};
     std::string when = "when others give back " + to_string(lack);

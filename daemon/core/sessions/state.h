@@ -57,6 +57,10 @@ struct State {
   }
   /// Bytes of the pool that the driver does not give, although they are needed.
   Bytes missing(DeviceIndex device) const { return ledger.missing(device).minus(not_asked_for[device]); }
+  /// The part of missing() that contexts of sessions have not taken.
+  Bytes missing_besides_contexts(DeviceIndex device) const {
+    return missing(device).minus(pool_of_contexts(device));
+  }
   Event& note(Event::Kind kind, const Session& one, TimePoint now) { return outbox.note(kind, one, now); }
   /// The charge of the tenant that nobody is asked for has changed: one process's part was `before`.
   void charge_unasked(TenantId tenant, DeviceIndex device, Bytes before, Bytes after);

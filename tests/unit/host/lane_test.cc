@@ -189,7 +189,7 @@ TEST_F(LaneTest, TellsAGoodbyeOfAClientThatHadNotReadEverything) {
 TEST_F(LaneTest, TellsAGoodbyeOfAClientThatReadsNoAnswerAnyMore) {
   greet();
   EXPECT_EQ(::shutdown(client.get(), SHUT_RD), 0);
-  lane->send(answer(1));  // of what the client said before it left
+  lane->send(answer(1));
   EXPECT_EQ(recorder.closures, 0);
   say(kGoodbye);
   client.reset();

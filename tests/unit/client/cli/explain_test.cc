@@ -364,18 +364,24 @@ TEST(ProgramTest, FiguresThatItsPageDoesNotTellAreNotTold) {
   EXPECT_TRUE(program_json(program)["processes"][0]["virt"].is_null());
 }
 
-TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
-  v1::SessionInfo one = telling(1, 7, 10, 4), two = telling(2, 8, 6, 6);
-  one.set_job(5);
-  two.set_job(5);
-  const Ledger books = ledger({one, two, telling(3, 9, 100, 100)}, {tenant("ann")});
+/// Job 5, with this limit of the device.
+v1::ListJobsResponse job_of_ann(std::uint64_t limit) {
   v1::ListJobsResponse jobs;
   v1::JobInfo& job = *jobs.add_jobs();
   job.set_id(5);
   job.set_tenant("ann");
   v1::JobUsage& usage = *job.add_devices();
   usage.set_device(kDevice);
-  usage.set_limit(32 * kMebi);
+  usage.set_limit(limit);
+  return jobs;
+}
+
+TEST(ProgramTest, AJobIsTheSumOfItsProcessesWithItsOwnLimit) {
+  v1::SessionInfo one = telling(1, 7, 10, 4), two = telling(2, 8, 6, 6);
+  one.set_job(5);
+  two.set_job(5);
+  const Ledger books = ledger({one, two, telling(3, 9, 100, 100)}, {tenant("ann")});
+  const v1::ListJobsResponse jobs = job_of_ann(32 * kMebi);
   const Program program = program_of({.job = 5}, books, look_at(64 * kMebi), jobs);
   EXPECT_EQ(program.members.size(), 2U);
   expect_sums(program.uses.at(0).sum);
@@ -390,13 +396,7 @@ TEST(ProgramTest, TheSmallestLimitOfAJobAndItsTenantsIsShown) {
     v1::SessionInfo one = telling(1, 7, 10, 4);
     one.set_job(5);
     const Ledger books = ledger({one}, {tenant("ann", "lab"), tenant("lab", {}, of_lab)});
-    v1::ListJobsResponse jobs;
-    v1::JobInfo& job = *jobs.add_jobs();
-    job.set_id(5);
-    job.set_tenant("ann");
-    v1::JobUsage& usage = *job.add_devices();
-    usage.set_device(kDevice);
-    usage.set_limit(of_job);
+    const v1::ListJobsResponse jobs = job_of_ann(of_job);
     for (const Subject& subject : {Subject{.pid = 7}, Subject{.job = 5}})
       EXPECT_EQ(program_of(subject, books, look_at(64 * kMebi), jobs).uses.at(0).limit, 12 * kMebi);
   }
