@@ -32,20 +32,25 @@ Result<GreetedLane> SilentBrokers::connect(const SessionOptions& options, std::u
   if (*late) return std::move(**late);
   // A broker that is stopping, or ends before it answers, is followed by the next one. One that refuses for
   // another reason may do so for long: it is asked less and less often.
+  std::optional<Error> refused;  // by the broker that answered last
   bool has_ended = false;
   for (std::chrono::milliseconds pause = kLookAgain;; std::this_thread::sleep_for(pause)) {
-    const bool is_last = Clock::now() + pause >= deadline;
     auto lane = reach(socket, options, deadline);
-    if (!lane) pause = kLookAgain;
-    if (!lane && has_ended && !is_last && lane.error().code == Code::kUnavailable) continue;
-    if (!lane) return lane.error();
+    if (!lane) {
+      pause = kLookAgain;
+      const bool goes_on = has_ended && lane.error().code == Code::kUnavailable;
+      if (!goes_on || Clock::now() + pause >= deadline) return lane.error();
+      continue;
+    }
     auto greeting = (*lane)->greet(options.label, deadline, job);
     if (greeting) return GreetedLane{std::move(*lane), std::move(*greeting)};
     const bool is_answered = !(*lane)->awaits_greeting();
+    if (is_answered) refused = greeting.error();
     has_ended = greeting.error().code == Code::kUnavailable && (is_answered || (*lane)->is_closed());
     if (!is_answered && !has_ended) remember(socket, {std::move(*lane), options, job});
-    if (!has_ended || is_last) return greeting.error();
     pause = is_answered ? std::min(2 * pause, kLongestPause) : kLookAgain;
+    // With little time left the last one may not get to answer: what was answered before says more.
+    if (!has_ended || Clock::now() + pause >= deadline) return refused.value_or(greeting.error());
   }
 }
 

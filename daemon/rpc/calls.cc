@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text/number.h"
 #include "daemon/core/words/refusals.h"
@@ -32,12 +33,10 @@ Result<std::optional<std::uint64_t>> Calls::begin_unary(std::optional<int> conne
   return user;
 }
 
-void Calls::end_unary(std::optional<std::uint64_t> user) {
-  if (user) {
-    const MutexLock lock(mutex_);
-    if (const auto own = unary_.find(*user); --own->second == 0) unary_.erase(own);
-  }
-  end();
+void Calls::uncount(std::optional<std::uint64_t> user) {
+  if (!user) return;
+  const MutexLock lock(mutex_);
+  if (const auto own = unary_.find(*user); --own->second == 0) unary_.erase(own);
 }
 
 void Calls::await_none(std::chrono::milliseconds patience) {
@@ -56,11 +55,16 @@ Unary::Unary(Calls& calls, const grpc::CallbackServerContext& context) : calls_(
   Finish(to_status(begun.error()));
 }
 
+void Unary::Finish(const grpc::Status& status) {
+  if (!status.ok()) calls_.uncount(std::exchange(user_, std::nullopt));
+  ServerUnaryReactor::Finish(status);
+}
+
 void Unary::OnDone() {
   Calls& calls = calls_;
-  const auto user = user_;
+  calls.uncount(user_);
   delete this;
-  calls.end_unary(user);
+  calls.end();
 }
 
 // gRPC names a connection that it was given as a descriptor by that: `fd:17`.

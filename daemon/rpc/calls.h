@@ -30,7 +30,8 @@ class Calls {
   /// Begins a call that is answered once. The user to count it for; none: it counts for nobody.
   /// Errors  kResourceExhausted: the user has too many; the call has begun all the same.
   Result<std::optional<std::uint64_t>> begin_unary(std::optional<int> connection);
-  void end_unary(std::optional<std::uint64_t> user);
+  /// The call that `user` was given for counts for nobody any more.
+  void uncount(std::optional<std::uint64_t> user);
   /// Waits until there are none, or for `patience`.   Blocks.
   void await_none(std::chrono::milliseconds patience);
 
@@ -45,13 +46,16 @@ class Calls {
 /// The number of the descriptor of the call's connection, which Server::serve() was given.
 std::optional<int> connection_of(const grpc::CallbackServerContext& context);
 
-/// Answers a call once, by Finish(); counted until that has been sent.
+/// Answers a call once, by Finish(). Counted until that has been sent, which gRPC may tell long after the
+/// client has the answer. A refusal keeps no memory and counts no longer: a client that asks again at once,
+/// and is refused again, is never told that it has too many calls.
 class Unary final : public grpc::ServerUnaryReactor {
  public:
   Unary(Calls& calls, const grpc::CallbackServerContext& context);
 
   /// False: its user has too many calls. It is finished already.
   bool is_taken() const { return taken_; }
+  void Finish(const grpc::Status& status);
   /// The account that it counts for; none: it counts for nobody.
   std::optional<std::uint64_t> user() const { return user_; }
 

@@ -49,7 +49,19 @@ SCENE(HasNoUnit) {
 
 TEST_F(LimitTest, LimitBelowOneUnitLendsNothingAndSaysSo) {
   const std::string said = expect("HasNoUnit", {{"GPUMEM_LIMIT", "1MiB"}});
-  EXPECT_NE(said.find("1MiB is less than one unit of the device's memory"), std::string::npos) << said;
+  EXPECT_NE(said.find("the limit of 1MiB on gpu0 is less than one unit of the device's memory"),
+            std::string::npos)
+      << said;
+}
+
+struct TenantWithoutMemory : ShimMemory {
+  TenantWithoutMemory() : ShimMemory({.config = "[default]\nlimit = 0\n"}) {}
+};
+
+TEST_F(TenantWithoutMemory, IsToldWhoseLimitItIsAndWhomToAsk) {
+  const std::string said = expect("HasNoUnit");
+  EXPECT_NE(said.find("the tenant's limit of 0B on gpu0 is less than one unit"), std::string::npos) << said;
+  EXPECT_NE(said.find("ask the administrator for a higher one"), std::string::npos) << said;
 }
 
 /// Cached memory of the process: `mebibytes` MiB were in use.

@@ -74,6 +74,23 @@ TEST(WaitPolicyTest, ABrokerThatIsAwayIsAskedAgainUntilTheEnd) {
   EXPECT_EQ(asked, 5) << "there is a broker";
 }
 
+// A broker that refuses for long is not flooded.
+TEST(WaitPolicyTest, BrokerThatStaysAwayIsAskedLessAndLessOften) {
+  int asked = 0;
+  const auto away = [&]() -> Result<int> {
+    ++asked;
+    return Error{Code::kUnavailable, "gone"};
+  };
+  const auto end = WaitPolicy::Clock::now() + std::chrono::milliseconds(200);
+  EXPECT_EQ(ask_while_away(end, away).error().code, Code::kUnavailable);
+  EXPECT_LE(asked, 6);
+}
+
+TEST(WaitPolicyTest, WaitSaysWhyTheBrokerIsAway) {
+  const std::string text = wait_for_broker_text({Code::kUnavailable, "its disk is full"}, seconds(10));
+  EXPECT_EQ(text, "waiting for the broker, at most 10s: its disk is full");
+}
+
 TEST(RefusalMessagesTest, AreToldOnceInAWhile) {
   client::RefusalMessages messages;
   EXPECT_TRUE(messages.tell("one", kNow));

@@ -86,7 +86,7 @@ CUresult Process::connect() {
   if (!opened && is_away(opened.error()) && is_awaited && !settings->optional &&
       settings->wait > kUsualPatience) {
     client::Pace pace;
-    const client::WaitNotice notice(pace, wait_for_broker_text(settings->wait));
+    const client::WaitNotice notice(pace, wait_for_broker_text(opened.error(), settings->wait));
     opened = ask_while_away(begun + settings->wait, ask);
   }
   if (opened) {
@@ -179,7 +179,8 @@ Process::Found Process::open(CUdevice device) {
     leave_to_driver(index);
     return {};
   }
-  messages_.tell("no memory of device " + std::to_string(device) + ": " + opened.error().message);
+  messages_.tell("no memory of the program's device " + std::to_string(device) + ": " +
+                 opened.error().message);
   return {CUDA_ERROR_OUT_OF_MEMORY, nullptr};
 }
 

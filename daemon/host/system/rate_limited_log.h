@@ -5,8 +5,8 @@
 
 namespace gpumem::host {
 
-/// Warnings that clients and other processes can cause: so many a second are logged, of the others only the
-/// number. Threads  the loop's.
+/// Warnings that clients and other processes can cause: so many a second are logged, and each text once in a
+/// row; of the others only the number. Threads  the loop's.
 class RateLimitedLog {
  public:
   static constexpr int kPerSecond = 10;
@@ -20,6 +20,7 @@ class RateLimitedLog {
   boost::asio::steady_timer second_;
   bool counting_ = false;
   int said_ = 0;
+  std::string latest_;  ///< of this second
   std::size_t unsaid_ = 0;
 };
 

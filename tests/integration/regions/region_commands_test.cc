@@ -254,6 +254,9 @@ TEST_F(RefusedCommands, EndWithOneSinceThereIsABroker) {
   const Outcome refused = gpumem({"publish", file("weights.bin", "content"), "--keep"});
   EXPECT_THAT(refused.output, HasSubstr("the broker's journal cannot be written"));
   EXPECT_EQ(refused.status, 1);
+  const std::string user = "uid:" + std::to_string(::geteuid());
+  for (const Outcome& view : {gpumem({"status"}), gpumem({"why", user})})
+    EXPECT_THAT(view.output, HasSubstr("\nthe broker's journal cannot be written"));
 }
 
 /// The commands that hand over to Python, which a script stands in for.

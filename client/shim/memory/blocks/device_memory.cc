@@ -38,11 +38,11 @@ Result<Bytes> limit_of(const client::Connection& connection, std::size_t device,
   const Bytes most{std::min(known.limit, known.pool)};
   const Bytes limit = wanted.is_zero() ? most : std::min(wanted, most);
   if (limit >= unit) return limit.rounded_down(unit);
-  return Error{
-      Code::kInvalidArgument,
-      "the limit of " + to_string(limit) + " is less than one unit of the device's memory, " +
-          to_string(unit) +
-          (most < unit ? "; ask the administrator for a higher limit of the tenant" : "; set a higher one")};
+  const bool is_tenants = most < unit;
+  return Error{Code::kInvalidArgument,
+               (is_tenants ? "the tenant's limit of " : "the limit of ") + to_string(limit) + " on " +
+                   device_name(device) + " is less than one unit of the device's memory, " + to_string(unit) +
+                   (is_tenants ? "; ask the administrator for a higher one" : "; set a higher one")};
 }
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::open(int ordinal, const Parts& parts) {

@@ -180,7 +180,7 @@ class DeviceMemory final : public Chargeable {
   std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
   /// `refused`  why there is something to wait for.
   std::string wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const {
-    return is_away(refused) ? wait_for_broker_text(wait) : wait_text(bytes, wait);
+    return is_away(refused) ? wait_for_broker_text(refused, wait) : wait_text(bytes, wait);
   }
   template <class Ask, class AskLast>
   CUresult ask_tenant(const char* call, Bytes bytes, Bytes idle, const Ask& ask, const AskLast& ask_last);

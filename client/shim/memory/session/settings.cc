@@ -64,8 +64,8 @@ bool may_come_true(const GrowError& error, Bytes bytes, Bytes own) {
   return false;
 }
 
-std::string wait_for_broker_text(std::chrono::milliseconds wait) {
-  return "waiting for the broker, which is being restarted or does not answer; at most " + span_text(wait);
+std::string wait_for_broker_text(const Error& away, std::chrono::milliseconds wait) {
+  return "waiting for the broker, at most " + span_text(wait) + ": " + away.message;
 }
 
 }  // namespace gpumem::shim

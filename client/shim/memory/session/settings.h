@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -58,22 +59,23 @@ bool may_come_true(const GrowError& error, Bytes bytes, Bytes own);
 
 /// Whether there is no broker, or none that answers: another one may come.
 inline bool is_away(const Error& error) { return error.code == Code::kUnavailable; }
-/// What a program is told that waits for one.
-std::string wait_for_broker_text(std::chrono::milliseconds wait);
+/// What a program is told that waits for one. `away`  why it waits.
+std::string wait_for_broker_text(const Error& away, std::chrono::milliseconds wait);
 
-/// Calls `ask`, which answers a Result, again and again until `end` as long as the broker is away. Errors  of
-/// `ask`; kCancelled: by a signal (SignalWatch).
+/// Calls `ask`, which answers a Result, less and less often until `end`, as long as the broker is away.
+/// Errors  of `ask`; kCancelled: by a signal (SignalWatch).
 template <class Ask>
 auto ask_while_away(WaitPolicy::Clock::time_point end, const Ask& ask) {
-  constexpr std::chrono::milliseconds kLookAgain{20};
+  constexpr std::chrono::milliseconds kLookAgain{20}, kLongestPause{500};
   const NotCancelled whole;
   auto answer = ask();
   if (answer || !is_away(answer.error())) return answer;
   using Failure = std::remove_cvref_t<decltype(answer.error())>;
   const client::SignalWatch signals;
-  while (!answer && is_away(answer.error()) && WaitPolicy::Clock::now() < end) {
+  for (auto pause = kLookAgain; !answer && is_away(answer.error()) && WaitPolicy::Clock::now() < end;
+       pause = std::min(2 * pause, kLongestPause)) {
     if (signals.seen() != 0) return decltype(answer)(Failure(signals.error()));
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(std::min<WaitPolicy::Clock::duration>(pause, end - WaitPolicy::Clock::now()));
     answer = ask();
   }
   return answer;

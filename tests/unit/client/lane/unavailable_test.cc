@@ -289,6 +289,18 @@ TEST_F(Unavailable, BrokerThatIsConnectedToIsWaitedForOnceAndMayAnswerLate) {
   EXPECT_TRUE(is_heard_again(*lane));
 }
 
+TEST_F(Unavailable, BrokerThatHasRefusedAndThenIsSilentIsQuoted) {
+  FakeLane fake(
+      [](int socket) {
+        send_frame(socket, failed(Code::kUnavailable, "its disk is full"),
+                   receive_frame(socket).header.request);
+      },
+      [&](int) { sleep(); });
+  const auto refused = Connecting(fake.folder()).once();
+  EXPECT_EQ(refused.error().message, "the broker refuses this process: its disk is full");
+  wake();
+}
+
 TEST_F(Unavailable, LateSessionIsLeftByWhoConnectsWithOtherOptions) {
   std::promise<void> left;
   FakeLane fake(

@@ -297,6 +297,7 @@ TEST(Config, WithSomethingTwiceIsRefused) {
 
 TEST(Config, WithATenantThatIsNobodyOrTwoIsRefused) {
   EXPECT_THAT(wrong_config("[[tenant]]\nuser = 1\n"), HasSubstr("a tenant needs a 'name'"));
+  EXPECT_THAT(wrong_config("[[tenant]]\nname = \"(all)\"\nuser = 1\n"), HasSubstr("choose another name"));
   EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\n"),
               HasSubstr("'a' needs either a 'user' or a 'group'"));
   EXPECT_THAT(wrong_config("[[tenant]]\nname = \"a\"\nuser = 1\ngroup = 1\n"),
