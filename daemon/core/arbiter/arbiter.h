@@ -22,6 +22,8 @@ class Arbiter {
   void set_recorded(RequestId id) { waiting_.set_recorded(id); }
   /// Grants, and charges, all that can be granted now.
   std::vector<Granted> admit();
+  /// Grants the request, though others may be first. None: it does not fit.
+  std::optional<Granted> grant_out_of_turn(RequestId id);
   /// Takes a request out. None: it does not wait.
   std::optional<Request> remove(RequestId id);
   std::vector<Request> remove_all_of(SessionId session);

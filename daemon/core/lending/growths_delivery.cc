@@ -15,7 +15,10 @@ std::vector<SessionId> Growths::progress(TimePoint now) {
     for (DeviceIndex device = 0; device < state_.policy.devices.size(); ++device)
       if (leases_.store(device).is_elastic()) note_missing(device);
     reservations_.pay();
-    for (Granted& granted : state_.arbiter.admit()) {
+    std::vector<Granted> all = state_.arbiter.admit();
+    for (const RequestId id : put_off_)
+      if (auto context = reservations_.grant_of_job(id)) all.push_back(std::move(*context));
+    for (Granted& granted : all) {
       note_granted(granted, now);
       if (granted.request.is_reservation())
         answer_reserved(granted.request, now);

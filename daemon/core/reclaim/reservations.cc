@@ -37,7 +37,25 @@ void Reservations::pay() {
     if (!state_.reserving[device].empty()) pay(device);
 }
 
+CommandJob* Reservations::covering(const Request& context) const {
+  CommandJob* const job = state_.find_job(state_.session(context.session).job);
+  const Request::Part& part = context.parts.front();
+  return job != nullptr && state_.ledger.reserved(job->leaf, part.device) >= part.bytes ? job : nullptr;
+}
+
+std::optional<Granted> Reservations::grant_of_job(RequestId context) {
+  const Request* const request = state_.arbiter.find(context);
+  CommandJob* const job = request == nullptr || !request->is_context() ? nullptr : covering(*request);
+  if (job == nullptr) return std::nullopt;
+  const auto [device, bytes] = std::pair(request->parts.front().device, request->parts.front().bytes);
+  jobs_.give_up(*job, device, bytes);
+  auto granted = state_.arbiter.grant_out_of_turn(context);
+  if (!granted) jobs_.take_back(*job, device, bytes);
+  return granted;
+}
+
 void Reservations::give_way_to(const Request& context) {
+  if (covering(context) != nullptr) return;
   const Session& session = state_.session(context.session);
   const DeviceIndex device = context.parts.front().device;
   const Bytes bytes = context.parts.front().bytes;

@@ -20,8 +20,12 @@ class Reservations {
   /// Gives debts and claims what they lack. To be called before anything is granted: what a job returns for
   /// them is not lent to the job again.
   void pay();
-  /// Gives a context what it lacks, of the jobs of its own tenant, first of its own job.
+  /// Gives a context what it lacks, of the jobs of its own tenant, first of its own job. Nothing, if that has
+  /// reserved all of it: see grant_of_job().
   void give_way_to(const Request& context);
+  /// Grants a context that waits what its own job has reserved, though others are first: the job has waited
+  /// already. None: the job has not so much, or the memory is promised to others.
+  std::optional<Granted> grant_of_job(RequestId context);
   /// Does pay(), and gives the line what it may have. Answers whether any was taken: there may be something
   /// to grant.
   bool give_way(TimePoint now);
@@ -42,6 +46,8 @@ class Reservations {
     std::optional<TimePoint> due;                    ///< when a reservation has been idle for long enough
   };
 
+  /// The job of the context's session, if it has reserved all that the context lacks.
+  CommandJob* covering(const Request& context) const;
   bool give_way(DeviceIndex device, TimePoint now);
   bool pay(DeviceIndex device);
   bool give_way_to_line(DeviceIndex device, TimePoint now);

@@ -214,6 +214,12 @@ void Jobs::give_up(CommandJob& job, DeviceIndex device, Bytes bytes) {
   state_.record(job);
 }
 
+void Jobs::take_back(CommandJob& job, DeviceIndex device, Bytes bytes) {
+  state_.ledger.add_reservation(job.leaf, device, bytes);
+  state_.reserving[device].insert(job.id);
+  state_.record(job);
+}
+
 // ---- Another policy ----
 
 void Jobs::move(std::map<SessionId, TenantId>& to) {

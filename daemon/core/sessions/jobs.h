@@ -42,6 +42,8 @@ class Jobs {
   void note_reserved(CommandJob& job, DeviceIndex device, TimePoint now);
   /// Takes `bytes` that are not on loan out of the job's reservation.
   void give_up(CommandJob& job, DeviceIndex device, Bytes bytes);
+  /// Undoes give_up(): the bytes are still free.
+  void take_back(CommandJob& job, DeviceIndex device, Bytes bytes);
 
   /// Sessions come to other tenants. A job follows its owner; without one, one of its sessions. Sessions that
   /// do not follow their job are added to `to`, with their tenant. The caller moves the sessions, and puts

@@ -202,21 +202,55 @@ TEST_F(BrokerContext, TakeNothingThatIsGuaranteedToOthersThoughItIsLent) {
   EXPECT_EQ(missing(), Bytes{});
 }
 
+struct ContextOfAJob : BrokerContext {
+  ContextOfAJob() { leave_free({}); }
+  /// A session of a job of bob's that has reserved so much.
+  SessionId member_of_job(Bytes reserved) {
+    const SessionId owner = machine.connect(2);
+    const auto job = machine.broker.begin_job(owner, {"", {}}, machine.now);
+    const RequestId all = machine.request_ids.next();
+    machine.broker.reserve_for_job(all, owner, {"GPU-0", reserved, {}}, machine.now);
+    machine.collect();
+    EXPECT_TRUE(machine.is_granted(all)) << machine.why(all);
+    return machine.broker.open_session(peer_of(2), "", machine.now, job->job).value();
+  }
+  Bytes reserved() const { return machine.broker.jobs()[0].devices[0].reserved; }
+};
+
 // A job that has reserved all that its tenant may have would keep its own contexts out.
-TEST_F(BrokerContext, TakeWhatTheirJobHasReserved) {
-  leave_free({});
-  const SessionId owner = machine.connect(2);
-  const auto job = machine.broker.begin_job(owner, {"", {}}, machine.now);
-  ASSERT_TRUE(job);
-  const RequestId all = machine.request_ids.next();
-  machine.broker.reserve_for_job(all, owner, {"GPU-0", mebibytes(48), {}}, machine.now);
-  machine.collect();
-  ASSERT_TRUE(machine.is_granted(all)) << machine.why(all);
-  const auto member = machine.broker.open_session(peer_of(2), "", machine.now, job->job);
-  ASSERT_TRUE(member);
-  EXPECT_TRUE(machine.is_granted(announce(*member)));
-  EXPECT_EQ(machine.broker.jobs()[0].devices[0].reserved, mebibytes(40));
+TEST_F(ContextOfAJob, TakesWhatItsJobHasReservedWhereThereIsNoOther) {
+  EXPECT_TRUE(machine.is_granted(announce(member_of_job(mebibytes(48)))));
+  EXPECT_EQ(reserved(), mebibytes(40));
   EXPECT_EQ(missing(), kOneContext);
+}
+
+// The job could not begin while a request waits for its end.
+TEST_F(ContextOfAJob, TakesWhatItsJobHasReservedWhereOthersAreFirst) {
+  Policy policy = with_contexts();
+  policy.tenants.push_back(user("carol", 3, {{{}, mebibytes(64)}}));
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
+  const SessionId member = member_of_job(mebibytes(28));
+  const SessionId carol = machine.connect(3);
+  const RequestId next = machine.grow(carol, machine.slice(carol), mebibytes(30), seconds(3600));
+  ASSERT_FALSE(machine.is_answered(next));
+  for (const Duration wait : {seconds(0), seconds(20), seconds(0)})
+    EXPECT_TRUE(machine.is_granted(announce(member, wait)));
+  EXPECT_EQ(reserved(), mebibytes(4));
+  EXPECT_EQ(missing(), mebibytes(24));
+  EXPECT_EQ(view().free, mebibytes(36)) << "nothing is taken that others wait for";
+  EXPECT_FALSE(machine.is_granted(announce(member))) << "too little is left for one more";
+}
+
+// Reserved memory can be taken back for the guarantee that it is lent from, and a context's cannot.
+TEST_F(ContextOfAJob, TakesNothingThatIsGuaranteedToOthers) {
+  Policy policy = with_contexts();
+  policy.devices[0].reclaim.lend_guarantees = true;
+  ASSERT_TRUE(machine.broker.apply(policy, machine.now));
+  const SessionId bob = machine.connect(2);
+  const Grant most = machine.get(bob, machine.slice(bob), mebibytes(40));
+  const SessionId member = member_of_job(mebibytes(24));
+  EXPECT_FALSE(machine.is_granted(announce(member)));
+  EXPECT_EQ(reserved(), mebibytes(24));
 }
 
 TEST_F(BrokerContext, AnEndAtAnyStageLeavesThePoolWhole) {
