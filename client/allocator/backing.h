@@ -97,6 +97,8 @@ class StreamPort {
   virtual bool announces_ends() const { return false; }
   /// The stream that `stream` names now, in the calling thread. The thread may have any context, or none.
   virtual Result<Id> meet(StreamHandle stream) = 0;
+  /// Whether the legacy default stream is the one of the calling thread's context.
+  virtual bool is_default_current() const { return true; }
   /// Sets a mark behind all work given to `stream` so far. A stream whose own context is gone has no work, so
   /// its mark is reached. Errors tell nothing about the work.
   virtual Result<Mark> mark(StreamHandle stream) = 0;

@@ -97,6 +97,11 @@ class Engine {
   Result<void, GrowError> extend(Address address, Bytes bytes, Bytes to, StreamHandle stream);
   Result<void> record_stream(Address address, StreamHandle stream);
   Result<void> release_stream(StreamHandle stream);
+  /// Whether the legacy default stream is that of the calling thread's context. Each context has one, and the
+  /// allocator means that of one context by all.
+  bool is_default_current() const;
+  /// Waits for the work that was given to the legacy default stream so far.
+  Result<void> wait_for_default();
   /// As Arena::mark_streams. In a call of the program, which may use the streams further.
   void mark_streams();
   Result<Bytes> trim(Bytes bytes);

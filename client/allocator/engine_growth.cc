@@ -160,6 +160,28 @@ void Engine::wait_for_all() {
   }
 }
 
+bool Engine::is_default_current() const {
+  const MutexLock lock(lock_);
+  return closed_.load() || port_->is_default_current();
+}
+
+Result<void> Engine::wait_for_default() {
+  std::shared_ptr<StreamPort> port;
+  StreamPort::Mark mark{};
+  {
+    const MutexLock lock(lock_);
+    if (closed_.load()) return {};
+    port = port_;
+    const auto set = port->mark(nullptr);
+    if (!set) return set.error();
+    mark = *set;
+  }
+  auto waited = port->wait(mark);
+  const MutexLock lock(lock_);
+  port->drop(mark);
+  return waited;
+}
+
 bool Engine::wait_for(std::vector<Streams::Awaited> awaited, StreamPort& port) {
   bool all = true;
   for (Streams::Awaited& one : awaited) {

@@ -29,6 +29,7 @@ class Marks {
   Result<Mark> set(StreamHandle stream) {
     if (auto here = client::check_not_forked(generation_); !here) return here.error();
     const MutexLock lock(mutex_);
+    streams_.forget_default();  // the caller means that of its own context
     return streams_.mark(stream);
   }
   void drop(Mark mark) {

@@ -228,13 +228,16 @@ void* gpumem_torch_alloc(size_t size, int device, gpumem_stream stream) {
   return answer.memory;
 }
 
-void gpumem_torch_free(void* pointer, size_t size, int device, gpumem_stream stream) noexcept {
+void gpumem_torch_free(void* pointer, size_t size, int, gpumem_stream stream) noexcept {
   if (pointer == nullptr) return;
-  gpumem_allocator* allocator = nullptr;
-  gpumem_status status = gpumem_default_allocator(device, &allocator);
-  if (status == GPUMEM_OK) {
-    status = gpumem_deallocate(allocator, reinterpret_cast<gpumem_address>(pointer), size, stream);
+  const auto address = reinterpret_cast<gpumem_address>(pointer);
+  gpumem_allocator* allocator = gpumem::c_abi::process_allocator_of(address);
+  if (allocator == nullptr) {
+    const auto all = gpumem::c_abi::process_allocators();
+    if (all.empty()) return;  // of the process that forked this one
+    allocator = all.front();  // which says that it is none of its blocks
   }
+  const gpumem_status status = gpumem_deallocate(allocator, address, size, stream);
   if (status != GPUMEM_OK) gpumem::c_abi::not_freed.report(status);
 }
 

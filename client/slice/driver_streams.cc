@@ -74,6 +74,12 @@ std::optional<DriverStreams::Id> DriverStreams::id_of(StreamHandle stream) {
   return Id{id};
 }
 
+bool DriverStreams::is_default_current() const {
+  CUcontext current = nullptr;
+  return legacy_.handle == nullptr || driver_.api().cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+         current == nullptr || current == legacy_.handle;
+}
+
 void DriverStreams::forget(StreamHandle stream, Id id) {
   const auto met = met_.find(stream_of(stream));
   if (met != met_.end() && met->second.id == id) met_.erase(met);

@@ -28,6 +28,9 @@ class DriverStreams final : public allocator::StreamPort {
 
   bool announces_ends() const override { return announces_ends_; }
   Result<Id> meet(StreamHandle stream) override;
+  bool is_default_current() const override;
+  /// The legacy default stream is that of the context that is current at its next use.
+  void forget_default() { legacy_ = {}; }
   Result<Mark> mark(StreamHandle stream) override;
   Result<Mark> mark_met(StreamHandle stream) override;
   std::optional<Id> id_of(StreamHandle stream) override;

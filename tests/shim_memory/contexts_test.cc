@@ -1,7 +1,10 @@
 // Contexts take what was allocated in them along.
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/shim_memory/scene.h"
+#include "tests/support/host_gate.h"
 
 namespace gpumem::shim::test {
 namespace {
@@ -113,6 +116,72 @@ SCENE_TEST(ContextsTest, CaptureEndsWithItsContext) {
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
   EXPECT_CU(calls::cuMemFree_v2(at));
   EXPECT_EQ(free_memory(), kPool);
+}
+
+SCENE_TEST(ContextsTest, CaptureOfAThreadsOwnStreamEndsWithTheThread) {
+  const CUcontext primary = start();
+  std::thread([primary] {
+    ASSERT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+    ASSERT_CU(calls::cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+  }).join();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
+  EXPECT_CU(calls::cuMemFree_v2(at));
+  EXPECT_EQ(free_memory(), kPool);
+}
+
+SCENE_TEST(ContextsTest, LastOneThatDetachesFreesItsBlocks) {
+  const CUcontext primary = start();
+  CUcontext context = nullptr, same = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&context, 0, 0));
+  ASSERT_CU(real<decltype(&::cuCtxAttach)>("cuCtxAttach")(&same, 0));
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
+  EXPECT_CU(calls::cuCtxDetach(context));
+  EXPECT_EQ(free_memory(), kPool - 32 * kMiB) << "it is still in use";
+  EXPECT_CU(calls::cuCtxDetach(context));
+  EXPECT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
+  EXPECT_EQ(free_memory(), kPool);
+}
+
+// The allocator means by the default stream that of the first context.
+SCENE_TEST(ContextsTest, MemoryFreedInAnotherContextServesWhenItsWorkIsDone) {
+  constexpr std::uint64_t kMost = 40 * kMiB;  // more than half of the pool
+  start();
+  CUdeviceptr at = 0;
+  ASSERT_CU(calls::cuMemAlloc_v2(&at, 4096));
+  CUcontext other = nullptr;
+  ASSERT_CU(calls::cuCtxCreate_v2(&other, 0, 0));
+  const CUstream stream = new_stream(), next = new_stream();
+  struct Case {
+    CUstream freed_on;
+    CUstream used_on;
+    CUresult (*allocate)(CUdeviceptr*, std::size_t, CUstream);
+  };
+  const auto for_all = [](CUdeviceptr* out, std::size_t size, CUstream) {
+    return calls::cuMemAlloc_v2(out, size);
+  };
+  for (const Case& one : {Case{stream, nullptr, for_all},
+                          {stream, nullptr, calls::cuMemAllocAsync},
+                          {nullptr, next, calls::cuMemAllocAsync}}) {
+    ASSERT_CU(calls::cuMemAllocAsync(&at, kMost, stream));
+    gpumem::test::HostGate gate;
+    std::atomic<bool> done = false;
+    const auto launch = real<CUresult (*)(CUstream, CUhostFn, void*)>("cuLaunchHostFunc");
+    const auto note = [](void* is_done) { *static_cast<std::atomic<bool>*>(is_done) = true; };
+    ASSERT_CU(launch(one.freed_on, gpumem::test::HostGate::wait, gate.argument()));
+    ASSERT_CU(launch(one.freed_on, note, &done));
+    std::jthread opening([&gate] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    EXPECT_CU(calls::cuMemFreeAsync(at, one.freed_on));
+    ASSERT_CU(one.allocate(&at, kMost, one.used_on));
+    if (one.used_on != nullptr) EXPECT_CU(real<CUresult (*)(CUstream)>("cuStreamSynchronize")(one.used_on));
+    EXPECT_TRUE(done);
+    opening.join();
+    EXPECT_CU(calls::cuMemFree_v2(at));
+  }
 }
 
 SCENE_TEST(ContextsTest, LastReleaseOfThePrimaryContextFreesItsBlocks) {

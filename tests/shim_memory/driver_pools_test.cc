@@ -168,6 +168,8 @@ SCENE(UsesManagedPools) {
   ASSERT_CU(calls::cuMemGetDefaultMemPool(&its_default, &here, CU_MEM_ALLOCATION_TYPE_MANAGED));
   ASSERT_CU(calls::cuMemGetMemPool(&its_current, &here, CU_MEM_ALLOCATION_TYPE_MANAGED));
   EXPECT_EQ(its_default, its_current);
+  EXPECT_EQ(calls::cuMemGetDefaultMemPool(&its_default, nullptr, CU_MEM_ALLOCATION_TYPE_MANAGED),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(calls::cuMemAllocFromPoolAsync(&two, 17 * kMiB, its_default, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(calls::cuMemAllocFromPoolAsync(&two, 4 * kMiB, its_default, nullptr));
   EXPECT_EQ(free_memory(), 12 * kMiB);

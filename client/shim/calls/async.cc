@@ -24,7 +24,7 @@ CUresult allocate_in(const std::shared_ptr<Pool>& pool, const char* call, std::s
     return memory.refuse(call, {size}, GrowError({Code::kResourceExhausted, why}));
   }
   CUdeviceptr at = 0;
-  const CUresult result = memory.allocate(call, {size}, stream, &at);
+  const CUresult result = memory.allocate_in_order(call, {size}, stream, &at);
   if (result != CUDA_SUCCESS) {
     pool->free({size});
     return result;

@@ -24,6 +24,11 @@ CUcontext context_of(CUstream stream) {
   return context;
 }
 
+/// The thread's own default stream ends with it, and the capture that it has left open.
+struct EndOfThread {
+  ~EndOfThread() { Process::current().captures().ended(CU_STREAM_PER_THREAD); }
+};
+
 template <class Begin>
 CUresult begin(CUstream stream, const Begin& real_call) {
   return guarded([&] {
@@ -32,6 +37,7 @@ CUresult begin(CUstream stream, const Begin& real_call) {
     // During the capture nothing could mark what was freed on the stream before, and so it would serve
     // nobody.
     if (is_made(stream)) process.release_stream(stream);
+    if (stream == CU_STREAM_PER_THREAD) thread_local const EndOfThread end;
     const bool is_new = captures.begins(stream, context_of(stream));
     const CUresult begun = real_call();
     if (begun != CUDA_SUCCESS && is_new) captures.ended(stream);

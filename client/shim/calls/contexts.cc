@@ -16,6 +16,7 @@ namespace gpumem::shim {
 namespace {
 
 constinit RealCall<decltype(::cuCtxDestroy_v2)> real_destroy("cuCtxDestroy_v2");
+constinit RealCall<decltype(::cuCtxDetach)> real_detach("cuCtxDetach");
 constinit RealCall<decltype(::cuDevicePrimaryCtxRelease_v2)> real_release_context(
     "cuDevicePrimaryCtxRelease_v2");
 constinit RealCall<decltype(::cuDevicePrimaryCtxReset_v2)> real_reset("cuDevicePrimaryCtxReset_v2");
@@ -97,6 +98,24 @@ CUresult end_primary(CUdevice device, const End& end) {
   });
 }
 
+/// `end`  of a context that the program has made. `may_stay`  it ends one of its uses.
+template <class End>
+CUresult end_made(CUcontext context, End& end, bool may_stay) {
+  if (context == nullptr) return end(context);
+  return guarded([&] {
+    CUdevice device = -1, still = -1;
+    if (Process::current().is_brokered()) (void)device_of(context, &device);
+    CurrentPool::forget();
+    Contents contents(context);
+    const CUresult ended = end(context);
+    if (ended == CUDA_SUCCESS && !(may_stay && device_of(context, &still) == CUDA_SUCCESS))
+      contents.free(device);
+    else
+      contents.put_back();
+    return ended;
+  });
+}
+
 constinit RealCall<decltype(::cuInit)> real_init("cuInit");
 
 std::optional<MemoryFigures> memory_figures(const unsigned char* named) {
@@ -107,22 +126,9 @@ std::optional<MemoryFigures> memory_figures(const unsigned char* named) {
 
 }  // namespace
 
-CUresult calls::cuCtxDestroy_v2(CUcontext ctx) {
-  if (ctx == nullptr) return real_destroy(ctx);
-  return guarded([&] {
-    CUdevice device = -1;
-    if (Process::current().is_brokered()) (void)device_of(ctx, &device);
-    CurrentPool::forget();
-    Contents contents(ctx);
-    const CUresult ended = real_destroy(ctx);
-    if (ended == CUDA_SUCCESS)
-      contents.free(device);
-    else
-      contents.put_back();
-    return ended;
-  });
-}
+CUresult calls::cuCtxDestroy_v2(CUcontext ctx) { return end_made(ctx, real_destroy, false); }
 CUresult calls::cuCtxDestroy(CUcontext ctx) { return calls::cuCtxDestroy_v2(ctx); }
+CUresult calls::cuCtxDetach(CUcontext ctx) { return end_made(ctx, real_detach, true); }
 
 CUresult calls::cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   return end_primary(dev, [dev] { return real_release_context(dev); });

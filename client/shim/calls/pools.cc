@@ -190,8 +190,9 @@ CUresult find_by_location(RealCall<FindByLocation>& real_call, CUmemoryPool* out
                           CUmemAllocationType type) {
   return guarded([&] {
     const CUresult known = real_call(out, location, type);
+    if (known != CUDA_SUCCESS) return known;
     const bool is_of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
-    if (known != CUDA_SUCCESS || (static_cast<int>(type) != kManaged && is_of_device)) return known;
+    if (static_cast<int>(type) != kManaged && is_of_device) return known;
     const PoolMemory memory = memory_of(type, *location);
     if (memory.charged != nullptr) Process::current().driver_pools().add(*out, *memory.charged);
     return memory.result;

@@ -71,6 +71,16 @@ TEST_F(CForkedDefault, OfAParentThatIsConnectedBorrowsWithinTheParentsLimit) {
   EXPECT_TRUE(ok(gpumem_session_ping(session))) << "the parent's is its own";
 }
 
+TEST_F(CForkedDefault, FreesNothingOfItsParentsAndConnectsForThatToNobody) {
+  gpumem_session* session = nullptr;
+  ASSERT_TRUE(ok(gpumem_default_session(&session)));
+  EXPECT_TRUE(in_child([] {
+    testing::internal::CaptureStderr();
+    gpumem_torch_free(reinterpret_cast<void*>(0x7f0000000000), 4096, 0, nullptr);
+    return testing::internal::GetCapturedStderr().empty() && configure(2 * kLimit) == GPUMEM_OK;
+  })) << "configured later than it has connected, it would be refused";
+}
+
 TEST_F(CForkedDefault, CanBeConfiguredAnewBeforeItsFirstUse) {
   gpumem_session* session = nullptr;
   ASSERT_TRUE(ok(gpumem_default_session(&session)));

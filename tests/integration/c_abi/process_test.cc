@@ -81,6 +81,7 @@ TEST_F(CProcess, PyTorchIsToldWhyByAnException) {
 
 TEST_F(CProcess, PyTorchsWrongFreesAreSaidOnce) {
   int of_the_host = 0;
+  gpumem_torch_free(gpumem_torch_alloc(4096, 0, nullptr), 4096, 0, nullptr);
   testing::internal::CaptureStderr();
   gpumem_torch_free(&of_the_host, 4, 0, nullptr);
   gpumem_torch_free(&of_the_host, 4, 0, nullptr);

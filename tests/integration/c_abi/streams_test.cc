@@ -121,6 +121,22 @@ TEST_P(CStreams, FreedMemoryIsBehindTheWorkOfAStreamThatHasEnded) {
   expect_behind(gate);
 }
 
+TEST_P(CStreams, DefaultStreamThatIsWaitedForIsThatOfTheCallersContext) {
+  EXPECT_TRUE(ok(gpumem_synchronize(allocator_, nullptr)));
+  CUcontext other = nullptr;
+  ASSERT_EQ(driver_calls().create_context(&other, 0, 0), CUDA_SUCCESS);
+  Gate gate(nullptr);
+  auto waited = std::async(std::launch::async, [&] {
+    EXPECT_EQ(driver_calls().set_current(other), CUDA_SUCCESS);
+    return gpumem_synchronize(allocator_, nullptr);
+  });
+  EXPECT_EQ(waited.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  gate.open();
+  EXPECT_TRUE(ok(waited.get()));
+  EXPECT_EQ(driver_calls().destroy_context(other), CUDA_SUCCESS);
+  enter();
+}
+
 TEST_P(CStreams, FreedMemoryIsBehindTheWorkOfAThreadThatHasEnded) {
   std::optional<Gate> gate;
   std::thread([&] {

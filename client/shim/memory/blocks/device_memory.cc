@@ -138,16 +138,36 @@ CUresult DeviceMemory::allocate(const char* call, Bytes bytes, CUstream stream, 
   return refuse(call, bytes, found.error());
 }
 
+CUresult DeviceMemory::allocate_in_order(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at) {
+  const CUresult result = allocate(call, bytes, stream, at);
+  if (result != CUDA_SUCCESS || !is_ordered_.load() || !is_of_other_context(stream)) return result;
+  return wait_for_default({.at = *at, .bytes = bytes});
+}
+
 // Memory that was freed in the order of a stream may come with work that only the legacy default stream is
-// ordered behind. While a graph is captured, the allocator orders nothing, and takes no such memory.
+// ordered behind.
 CUresult DeviceMemory::allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at) {
   const CUresult result = allocate(call, bytes, nullptr, at);
   if (result != CUDA_SUCCESS || !is_ordered_.load()) return result;
+  return wait_for_default({.at = *at, .bytes = bytes});
+}
+
+// While a graph is captured, the allocator orders nothing, and takes no memory that would have to be waited
+// for.
+CUresult DeviceMemory::wait_for_default(const Block& allocated) {
   const Captures::Wait wait(captures_);
-  if (!wait.is_allowed()) return result;
-  const CUresult waited = synchronize_stream(nullptr);
-  if (waited != CUDA_SUCCESS) (void)free_idle({.at = *at, .bytes = bytes});
+  if (!wait.is_allowed()) return CUDA_SUCCESS;
+  CUresult waited = CUDA_SUCCESS;
+  if (!is_of_other_context(nullptr))
+    waited = synchronize_stream(nullptr);
+  else if (!slices().engine().wait_for_default())
+    waited = CUDA_ERROR_UNKNOWN;
+  if (waited != CUDA_SUCCESS) (void)free_idle(allocated);
   return waited;
+}
+
+bool DeviceMemory::is_of_other_context(CUstream stream) const {
+  return (stream == nullptr || stream == CU_STREAM_LEGACY) && !slices().engine().is_default_current();
 }
 
 void DeviceMemory::release_stream(CUstream stream) {
@@ -161,6 +181,12 @@ void DeviceMemory::mark_streams() {
 
 CUresult DeviceMemory::free_in_order(const Block& block, CUstream stream) {
   if (!is_ordered_.load(std::memory_order_relaxed)) is_ordered_.store(true);
+  if (is_of_other_context(stream)) {
+    const Captures::Wait wait(captures_);
+    if (const CUresult done = wait.is_allowed() ? synchronize_stream(nullptr) : CUDA_SUCCESS;
+        done != CUDA_SUCCESS)
+      return done;
+  }
   return free(block, stream);
 }
 

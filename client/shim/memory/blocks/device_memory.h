@@ -66,6 +66,8 @@ class DeviceMemory final : public Chargeable {
   /// `call`  the program's, for messages.
   /// Errors  OUT_OF_MEMORY; INVALID_VALUE: no such stream.   Blocks  while others hold the memory.
   CUresult allocate(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at);
+  /// As allocate, where `stream` is the caller's context's, if it is the legacy default stream.
+  CUresult allocate_in_order(const char* call, Bytes bytes, CUstream stream, CUdeviceptr* at);
   /// As allocate, for work on all streams.
   CUresult allocate_for_all(const char* call, Bytes bytes, CUdeviceptr* at);
   /// `stream` is about to be destroyed. Its freed memory is marked.
@@ -177,6 +179,10 @@ class DeviceMemory final : public Chargeable {
   Result<void> replace(Slices& lost) GPUMEM_REQUIRES(replacing_);
   std::chrono::milliseconds wait_after(const GrowError& refused, Bytes bytes) const;
   CUresult free(const Block& block, CUstream stream);
+  /// Whether `stream` is the legacy default stream, and the allocator means that of another context by it.
+  bool is_of_other_context(CUstream stream) const;
+  /// Waits for the work that `allocated` is ordered behind. Frees it again if that fails.
+  CUresult wait_for_default(const Block& allocated);
   std::string wait_text(Bytes bytes, std::chrono::milliseconds wait) const;
   /// `refused`  why there is something to wait for.
   std::string wait_text(const Error& refused, Bytes bytes, std::chrono::milliseconds wait) const {
