@@ -861,6 +861,23 @@ void* gpumem_cupy_malloc(void* param, size_t size, int device) GPUMEM_NOEXCEPT;
    process's. Other failures are said on standard error, once for each status. */
 void gpumem_cupy_free(void* param, void* pointer, int device) GPUMEM_NOEXCEPT;
 
+/* For the Python package: its functions for DLPack, and those of Python that they are called between:
+   PyErr_Fetch, PyErr_Restore, PyGILState_Ensure, PyGILState_Release. */
+typedef struct gpumem_dlpack_calls {
+  void* fetch;
+  void* restore;
+  void* ensure;
+  void* release;
+  gpumem_release drop; /* of a capsule */
+  gpumem_release free; /* of what it names */
+} gpumem_dlpack_calls;
+/* `calls` stay there until the next call; NULL: from now on the two functions below do nothing. */
+void gpumem_dlpack_configure(const gpumem_dlpack_calls* calls) GPUMEM_NOEXCEPT;
+/* A capsule's destructor, and the deleter of what it names: each calls the function of its name. An exception
+   of Python's that is under way goes on afterwards. */
+void gpumem_dlpack_drop(void* capsule) GPUMEM_NOEXCEPT;
+void gpumem_dlpack_free(void* managed) GPUMEM_NOEXCEPT;
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

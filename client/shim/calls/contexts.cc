@@ -198,3 +198,5 @@ extern "C" bool gpumem_shim_figures(const unsigned char uuid[16], std::uint64_t*
   *free = figures->free.count;
   return true;
 }
+
+extern "C" bool gpumem_shim_captures() { return gpumem::shim::Process::current().captures().any(); }

@@ -16,7 +16,8 @@ STRUCTS = {"session_options": _abi.SessionOptions, "usage": _abi.Usage, "pressur
            "grow_step": _abi.GrowStep, "job_options": _abi.JobOptions, "job_account": _abi.JobAccount,
            "ipc_handle": _abi.IpcHandle, "export_options": _abi.ExportOptions,
            "publish_options": _abi.PublishOptions, "region_options": _abi.RegionOptions, "region_info": _abi.RegionInfo,
-           "reserve_options": _abi.ReserveOptions, "remap_options": _abi.RemapOptions, "cupy_stream": _abi.CupyStream}
+           "reserve_options": _abi.ReserveOptions, "remap_options": _abi.RemapOptions, "cupy_stream": _abi.CupyStream,
+           "dlpack_calls": _abi.DlpackCalls}
 CALLBACKS = {"usage_visitor": _abi.UsageVisitor, "pressure_handler": _abi.PressureHandler,
              "size_class_visitor": _abi.SizeClassVisitor, "block_visitor": _abi.BlockVisitor,
              "holder_visitor": _abi.HolderVisitor, "release": _abi.Release}

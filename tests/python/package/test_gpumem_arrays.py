@@ -1,6 +1,7 @@
 """Arrays that one process publishes and others use without a copy."""
 import array as buffers
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as cu
 from gpumem import MIB, _dlpack
+from gpumem._dtypes import dtype_of_dlpack
 from gpumem.layout import MOST_BYTES, Layout
 
 from bindings import ok
@@ -285,6 +287,22 @@ def test_capsules_say_what_they_hold_and_are_given_up(session, broker):
         gc.collect()
         assert not _dlpack._given
     eventually(lambda: broker.lent() == 0, "nothing lent")
+
+
+def test_a_consumer_that_refuses_an_array_is_heard():
+    class Bfloat16:
+        memory = (ctypes.c_uint16 * 4)()
+
+        def __dlpack__(self, **_):
+            array = _dlpack.Strided(ctypes.addressof(self.memory), dtype_of_dlpack(4, 16, 1), (4,), (2,), (_dlpack.CPU, 0), self)
+            return _dlpack.capsule_of(array, versioned=False, read_only=False)
+
+        def __dlpack_device__(self):
+            return (_dlpack.CPU, 0)
+
+    with pytest.raises((RuntimeError, BufferError), match="(?i)unsupported|dtype"):
+        np.from_dlpack(Bfloat16())
+    assert not _dlpack._given
 
 
 def test_a_read_only_region_is_read_only_for_everybody(session):

@@ -1,5 +1,6 @@
 """Arrays of programs that are careless: threads that share a slice or a region, work of another device, other packages' names."""
 import ctypes
+import gc
 import threading
 import time
 
@@ -10,7 +11,7 @@ from cuda.bindings import driver as cu
 from gpumem import MIB, region
 
 from bindings import ok, use
-from brokered import broker, kept  # noqa: F401, fixtures
+from brokered import broker, eventually, kept  # noqa: F401, fixtures
 
 GRID = np.arange(12, dtype="float32").reshape(3, 4)
 
@@ -72,6 +73,23 @@ def test_a_thread_that_fails_takes_nothing_of_another(session):
         for i in range(0, 6, 2):
             with session.map_region(f"good-{i}") as mapped:
                 assert mapped.arrays()["all"].numpy().tolist() == (GRID + i).tolist()
+
+
+def test_arrays_that_go_while_a_graph_is_captured_are_let_go_of_afterwards(session, broker):
+    def arrays_of(name: str) -> gpumem.Arrays:
+        with gpumem.publish_arrays(session, name, {"grid": GRID}), session.map_region(name) as region:
+            return region.arrays()
+
+    arrays, stream = arrays_of("first"), ok(cu.cuStreamCreate(0))
+    ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    del arrays
+    gc.collect()
+    assert broker.lent() > 0
+    ok(cu.cuGraphDestroy(ok(cu.cuStreamEndCapture(stream))))
+    ok(cu.cuStreamDestroy(stream))
+    arrays_of("second")
+    gc.collect()
+    eventually(lambda: broker.lent() == 0, "nothing lent")
 
 
 def test_threads_ask_for_the_arrays_of_one_region(session, monkeypatch):

@@ -137,6 +137,11 @@ class CupyStream(ctypes.Structure):
                 ("retain", Release), ("release", Release)]
 
 
+class DlpackCalls(ctypes.Structure):
+    _fields_ = [("fetch", c_void_p), ("restore", c_void_p), ("ensure", c_void_p), ("release", c_void_p), ("drop", Release),
+                ("free", Release)]
+
+
 HolderVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Holder), c_void_p)
 UsageVisitor = ctypes.CFUNCTYPE(c_bool, POINTER(Usage), c_void_p)
 PressureHandler = ctypes.CFUNCTYPE(c_uint64, POINTER(Pressure), c_void_p)
@@ -229,6 +234,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gpumem_default_allocator": (Status, [c_int, POINTER(Handle)]),
     "gpumem_cupy_malloc": (c_void_p, [c_void_p, c_size_t, c_int]),
     "gpumem_cupy_free": (None, [c_void_p, c_void_p, c_int]),
+    "gpumem_dlpack_configure": (None, [POINTER(DlpackCalls)]),
+    "gpumem_dlpack_drop": (None, [c_void_p]),
+    "gpumem_dlpack_free": (None, [c_void_p]),
 }
 # Throw C++ exceptions, which only C++ can catch: found by their addresses, never called from here.
 NOT_CALLED: dict[str, tuple[Any, list[Any]]] = {

@@ -4,10 +4,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import dataclasses
+import functools
 from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from . import _abi
 from ._dtypes import Dtype, dtype_of_dlpack
+from ._library import load
 from .errors import InvalidArgument
 from .layout import contiguous_strides
 
@@ -70,21 +73,22 @@ def _dropped(capsule: int) -> None:
             _deleted(_api.PyCapsule_GetPointer(capsule, name))
 
 
-_delete = ctypes.CFUNCTYPE(None, c_void_p)(_deleted)
-_drop = ctypes.PYFUNCTYPE(None, c_void_p)(_dropped)
-
-
-@atexit.register
-def _leave_to_the_process() -> None:
-    """Consumers that outlive the interpreter call no Python: the structs stay, with a function that does nothing."""
-    for managed, _ in list(_given.values()):
-        managed.deleter = ctypes.cast(_libc.getpid, c_void_p).value
-    for callback in (_delete, _drop):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+@functools.lru_cache(maxsize=None)
+def _callbacks() -> _abi.DlpackCalls:
+    """The library calls these two, since a consumer may have an exception under way."""
+    python = ctypes.pythonapi
+    fetch, restore, ensure, release = (ctypes.cast(function, c_void_p) for function in (
+        python.PyErr_Fetch, python.PyErr_Restore, python.PyGILState_Ensure, python.PyGILState_Release))
+    calls = _abi.DlpackCalls(fetch, restore, ensure, release, _abi.Release(_dropped), _abi.Release(_deleted))
+    load().gpumem_dlpack_configure(ctypes.byref(calls))
+    # Consumers that outlive the interpreter call no Python: their structs stay.
+    atexit.register(load().gpumem_dlpack_configure, None)
+    return calls
 
 
 def capsule_of(array: Strided, *, versioned: bool, read_only: bool) -> Any:
     """A capsule that keeps array.owner until its consumer is done. Only versioned ones say that they are read-only."""
+    _callbacks()
     kind: Any = _ManagedVersioned if versioned else _Managed
     count = len(array.shape)
     header = ctypes.sizeof(kind)
@@ -97,12 +101,12 @@ def capsule_of(array: Strided, *, versioned: bool, read_only: bool) -> Any:
     shape[:], strides[:] = list(array.shape), [stride // array.dtype.itemsize for stride in array.strides]
     managed.tensor = _Tensor(array.address, *array.device, count, array.dtype.dlpack, array.dtype.bits, 1,
                              ctypes.addressof(shape), ctypes.addressof(strides), 0)
-    managed.deleter = ctypes.cast(_delete, c_void_p).value
+    managed.deleter = ctypes.cast(load().gpumem_dlpack_free, c_void_p).value
     if versioned:
         managed.major, managed.minor = VERSION
         managed.flags = _READ_ONLY if read_only else 0
     _given[block] = (managed, array.owner)
-    return _api.PyCapsule_New(block, _NAME_VERSIONED if versioned else _NAME, ctypes.cast(_drop, c_void_p))
+    return _api.PyCapsule_New(block, _NAME_VERSIONED if versioned else _NAME, ctypes.cast(load().gpumem_dlpack_drop, c_void_p))
 
 
 def strided_of(capsule: object) -> Strided:

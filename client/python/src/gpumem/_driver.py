@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import sys
 import uuid
 from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -28,6 +29,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxPushCurrent_v2": [c_void_p],
     "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
     "cuCtxSynchronize": [],
+    "cuStreamIsCapturing": [c_void_p, POINTER(c_int)],
     "cuMemHostAlloc": [POINTER(c_void_p), c_size_t, c_uint],
     "cuMemFreeHost": [c_void_p],
     "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
@@ -160,6 +162,19 @@ def copy_out(address: int, size: int) -> bytes:
 def synchronize() -> None:
     """Waits for all work in the context."""
     _call("cuCtxSynchronize")
+
+
+def synchronize_unless_captured() -> None:
+    """Waits for all work in the context. Raises GpumemError where that would spoil a capture of a graph, as far as one is
+    known: by the drop-in driver all; else of streams that the default stream waits for, and of PyTorch's current one."""
+    driver, capturing = _load(), c_int()
+    by_shim, torch = getattr(driver, "gpumem_shim_captures", None), getattr(sys.modules.get("torch"), "cuda", None)
+    if by_shim is not None:
+        by_shim.restype = ctypes.c_bool
+    if (by_shim is not None and by_shim()) or driver.cuStreamIsCapturing(None, ctypes.byref(capturing)) or capturing.value or (
+            torch is not None and torch.is_initialized() and torch.is_current_stream_capturing()):
+        raise GpumemError("a graph is being captured")
+    synchronize()
 
 
 def ordinal_of(address: int) -> int:

@@ -1,6 +1,8 @@
 """Handles: each is one object of one process."""
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import NoReturn
 
 
@@ -14,3 +16,12 @@ class Handle:
         raise TypeError(f"a gpumem.{type(self).__name__} cannot be copied or passed to another process: connect there, and share "
                         "the memory by the name of a region (publish_arrays, map_region) or by a handle (export_handle, "
                         "import_handle)")
+
+
+class Remainder:
+    """What is left of a handle that was closed: freed when nobody refers to this, so nobody calls by the handle any more."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, free: Callable[[int], None], handle: int):
+        weakref.finalize(self, free, handle).atexit = False

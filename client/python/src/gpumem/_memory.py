@@ -38,6 +38,8 @@ class HostCopies:
     def synchronize() -> None:
         pass
 
+    synchronize_unless_captured = synchronize
+
     @staticmethod
     @contextlib.contextmanager
     def pinned(size: int) -> Iterator[memoryview]:

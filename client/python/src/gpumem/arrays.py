@@ -10,6 +10,7 @@ the region was closed.
 from __future__ import annotations
 
 import builtins
+import collections
 import fnmatch
 import os
 import weakref
@@ -42,21 +43,38 @@ def private_names(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
     return {name for name in names if name in plain or any(fnmatch.fnmatchcase(name, pattern) for pattern in others)}
 
 
+# What could not be let go of yet: of which process, how to close it, and of which device it is.
+_kept: collections.deque[tuple[int, Callable[[], object], int]] = collections.deque()
+
+
 def _let_go(close: Callable[[], object], ordinal: int, owner: int) -> None:
-    if os.getpid() != owner:
-        return
-    try:
-        with _memory.copies(ordinal) as copies:
-            copies.synchronize()  # frameworks drop tensors while the device still works on them
-        close()
-    except GpumemError:
-        pass  # the memory goes with the process
+    if os.getpid() == owner:
+        _kept.append((owner, close, ordinal))
+        _release_kept()
+
+
+def _release_kept() -> None:
+    """Closes what arrays have left, unless the device cannot be waited for: the next call tries again."""
+    for _ in range(len(_kept)):
+        try:
+            owner, close, ordinal = _kept.popleft()
+        except IndexError:  # another thread was faster
+            return
+        if os.getpid() != owner:
+            continue
+        try:
+            with _memory.copies(ordinal) as copies:
+                copies.synchronize_unless_captured()  # frameworks drop tensors while the device still works on them
+            close()
+        except GpumemError:
+            _kept.append((owner, close, ordinal))
 
 
 class Held:
     """Memory of a device or of the host store, closed when nothing refers to this any more and the device has come to the end of its work."""
 
     def __init__(self, close: Callable[[], object], ordinal: int):
+        _release_kept()
         self.ordinal, self._owner = ordinal, os.getpid()
         self._finalizer = weakref.finalize(self, _let_go, close, ordinal, os.getpid())
         self._finalizer.atexit = False

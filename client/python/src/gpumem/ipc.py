@@ -8,7 +8,7 @@ import weakref
 from typing import Any, SupportsIndex
 
 from . import _abi
-from ._handle import Handle
+from ._handle import Handle, Remainder
 from ._library import check, leave, load, text
 from ._values import milliseconds_of, size_of
 
@@ -39,8 +39,8 @@ class Import(Handle):
     Fork     as Slice.
     """
 
-    def __init__(self, handle: int):
-        self._handle = handle
+    def __init__(self, handle: int, remainder: Remainder | None = None):
+        self._handle, self._remainder = handle, remainder or Remainder(load().gpumem_import_free, handle)
         self._finalizer = weakref.finalize(self, _unmap, handle, os.getpid())
         self._finalizer.atexit = False  # work on the device may still use it
 

@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import ctypes
 import enum
+import functools
 import os
 import threading
 import weakref
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _memory
-from ._handle import Handle
+from ._handle import Handle, Remainder
 from ._library import check, leave, load
 from ._values import encoded, milliseconds_of
 from .arrays import Array, Arrays, Held, private_names
@@ -114,6 +115,10 @@ def region_info(handle: int) -> _abi.RegionInfo:
     return info
 
 
+def _close(handle: int, _: Remainder) -> None:
+    load().gpumem_import_close(handle)
+
+
 class Region(Import):
     """A region of another process, mapped into this one for reading, unless it was asked for to be written. Made by
     Session.map_region.
@@ -122,9 +127,9 @@ class Region(Import):
     has it any more, it is charged to a session that has mapped it. Otherwise as Import.
     """
 
-    def __init__(self, handle: int, session: Session, name: str, *, writable: bool = False):
+    def __init__(self, handle: int, session: Session, name: str, *, remainder: Remainder, writable: bool = False):
         """Use Session.map_region."""
-        super().__init__(handle)
+        super().__init__(handle, remainder)
         self._session, self._name, self._writable = session, name, writable
         self._held: Held | None = None  # once there are arrays
         self._holding = threading.Lock()
@@ -279,8 +284,7 @@ class Region(Import):
             if self._held is None:
                 if not self._finalizer.detach():
                     raise self._closed()
-                handle = self._handle
-                self._held = Held(lambda: load().gpumem_import_close(handle), self.ordinal)
+                self._held = Held(functools.partial(_close, self._handle, self._remainder), self.ordinal)
             return self._held
 
     def _copies(self, arrays: Sequence[ArrayLayout]) -> dict[str, Array]:

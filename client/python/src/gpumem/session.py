@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from . import _abi
-from ._handle import Handle
+from ._handle import Handle, Remainder
 from ._library import check, check_waiting, leave, load, text, visit
 from ._values import encoded, milliseconds_of, size_of, wait_ms_of
 from .allocator import Allocator
@@ -175,7 +175,8 @@ class Session(Handle):
             with waited_in_vain_as_not_found():
                 check_waiting(options, lambda: load().gpumem_map_region(
                     self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened)))
-            return Region(opened.value or 0, self, name, writable=writable)
+            remainder = Remainder(load().gpumem_import_free, opened.value or 0)  # the handle stays for the lines below
+            return Region(opened.value or 0, self, name, writable=writable, remainder=remainder)
         except BaseException:  # an interrupt may come after the answer
             if opened.value:
                 load().gpumem_import_close(opened)
@@ -201,7 +202,8 @@ class Session(Handle):
                     self._handle, encoded(name, "name"), ctypes.byref(options), ctypes.byref(opened), ctypes.byref(number)))
             if not opened.value:
                 return Reservation(self, name, number.value)
-            return Region(opened.value, self, name, writable=writable)
+            remainder = Remainder(load().gpumem_import_free, opened.value)
+            return Region(opened.value, self, name, writable=writable, remainder=remainder)
         except BaseException:  # an interrupt may come after the answer
             if opened.value:
                 load().gpumem_import_close(opened)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import SupportsIndex
 
 from . import _abi, _memory
-from ._handle import Handle
+from ._handle import Handle, Remainder
 from ._library import check, check_waiting, leave, load, text
 from ._values import encoded, size_of, wait_ms_of
 from .errors import InvalidArgument
@@ -36,7 +36,7 @@ class Slice(Handle):
     """
 
     def __init__(self, handle: int):
-        self._handle = handle
+        self._handle, self._remainder = handle, Remainder(load().gpumem_slice_free, handle)
         self._finalizer = weakref.finalize(self, _give_back, handle, os.getpid())
         self._finalizer.atexit = False  # work on the device may still use it
         self._turns, self._owner = threading.RLock(), os.getpid()
