@@ -132,7 +132,9 @@ void EventReader::note(const v1::Event& event, EventPosition& seen, const EventP
   read_.events.push_back(std::move(kept));
   if (event.has_closing()) read_.closed.push_back(closed_of(event, time / kMicros));
   const bool is_denied = event.kind() == "denied";
-  if (!is_denied && event.kind() != "terminating") return;
+  // A user's own `gpumem end` names no device, and ends nobody by itself.
+  const bool is_ending = event.kind() == "terminating" && !event.device().empty();
+  if (!is_denied && !is_ending) return;
   Counts& counts = read_.counts[{time / kMicros, event.tenant(), event.device()}];
   ++(is_denied ? counts.denied : counts.ended);
   if (is_denied) return;

@@ -18,9 +18,13 @@ struct Shared {
   const char* table;
   const char* unit;         // for a second of the times in it
   std::uint64_t part;       // of the store's bytes: one in so many
-  std::uint64_t row_bytes;  // with its places in the indexes
+  const char* text;         // the bytes that tenants choose
+  std::uint64_t row_bytes;  // the others, with the places in the indexes
 };
-constexpr std::array<Shared, 2> kShared{{{"event", "1000000", 2, 500}, {"closed", "1", 8, 300}}};
+constexpr std::array<Shared, 3> kShared{{{"event", "1000000", 2, "length(body)", 150},
+                                         {"closed", "1", 8, "length(name)+length(words)", 200},
+                                         {"ends", "1", 16, "length(words)", 150}}};
+constexpr std::int64_t kMeasured = 500;  // rows
 
 enum EventPlace : std::size_t { kEvent, kClosed, kMember, kEnd };
 
@@ -47,14 +51,28 @@ Result<void> share(Database& database, const std::string& table, std::int64_t mo
   });
   if (!read) return read.error();
   const std::int64_t level = level_of(rows, most);
-  auto drop = database.prepare("DELETE FROM " + table + " WHERE tenant=?1 AND id<=(SELECT id FROM " + table +
-                               " WHERE tenant=?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)");
+  auto drop = database.prepare("DELETE FROM " + table + " WHERE tenant=?1 AND rowid<=(SELECT rowid FROM " +
+                               table + " WHERE tenant=?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)");
   if (!drop) return drop.error();
   for (const auto& [tenant, count] : tenants) {
     if (count <= level) continue;
     if (auto done = drop->with(std::string_view(tenant), level).finish(); !done) return done;
   }
   return {};
+}
+
+/// What a row takes on average, by rows that lie evenly between the first and the last.
+Result<std::uint64_t> measured_bytes(Database& database, const Shared& shared) {
+  const std::string table = shared.table;
+  auto measure =
+      database.prepare("WITH RECURSIVE span(first,last) AS (SELECT min(rowid),max(rowid) FROM " + table +
+                       "), at(id) AS (SELECT first FROM span UNION ALL SELECT id+1+(last-first)/" +
+                       std::to_string(kMeasured) + " FROM at,span WHERE id<last) SELECT coalesce(avg(" +
+                       shared.text + "),0) FROM " + table + " WHERE rowid IN (SELECT id FROM at)");
+  if (!measure) return measure.error();
+  const auto row = measure->step();
+  if (!row) return row.error();
+  return shared.row_bytes + (*row ? static_cast<std::uint64_t>(measure->integer(0)) : 0);
 }
 
 }  // namespace
@@ -80,6 +98,7 @@ const char* EventStore::tables() {
   return "CREATE TABLE IF NOT EXISTS ends(time INTEGER, tenant TEXT, uid INTEGER, device TEXT,"
          " session INTEGER, pid INTEGER, words TEXT);"
          "CREATE INDEX IF NOT EXISTS ends_by_time ON ends(time);"
+         "CREATE INDEX IF NOT EXISTS ends_of_tenant ON ends(tenant);"
          "CREATE TABLE IF NOT EXISTS event(id INTEGER PRIMARY KEY, time INTEGER, tenant TEXT, uid INTEGER,"
          " body TEXT);"
          "CREATE INDEX IF NOT EXISTS event_by_time ON event(time);"
@@ -143,12 +162,13 @@ Result<void> EventStore::write(const Closed& closed) {
 Result<void> EventStore::tidy(Database& database, std::int64_t now, std::uint64_t most_bytes) {
   added_ = 0;
   const std::string oldest = std::to_string(now - kDaysKept * kDay);
-  if (auto done = database.run("DELETE FROM ends WHERE time<" + oldest); !done) return done;
   for (const Shared& one : kShared) {
     const std::string table = one.table;
     if (auto done = database.run("DELETE FROM " + table + " WHERE time<" + oldest + "*" + one.unit); !done)
       return done;
-    const auto most = static_cast<std::int64_t>(most_bytes / one.part / one.row_bytes);
+    const auto row_bytes = measured_bytes(database, one);
+    if (!row_bytes) return row_bytes.error();
+    const auto most = static_cast<std::int64_t>(most_bytes / one.part / *row_bytes);
     if (auto done = share(database, table, most); !done) return done;
   }
   return {};
@@ -157,8 +177,8 @@ Result<void> EventStore::tidy(Database& database, std::int64_t now, std::uint64_
 Result<bool> EventStore::drop_some(Database& database) {
   for (const Shared& one : kShared) {
     const std::string table = one.table;
-    auto done = database.run("DELETE FROM " + table + " WHERE id IN (SELECT id FROM " + table +
-                             " ORDER BY id LIMIT " + std::to_string(kEventsPerDrop) + ")");
+    auto done = database.run("DELETE FROM " + table + " WHERE rowid IN (SELECT rowid FROM " + table +
+                             " ORDER BY rowid LIMIT " + std::to_string(kEventsPerDrop) + ")");
     if (!done) return done.error();
     if (database.changes() != 0) return true;
   }

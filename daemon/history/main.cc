@@ -1,3 +1,5 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <csignal>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/program.h"
 #include "base/system/subordinate_ids.h"
 #include "base/system/unix_socket.h"
@@ -58,9 +61,27 @@ Result<void> check_folder(const std::filesystem::path& folder, const char* optio
                "there is no folder " + folder.string() + ": make it, or name another by " + option};
 }
 
+Error another(const std::string& what, const char* option) {
+  return {Code::kAlreadyExists, "another gpumem-history " + what +
+                                    ": end it first (systemctl stop gpumem-history), or name another by " +
+                                    option};
+}
+
+/// The lock of a history, which one process writes.
+Result<UniqueFd> lock(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "history.lock";
+  UniqueFd locked(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!locked.valid()) return errno_error(errno, "cannot open " + file.string());
+  if (::flock(locked.get(), LOCK_EX | LOCK_NB) == 0) return locked;
+  return another("keeps its history in " + folder.string(), "--state-dir");
+}
+
 // The group of the socket is this process's.
 Result<UniqueFd> listen(const std::filesystem::path& path) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (client.valid() && connect_unix(client.get(), path) == 0)
+    return another("answers at " + path.string(), "--socket");
   ::unlink(path.c_str());
   if (!socket.valid() || bind_unix(socket.get(), path) != 0 || ::chmod(path.c_str(), 0660) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0)
@@ -68,28 +89,37 @@ Result<UniqueFd> listen(const std::filesystem::path& path) {
   return socket;
 }
 
-/// Says a failure once, and when it is over.
+/// Says a failure once, and when it is over. Threads  any.
 class SaidOnce {
  public:
   void failed(const Error& error) {
+    const MutexLock lock(mutex_);
     if (std::exchange(words_, error.message) != error.message)
       spdlog::warn("nothing is read: {}", error.message);
   }
   void succeeded() {
+    const MutexLock lock(mutex_);
     if (!std::exchange(words_, "").empty()) spdlog::info("the broker is read again");
+  }
+  /// The failure. Empty: it is over.
+  std::string words() const {
+    const MutexLock lock(mutex_);
+    return words_;
   }
 
  private:
-  std::string words_;
+  mutable Mutex mutex_;
+  std::string words_ GPUMEM_GUARDED_BY(mutex_);
 };
 
 /// Looks at the broker once a second, on a thread of its own.
 class Reading {
  public:
-  Reading(BrokerReader& broker, Recorder& recorder, SubordinateIds& subordinates)
+  Reading(BrokerReader& broker, Recorder& recorder, SubordinateIds& subordinates, SaidOnce& said)
       : broker_(broker),
         recorder_(recorder),
         subordinates_(subordinates),
+        said_(said),
         thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
  private:
@@ -122,8 +152,8 @@ class Reading {
   BrokerReader& broker_;
   Recorder& recorder_;
   SubordinateIds& subordinates_;
+  SaidOnce& said_;
   unsigned looks_ = 0;
-  SaidOnce said_;
   std::jthread thread_;
 };
 
@@ -134,13 +164,20 @@ Result<void> serve(const Options& options) {
   signals.async_wait([&](const boost::system::error_code&, int) { loop.stop(); });
   if (auto there = check_folder(options.state_folder, "--state-dir"); !there) return there;
   if (auto there = check_folder(options.socket.parent_path(), "--socket"); !there) return there;
+  const auto locked = lock(options.state_folder.empty() ? "." : options.state_folder);
+  if (!locked) return locked.error();
   auto socket = listen(options.socket);
   if (!socket) return socket.error();
   BrokerReader broker(std::filesystem::path(options.runtime_folder) / "api.sock");
   Recorder recorder(file, options.size_mib * kMiB);
+  SaidOnce said;
   const Requests requests({.file = file,
                            .rights = [&] { return broker.rights(); },
-                           .problem = [&] { return recorder.problem(); },
+                           .problem =
+                               [&] {
+                                 const std::string problem = recorder.problem();
+                                 return problem.empty() ? said.words() : problem;
+                               },
                            .now = [] { return now_of_machine().time; },
                            .damaged = [&] { recorder.doubt(); }});
   SubordinateIds subordinates(options.subuid_file);
@@ -157,7 +194,7 @@ Result<void> serve(const Options& options) {
   std::optional<Reading> reading;
   {
     const SignalsBlocked blocked;
-    reading.emplace(broker, recorder, subordinates);
+    reading.emplace(broker, recorder, subordinates, said);
   }
   spdlog::info("keeping what tenants of the broker in {} use: in {}", options.runtime_folder, file.string());
   server.start();

@@ -37,8 +37,8 @@ Result<const Resolution*> finest(Database& database, std::int64_t since) {
   return &kResolutions.back();
 }
 
-// The table of days, which is small, gives whole days.
-std::vector<Part> parts_of(const Resolution& fine, const Question& question) {
+// The table of days, which is small, gives whole days. `tail`  of what comes after them.
+std::vector<Part> parts_of(const Resolution& fine, const Resolution& tail, const Question& question) {
   const Resolution& days = kResolutions.back();
   const std::int64_t first =
       fine.seconds == kDay ? floor_to(question.since, kDay) : ceil_to(question.since, kDay);
@@ -46,7 +46,7 @@ std::vector<Part> parts_of(const Resolution& fine, const Question& question) {
   if (first >= last) return {part_of(fine, question.since, question.until)};
   std::vector<Part> parts{{&days, first, last}};
   if (question.since < first) parts.insert(parts.begin(), part_of(fine, question.since, first));
-  if (last < question.until) parts.push_back(part_of(fine, last, question.until));
+  if (last < question.until) parts.push_back(part_of(tail, last, question.until));
   return parts;
 }
 
@@ -128,7 +128,9 @@ Error explained(const Error& error) {
 Result<Json> ask(Database& database, const Question& question, const Viewer& viewer) {
   const auto fine = finest(database, question.since);
   if (!fine) return fine.error();
-  const auto parts = parts_of(**fine, question);
+  const auto tail = finest(database, floor_to(question.until, kDay));
+  if (!tail) return tail.error();
+  const auto parts = parts_of(**fine, **tail, question);
   auto rows = rows_of(database, question, viewer, sql_of(question, viewer, parts));
   if (!rows) return rows.error();
   auto ends = ends_of(database, question, viewer);

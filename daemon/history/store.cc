@@ -289,33 +289,27 @@ Result<void> Store::begin_at_latest(const Resolution& resolution, std::int64_t n
   return *from > next ? set_state(resolution.from, next) : Result<void>();
 }
 
-// A clock that is suddenly more than a day ahead is believed after a day: else all rows of the last months
-// would be dropped for a moment's mistake.
-Result<std::int64_t> Store::believed_time(const Sample& sample) {
+// Each minute: drops what was kept for long enough, and writes the log into the file. A clock that is
+// suddenly off by more than a day is believed after a day: else a moment's mistake would drop all rows of the
+// last months, or make old rows look complete.
+Result<void> Store::tidy(const Sample& sample) {
   const auto last = state(kTidied);
   if (!last) return last.error();
-  const bool is_ahead = *last != 0 && sample.time > *last + kDay;
-  if (!is_ahead) ahead_since_.reset();
-  if (is_ahead && !ahead_since_) ahead_since_ = sample.steady;
-  const bool is_believed = !is_ahead || sample.steady - *ahead_since_ > std::chrono::seconds(kDay);
-  return is_believed ? sample.time : *last;
-}
-
-// Each minute: drops what was kept for long enough, and writes the log into the file.
-Result<void> Store::tidy(const Sample& sample) {
-  const auto believed = believed_time(sample);
-  if (!believed) return believed.error();
-  const std::int64_t now = *believed;
+  const bool is_off = *last != 0 && std::abs(sample.time - *last) > kDay;
+  if (!is_off) off_since_.reset();
+  if (is_off && !off_since_) off_since_ = sample.steady;
+  const bool is_believed = !is_off || sample.steady - *off_since_ > std::chrono::seconds(kDay);
+  const std::int64_t now = is_believed ? sample.time : std::min(sample.time, *last);
   auto transaction = Transaction::begin(database_);
   if (!transaction) return transaction.error();
   for (const Resolution& one : kResolutions) {
     if (one.kept == 0) continue;
-    if (auto done = begin_at_latest(one, now); !done) return done;
+    if (auto done = is_believed ? begin_at_latest(one, now) : Result<void>(); !done) return done;
     if (auto done = drop_before(one, floor_to(now - one.kept, one.seconds)); !done) return done;
   }
   if (auto done = events_.tidy(database_, now, most_bytes_); !done) return done;
   if (auto done = make_room(); !done) return done;
-  if (auto done = set_state(kTidied, now); !done) return done;
+  if (auto done = set_state(kTidied, is_believed ? now : *last); !done) return done;
   if (auto done = transaction->commit(); !done) return done;
   return database_.run("PRAGMA wal_checkpoint(PASSIVE)");
 }

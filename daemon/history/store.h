@@ -89,8 +89,8 @@ class Store {
   EventPosition position_;
   std::int64_t last_time_ = 0;
   std::uint64_t most_bytes_ = 0;
-  std::uint64_t added_ = 0;                                ///< samples
-  std::optional<std::chrono::nanoseconds> ahead_since_{};  ///< the clock is more than a day ahead
+  std::uint64_t added_ = 0;                              ///< samples
+  std::optional<std::chrono::nanoseconds> off_since_{};  ///< the clock is off by more than a day
 };
 
 /// Renames the files of a damaged store, with the date. The new name. Errors  of renaming the first of them.

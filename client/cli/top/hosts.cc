@@ -49,8 +49,14 @@ class RemoteScreen {
 
  private:
   void start(int output, const std::string& columns) {
-    std::vector<std::string> words{"ssh",    "-n",     "-o",  "BatchMode=yes", "-o",     "ConnectTimeout=5",
-                                   "--",     host_,    "env", columns,         "gpumem", "top",
+    std::vector<std::string> words{"ssh",    "-n",
+                                   "-o",     "BatchMode=yes",
+                                   "-o",     "ConnectTimeout=5",
+                                   "-o",     "ServerAliveInterval=2",
+                                   "-o",     "ServerAliveCountMax=3",
+                                   "--",     host_,
+                                   "env",    columns,
+                                   "gpumem", "top",
                                    "--once", "--plain"};
     std::vector<char*> pointers;
     pointers.reserve(words.size() + 1);

@@ -85,6 +85,21 @@ TEST_F(History, HasWhatTheBrokerCountsAfterEitherOfThemWasKilled) {
   EXPECT_EQ(history->wait(), 0);
 }
 
+TEST_F(History, IsKeptByOneProcessThatAnswersAtItsSocket) {
+  const auto history = start();
+  ASSERT_TRUE(eventually([&] { return gpumem({"account", "--since", "1h"}).status == 0; }));
+  const TemporaryFolder other;
+  for (const auto& [folder, at] :
+       {std::pair{folder_.path(), other / "history.sock"}, {other.path(), socket()}}) {
+    const Outcome second =
+        run({.program = GPUMEM_TEST_HISTORY,
+             .arguments = {"--runtime-dir", broker_.folder(), "--state-dir", folder, "--socket", at}});
+    EXPECT_EQ(second.status, 1);
+    EXPECT_THAT(second.output, testing::HasSubstr("another gpumem-history"));
+  }
+  EXPECT_EQ(gpumem({"account", "--since", "1h"}).status, 0);
+}
+
 TEST_F(History, ShowsUsersTheirOwnAndForgetsThemForAdministrators) {
   const auto history = start();
   const auto ann = client_with(mebibytes(8), kAnn);
