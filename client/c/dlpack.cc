@@ -1,6 +1,6 @@
 // DLPack's callbacks for the Python package. A consumer may call them while an exception of Python's is under
-// way, as when it refuses an array, or when a tensor goes with the frame that the exception leaves. Python
-// code that ran then would lose that exception.
+// way: it refuses an array, or the exception leaves a frame with a tensor. Python code that ran then would
+// lose that exception.
 #include <atomic>
 
 #include "gpumem.h"

@@ -19,7 +19,7 @@ struct Shared {
   const char* unit;         // for a second of the times in it
   std::uint64_t part;       // of the store's bytes: one in so many
   const char* text;         // the bytes that tenants choose
-  std::uint64_t row_bytes;  // the others, with the places in the indexes
+  std::uint64_t row_bytes;  // all others, with those in the indexes
 };
 constexpr std::array<Shared, 3> kShared{{{"event", "1000000", 2, "length(body)", 150},
                                          {"closed", "1", 8, "length(name)+length(words)", 200},
@@ -61,7 +61,7 @@ Result<void> share(Database& database, const std::string& table, std::int64_t mo
   return {};
 }
 
-/// What a row takes on average, by rows that lie evenly between the first and the last.
+/// Bytes of a row, on average over rows that lie evenly between the first and the last.
 Result<std::uint64_t> measured_bytes(Database& database, const Shared& shared) {
   const std::string table = shared.table;
   auto measure =

@@ -290,8 +290,8 @@ Result<void> Store::begin_at_latest(const Resolution& resolution, std::int64_t n
 }
 
 // Each minute: drops what was kept for long enough, and writes the log into the file. A clock that is
-// suddenly off by more than a day is believed after a day: else a moment's mistake would drop all rows of the
-// last months, or make old rows look complete.
+// suddenly off by more than a day is believed after a day. Else a moment's mistake would drop the rows of
+// months, or make old rows look complete.
 Result<void> Store::tidy(const Sample& sample) {
   const auto last = state(kTidied);
   if (!last) return last.error();

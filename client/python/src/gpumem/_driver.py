@@ -165,8 +165,9 @@ def synchronize() -> None:
 
 
 def synchronize_unless_captured() -> None:
-    """Waits for all work in the context. Raises GpumemError where that would spoil a capture of a graph, as far as one is
-    known: by the drop-in driver all; else of streams that the default stream waits for, and of PyTorch's current one."""
+    """Waits for all work in the context. Raises GpumemError where that would spoil the capture of a graph. The drop-in driver
+    knows all captures. Without it, those of PyTorch's current stream and of streams that the default stream waits for are
+    known."""
     driver, capturing = _load(), c_int()
     by_shim, torch = getattr(driver, "gpumem_shim_captures", None), getattr(sys.modules.get("torch"), "cuda", None)
     if by_shim is not None:

@@ -19,7 +19,7 @@ class Handle:
 
 
 class Remainder:
-    """What is left of a handle that was closed: freed when nobody refers to this, so nobody calls by the handle any more."""
+    """A closed handle leaves some bytes, since late calls by it are errors. They are freed when nobody refers to this."""
 
     __slots__ = ("__weakref__",)
 

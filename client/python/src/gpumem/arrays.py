@@ -43,7 +43,7 @@ def private_names(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
     return {name for name in names if name in plain or any(fnmatch.fnmatchcase(name, pattern) for pattern in others)}
 
 
-# What could not be let go of yet: of which process, how to close it, and of which device it is.
+# Memory that could not be let go of yet: its process, how to close it, its device.
 _kept: collections.deque[tuple[int, Callable[[], object], int]] = collections.deque()
 
 
