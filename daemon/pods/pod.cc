@@ -108,6 +108,14 @@ std::string_view without_mark(std::string_view path) {
   return path;
 }
 
+// Whether one of them is the kubelet's name for pods, or for one pod.
+bool name_pods(const Words& words) {
+  return std::ranges::any_of(words, [](std::string_view one) {
+    return one.find("kubepods") != one.npos || (one.starts_with("pod") && uid_in(one.substr(3)));
+  });
+}
+
+// A pod in another place than the kubelet's root would count as the machine's own, and its root administer.
 PodLocation location_in(std::string_view path, const Levels& levels) {
   const Words words = split(without_mark(path), '/');
   Rest rest(words);
@@ -115,11 +123,11 @@ PodLocation location_in(std::string_view path, const Levels& levels) {
   const bool is_relative = !rest.empty() && rest[0] == "..";
   while (!rest.empty() && rest[0] == "..") rest = rest.subspan(1);
   const bool is_below_root = levels.take_root(rest);
-  if (!is_below_root && !is_relative) return {};
+  if (!is_below_root && !is_relative) return {.container = {}, .is_unclear = name_pods(words)};
   levels.take_class(rest);
   auto pod = levels.take_pod(rest);
   if (pod) return {.container = Container{std::move(*pod), rest.empty() ? "" : container_id(rest[0])}};
-  const bool is_like_a_pod = !rest.empty() && (rest[0].starts_with("pod") || rest[0].starts_with("kubepods"));
+  const bool is_like_a_pod = name_pods(words) || (!rest.empty() && rest[0].starts_with("pod"));
   return {.container = {}, .is_unclear = is_below_root ? !rest.empty() : is_like_a_pod};
 }
 

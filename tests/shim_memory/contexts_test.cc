@@ -177,7 +177,9 @@ SCENE_TEST(ContextsTest, MemoryFreedInAnotherContextServesWhenItsWorkIsDone) {
     });
     EXPECT_CU(calls::cuMemFreeAsync(at, one.freed_on));
     ASSERT_CU(one.allocate(&at, kMost, one.used_on));
-    if (one.used_on != nullptr) EXPECT_CU(real<CUresult (*)(CUstream)>("cuStreamSynchronize")(one.used_on));
+    if (one.used_on != nullptr) {
+      EXPECT_CU(real<CUresult (*)(CUstream)>("cuStreamSynchronize")(one.used_on));
+    }
     EXPECT_TRUE(done);
     opening.join();
     EXPECT_CU(calls::cuMemFree_v2(at));

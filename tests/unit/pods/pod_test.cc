@@ -104,7 +104,13 @@ TEST(PodLocation, IsUnclearWhereThePodIsNotUnderstood) {
        {"12:memory:" + here + "\n11:pids:/kubepods/burstable/pod" + kOther + "/" + kId,
         std::string("0::/kubepods/pod2F0C4A11-9F5D-4D1E-8A77-0A7F6D4C1B22/x"),
         std::string("0::/kubepods/podx"), std::string("0::/kubepods/burstable/else"),
-        std::string("0::/../../podx/y")}) {
+        std::string("0::/../../podx/y"),
+        "0::/system.slice/containerd.service/kubepods-burstable-pod" + slice_name(kPod) +
+            ".slice:cri-containerd:" + kId,
+        "0::/../../../system.slice/containerd.service/kubepods-pod" + slice_name(kPod) +
+            ".slice:cri-containerd:" + kId,
+        "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + slice_name(kPod) + ".slice/x",
+        "0::/system.slice/k3s.service/kubepods/pod" + kPod + "/" + kId, "0::/else/pod" + kPod + "/" + kId}) {
     const PodLocation there = location_of(text);
     EXPECT_TRUE(there.is_unclear) << text;
     EXPECT_FALSE(there.container) << text;
