@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "client/shim/figures.h"
 #include "tests/shim_memory/scene.h"
 #include "tests/support/host_gate.h"
 
@@ -123,11 +124,9 @@ SCENE_TEST(ContextsTest, CaptureOfAThreadsOwnStreamEndsWithTheThread) {
   std::thread([primary] {
     ASSERT_CU(real<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent")(primary));
     ASSERT_CU(calls::cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_TRUE(gpumem_shim_captures());
   }).join();
-  CUdeviceptr at = 0;
-  ASSERT_CU(calls::cuMemAlloc_v2(&at, 32 * kMiB));
-  EXPECT_CU(calls::cuMemFree_v2(at));
-  EXPECT_EQ(free_memory(), kPool);
+  EXPECT_FALSE(gpumem_shim_captures());
 }
 
 SCENE_TEST(ContextsTest, LastOneThatDetachesFreesItsBlocks) {
@@ -146,7 +145,7 @@ SCENE_TEST(ContextsTest, LastOneThatDetachesFreesItsBlocks) {
 
 // The allocator means by the default stream that of the first context.
 SCENE_TEST(ContextsTest, MemoryFreedInAnotherContextServesWhenItsWorkIsDone) {
-  constexpr std::uint64_t kMost = 40 * kMiB;  // more than half of the pool
+  constexpr std::uint64_t kMost = 120 * kMiB;  // more than half of the pool
   start();
   CUdeviceptr at = 0;
   ASSERT_CU(calls::cuMemAlloc_v2(&at, 4096));

@@ -103,12 +103,12 @@ template <class End>
 CUresult end_made(CUcontext context, End& end, bool may_stay) {
   if (context == nullptr) return end(context);
   return guarded([&] {
-    CUdevice device = -1, still = -1;
+    CUdevice device = -1;
     if (Process::current().is_brokered()) (void)device_of(context, &device);
     CurrentPool::forget();
     Contents contents(context);
     const CUresult ended = end(context);
-    if (ended == CUDA_SUCCESS && !(may_stay && device_of(context, &still) == CUDA_SUCCESS))
+    if (ended == CUDA_SUCCESS && !(may_stay && is_there(context)))
       contents.free(device);
     else
       contents.put_back();

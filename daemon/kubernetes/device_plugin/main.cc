@@ -20,6 +20,8 @@ void add_resource_options(CLI::App& app, DevicePlugin::Options& plugin) {
          [&plugin](const std::string& text) {
            auto unit = parse_quantity(text);
            if (!unit) throw CLI::ValidationError("--unit", unit.error().message);
+           const std::string named = quantity_text(*unit);  // in the resource's name
+           if (named != text) throw CLI::ValidationError("--unit", "write " + named + " for " + text);
            plugin.unit = *unit;
          },
          "Memory of a unit, a multiple of 2Mi; it is in the resource's name")

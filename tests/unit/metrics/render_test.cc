@@ -28,6 +28,7 @@ Snapshot::Device gpu(const std::string& uuid) {
   device.view.outside = mebibytes(1);
   device.view.warm = mebibytes(36);
   device.view.missing = mebibytes(4);
+  device.view.contexts = mebibytes(1);
   device.view.created = mebibytes(60);
   device.view.guaranteed = mebibytes(16);
   device.view.waiting = 2;

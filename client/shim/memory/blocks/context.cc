@@ -97,6 +97,12 @@ CUresult device_of(CUstream stream, CUdevice* device) {
   return result == CUDA_SUCCESS ? device_of(context, device) : result;
 }
 
+// As in CurrentContext::get().
+bool is_there(CUcontext context) {
+  int least = 0, greatest = 0;
+  return in_context(context, [&] { return real_priorities(&least, &greatest); }) == CUDA_SUCCESS;
+}
+
 bool is_device(CUdevice device) {
   unsigned flags = 0;
   int active = 0;

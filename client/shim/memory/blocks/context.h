@@ -56,6 +56,9 @@ CUresult is_capturing(CUstream stream, bool* capturing);
 CUresult device_of(CUcontext context, CUdevice* device);
 CUresult device_of(CUstream stream, CUdevice* device);
 
+/// Whether `context` has not been destroyed.
+bool is_there(CUcontext context);
+
 /// Whether the driver knows the device.
 bool is_device(CUdevice device);
 
